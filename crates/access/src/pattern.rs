@@ -51,7 +51,7 @@ macro_rules! pattern {
                     Some(beginning) => (beginning, true),
                     None => (text, false),
                 };
-                // The beginning of names is valid if it is followed by a valid ending.
+                // A beginning is valid if it is a valid name with "0" appended.
                 let checked = match (open, beginning) {
                     (true, "") => Ok(()),
                     (true, _) => $name::new(&format!("{beginning}0")).map(drop),
@@ -116,12 +116,12 @@ mod tests {
         assert!(matches("en*", "en") && matches("en*", "enwiki"));
         assert!(!matches("en*", "dewiki") && !matches("en*", "e"));
         assert!(matches("*", "enwiki"));
-        // A reserved name is no domain, but may be the beginning of one.
+        // A reserved name cannot name a domain, but the name of a domain may begin with it.
         assert!(matches("batch*", "batch-2"));
     }
 
     #[test]
-    fn star_anywhere_but_at_the_end_is_refused() {
+    fn invalid_pattern_is_refused() {
         for bad in ["", "**", "*wiki", "e*i", "en**", "EN*", "-*", "a b", "batch", &"x".repeat(129)] {
             let error = bad.parse::<DomainPattern>().unwrap_err();
             assert!(error.to_string().contains("'en*'"), "{bad}: {error}");
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn pattern_is_written_as_it_is_read() {
+    fn parsed_pattern_displays_its_text() {
         for text in ["enwiki", "en*", "*"] {
             assert_eq!(text.parse::<DomainPattern>().unwrap().to_string(), text);
         }

@@ -1,5 +1,4 @@
-//! A server that issues JSON Web Tokens, for tests and benchmarks. It signs them itself, without the library that
-//! verifies them.
+//! Issues JSON Web Tokens for tests and benchmarks. Signs them without the library that verifies them.
 #![allow(clippy::unwrap_used, reason = "a test that has no keys cannot go on")]
 
 use aws_lc_rs::{
@@ -113,7 +112,7 @@ impl Signer {
     }
 }
 
-/// A set of keys, as in a file.
+/// Returns a set of keys as JSON, as a file of keys has it.
 pub fn key_set(keys: impl IntoIterator<Item = Value>) -> String {
     json!({"keys": keys.into_iter().collect::<Vec<_>>()}).to_string()
 }

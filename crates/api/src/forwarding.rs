@@ -74,7 +74,7 @@ impl From<ForwardError> for Problem {
     }
 }
 
-/// Wraps every route, and sends requests on.
+/// Wraps every route, and forwards the requests of other backends.
 #[derive(Debug, Clone)]
 pub(crate) struct Forward(Arc<Destinations>);
 
@@ -87,7 +87,7 @@ struct Destinations {
 }
 
 impl Forward {
-    /// The middleware of an API, which does nothing if the API forwards nothing.
+    /// Builds the middleware of an API. Without forwarding, it passes every request to the inner service.
     pub(crate) fn of(api: &Api) -> Self {
         let (backends, stores) = match &api.forwarding {
             Some(forwarding) => (Arc::clone(&forwarding.backends), &*forwarding.stores),
@@ -118,7 +118,7 @@ impl Backends for NoBackends {
 }
 
 impl Forwarding {
-    /// Counts the backends by their state. Asks the other stores.
+    /// Counts the backends by their state. Pings the other stores.
     pub(crate) async fn health(&self, api: &Api) -> BackendHealth {
         let mut health = self.backends.health();
         let answers = self.stores.iter().map(|store| api.read(store.buckets.ping()));
@@ -243,7 +243,7 @@ fn sender_of(api: &Api, head: &Parts) -> Sender {
     }
 }
 
-/// Keeps shared caches from storing an answer of another server that only clients with a right may read.
+/// Forbids shared caches to store an answer of another server, if only clients with a right may read the answer.
 fn restrict(headers: &mut HeaderMap) {
     caching::restrict(headers);
     let values = headers.get_all(header::CACHE_CONTROL).iter();

@@ -10,9 +10,9 @@ use rusqlite::{Connection, OpenFlags};
 /// The role of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// A page of a tree that points to other pages.
+    /// A tree page with child pages.
     Interior,
-    /// A page of a tree without pages below it.
+    /// A tree page without child pages.
     Leaf,
     /// An overflow page: the rest of a long row.
     Overflow,
@@ -24,14 +24,14 @@ pub enum Role {
     Map,
 }
 
-/// A page.
+/// The layout of a page of the file.
 #[derive(Debug, Clone)]
 pub struct PageLayout {
     /// The role of the page.
     pub role: Role,
     /// The tree that the page belongs to; empty if the page belongs to none.
     pub tree: String,
-    /// The ranges of the meaningful bytes.
+    /// The ranges of the used bytes: those that affect answers.
     pub used: Vec<Range<usize>>,
     /// The offsets of the child pointers.
     pub children: Vec<usize>,
@@ -57,7 +57,7 @@ const LEAF_INDEX: u8 = 10;
 const LEAF_TABLE: u8 = 13;
 
 impl Layout {
-    /// Reads the layout of a whole file without a log.
+    /// Reads the layout of a complete SQLite file that has no write-ahead log.
     pub fn read(path: &Path) -> Result<Self> {
         let bytes = std::fs::read(path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
@@ -95,7 +95,7 @@ impl Layout {
         (0..self.pages.len()).filter(|number| holds(&self.pages[*number])).collect()
     }
 
-    /// Whether a byte of the file is meaningful.
+    /// Whether a byte of the file is used, so that a change of it may affect answers.
     #[must_use]
     pub fn is_used(&self, at: usize) -> bool {
         let page = self.pages.get(at / self.page_bytes);
@@ -119,8 +119,8 @@ impl Reader<'_> {
         self.pages[number - 1] = PageLayout { role, tree: tree.to_owned(), used, children };
     }
 
-    /// Finds the pointer maps. The first map is page 2. Between two maps, there are as many pages as a map
-    /// has entries.
+    /// Finds the pointer maps of a file with auto-vacuum. Page 2 is the first map. Between two maps, there are as many
+    /// pages as a map has entries.
     fn maps(&mut self) {
         let entries = self.page_bytes / MAP_ENTRY_BYTES;
         let count = self.pages.len();

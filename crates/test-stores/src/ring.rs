@@ -130,7 +130,7 @@ impl Ring {
         let line = format!("{state}  127.0.0.{node} ");
         for other in others {
             let is_known = (0..MAX_POLLS).any(|_| {
-                // It fails while the node learns of a new keyspace.
+                // `nodetool status` fails while the node learns of a new keyspace.
                 let status = self.run_nodetool(*other, &["status"]);
                 let is_known = String::from_utf8_lossy(&status.stdout).contains(&line);
                 if !is_known {

@@ -40,13 +40,14 @@ const WARM_UP: Duration = Duration::from_secs(1);
 const IMPORTED_PAGES: usize = 200;
 /// The number of pages that are written.
 const WRITTEN_PAGES: usize = 50;
-/// The number of pages whose latest is read beside the load, and of their connections.
+/// The number of pages whose latest is read during the load, and the number of connections that read it.
 const READ_PAGES: usize = 8;
-/// The rate of these reads.
+/// The rate at which the latest is read during the load.
 const READS_PER_SECOND: f64 = 400.0;
-/// The lower priority of the load beside the reads of the latest, whose latency is measured.
+/// The niceness of the thread that makes the load. The thread that reads the latest keeps the normal priority, since
+/// its latencies are measured.
 const LOAD_PRIORITY: i32 = 10;
-/// No unpacked block is kept in memory.
+/// The configuration of the server: it keeps no unpacked block in memory.
 const NO_BLOCKS: &str = "[archive]\ncache_size = 0\n";
 
 /// The options of the measurement.
@@ -63,7 +64,7 @@ pub(crate) struct Options {
     connections: usize,
 }
 
-/// The kind of the requests that are too many.
+/// The kind of request that overloads the server.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Class {
     Post,
@@ -80,7 +81,7 @@ impl Class {
         }
     }
 
-    /// The connections of the closed loop that finds the capacity: so few that nothing is refused.
+    /// The number of connections of the closed loop that measures the capacity. It is so small that nothing is refused.
     const fn closed_connections(self) -> usize {
         match self {
             Self::Post => 24,
@@ -95,11 +96,11 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
         format!(
             "the server on one core, the load generator on another; POST of revisions (html of {HTML_SIZE} bytes, \
              data-parsoid of {DATA_PARSOID_SIZE} bytes) to {WRITTEN_PAGES} pages, and GET of random archived renders \
-             of {IMPORTED_PAGES} pages with no unpacked block in memory. The capacity is that of a closed loop with \
-             {} connections for POST and {} for reads. Then multiples of it in an open loop with at most {} connections, {} s \
-             each after {} s to warm up, beside {READS_PER_SECOND} reads of the latest a second. Goodput: answers with \
-             a success; best: the highest of all loads. Latencies of refusals count from the time of sending, those \
-             of reads of the latest from the scheduled time",
+             of {IMPORTED_PAGES} pages with no unpacked block in memory. The capacity is measured by a closed loop \
+             with {} connections for POST and {} for reads. Open loops with at most {} connections then offer multiples \
+             of the capacity, for {} s each after {} s of warm-up. Meanwhile the latest is read {READS_PER_SECOND} \
+             times a second. Goodput: successful answers; best: the highest goodput of all loads. The latency of a \
+             refusal counts from the time of sending, that of a read of the latest from its scheduled time",
             Class::Post.closed_connections(),
             Class::Archived.closed_connections(),
             options.connections,
@@ -218,7 +219,8 @@ impl Side<'_> {
         Ok(())
     }
 
-    /// The paths of pages whose latest is read, and which the load does not change.
+    /// Returns the paths of the latest of pages that the load does not change. Writes these pages first if the load
+    /// consists of POSTs.
     fn pages_to_read(&self, address: SocketAddr) -> Result<Vec<String>> {
         let latest = |title: &String| format!("{}?rev/latest/html", writes::page_path(title));
         if self.class == Class::Archived {
@@ -266,7 +268,7 @@ impl Side<'_> {
         Ok((measured, traffic.outcome))
     }
 
-    /// Sends requests of the class beside reads of the latest.
+    /// Sends requests of the class while another thread reads the latest.
     fn beside(&self, address: SocketAddr, pages: &[String], pace: Pace, next: &mut u64) -> Result<Load> {
         thread::scope(|scope| {
             let load = scope.spawn(|| {
@@ -296,7 +298,7 @@ impl Outcome {
     }
 }
 
-/// Traffic of which some requests are refused with 503.
+/// Counts the answers of other traffic: those that were served, and refusals with 503.
 struct Judged<T> {
     inner: T,
     outcome: Outcome,
@@ -328,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_are_no_goodput() {
+    fn refusals_do_not_count_as_goodput() {
         let inner = Reads::new(&["/".to_owned()], None, None, 1);
         let mut traffic = Judged { inner, outcome: Outcome::new().unwrap() };
         traffic.measured(200, Duration::from_millis(1));

@@ -1,4 +1,4 @@
-//! The parameters of a list outside of a page: `?limit=50&after=a`.
+//! The parameters of lists that are not sub-resources of a page: `?limit=50&after=a`.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::problem::{Problem, Result};
 
-/// The parameters of a query, each at most once. A value is decoded; `+` in it is no space.
+/// The parameters of a query, each at most once. Values are percent-decoded; a `+` stays a `+`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parameters<'a>(Vec<(&'a str, Cow<'a, str>)>);
 

@@ -1,4 +1,4 @@
-//! The sub-resources of a page: parses the raw query as a path, and the parameters after `&`.
+//! Parses the raw query of a page's URL: a path that names a sub-resource, then parameters after `&`.
 
 use std::borrow::Cow;
 
@@ -149,7 +149,7 @@ impl Resource {
         Ok(())
     }
 
-    /// Whether caches can be told to delete the answer: not for a part of a list, of which there are too many.
+    /// Whether the answer can be purged. A part of a list cannot: it has too many URLs.
     pub(crate) fn can_be_purged(&self) -> bool {
         let caching = match self {
             Self::RevisionList(list) => list.caching(),
@@ -160,7 +160,7 @@ impl Resource {
         caching == Caching::Mutable
     }
 
-    /// The render whose property the resource is, under its tid.
+    /// The tid in the URL, if the resource is a property of a render that is named by its tid.
     pub(crate) const fn render(&self) -> Option<Tid> {
         match self {
             Self::Property(Selector::Render(tid), _) => Some(*tid),
@@ -209,7 +209,8 @@ fn parse_selector(text: &str) -> Result<Selector> {
     }
 }
 
-/// Parses a time. Some clients encode its colons, which is allowed, since no cache stores the answer.
+/// Parses a time. Accepts percent-encoded colons, which some clients send. No cache stores the answer, so a second
+/// spelling of the URL cannot leave a stale answer.
 fn parse_time(text: &str) -> Result<Timestamp> {
     let plain = if text.contains('%') {
         Cow::Owned(text.replace("%3A", ":").replace("%3a", ":"))
@@ -244,7 +245,7 @@ fn is_well_formed(path: &str) -> bool {
         && !path.contains("//")
 }
 
-/// Shortens a text of the client for an error message.
+/// Shortens a text from the client for an error message.
 pub(super) fn shown(text: &str) -> &str {
     const SHOWN: usize = 64;
     let end = (0..=SHOWN.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
@@ -357,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn only_lists_take_parameters() {
+    fn unknown_or_invalid_parameters_are_malformed() {
         for query in [
             "rev/latest/html&limit=5",
             "rev/latest/html&x=1",

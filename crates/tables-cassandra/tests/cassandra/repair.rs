@@ -67,7 +67,7 @@ impl Ring {
         let line = format!("{state}  127.0.0.{node} ");
         for other in (1..=3).filter(|other| *other != node) {
             let known = (0..MAX_POLLS).any(|_| {
-                // It fails while the node learns of a new keyspace.
+                // `nodetool status` fails while the node learns of a new keyspace.
                 let status = self.run(other, "nodetool", &[OsStr::new("status")]);
                 let known = String::from_utf8_lossy(&status.stdout).contains(&line);
                 if !known {

@@ -1,5 +1,4 @@
-//! The calls that the service makes to its tables for a write and for a read. They are recorded over a store
-//! in memory.
+//! Records the calls that the service makes to its tables for a write and for a read, with a store in memory.
 
 use std::sync::Arc;
 
@@ -59,7 +58,7 @@ impl Recording {
         Ok(calls)
     }
 
-    /// Records a read of the newest html of each page.
+    /// Records a read of the html of the latest render of each page.
     pub(super) async fn latest_reads(&self) -> Result<Vec<Call>> {
         let html = PropertyName::new("html")?;
         let mut calls = Vec::with_capacity(self.pages.len());
