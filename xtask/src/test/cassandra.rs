@@ -18,10 +18,11 @@ pub(super) const ELSEWHERE: (&str, &str) = (FOR_TESTS, "elsewhere");
 const ON_ANY_STORE: &[&str] = &["service", "http", "dumps", "key_value"];
 
 /// Modules and tests of these programs that use no node. They test the cache of a store with one process, two
-/// stores at once, files alone, details of the store in memory, a store that the test itself names, or damage and
-/// random faults that the tests cause above the store.
+/// stores at once, files alone, details of the store in memory, a store that the test itself names, or damage, random
+/// faults and the choice of blocks above the store.
 const NOT_ON_A_NODE: &[&str] = &[
     "archive::batches::",
+    "archive::compaction::",
     "archive::damage::",
     "archive::erasing::erase_succeeds_during_",
     "archive::erasing::interrupted_erase_",
