@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::content::Write;
+use super::{content::Write, fault::Fault};
 
 /// The time for which requests may fail after a fault and after its end.
 pub(super) const FAILURE_WINDOW: Duration = Duration::from_secs(5);
@@ -66,7 +66,16 @@ pub(super) enum WriteOutcome {
     Unknown,
 }
 
-/// The requests and events during one fault.
+/// One injection of a fault.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) fault: Fault,
+    pub(super) journal: Journal,
+    /// Whether the fault is not repeated after this run. The availability of an earlier run does not count.
+    pub(super) is_last: bool,
+}
+
+/// The requests and events during one injection of a fault.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     pub(super) attempts: Vec<Attempt>,
@@ -123,6 +132,28 @@ impl Journal {
     pub(super) fn read_success(&self) -> Share {
         let counted = self.reads.iter().filter(|read| !self.may_fail(read.span));
         Share::of(counted.map(|read| read.outcome == ReadOutcome::Right))
+    }
+
+    /// Whether enough of the writes and of the reads succeeded that had to.
+    pub(super) fn is_available(&self) -> bool {
+        self.write_success().is_enough() && self.read_success().is_enough()
+    }
+
+    /// The requests that had to succeed and did not: when each was sent, and what is known of it.
+    pub(super) fn shortfalls(&self) -> Vec<(Duration, String)> {
+        let writes = self.attempts.iter().filter(|attempt| !attempt.is_retry).filter_map(|attempt| {
+            let (Outcome::Refused(why) | Outcome::Unknown(why)) = &attempt.outcome else { return None };
+            Some((attempt.span, "write", why))
+        });
+        let reads = self.reads.iter().filter_map(|read| {
+            let (ReadOutcome::Nothing(why) | ReadOutcome::Wrong(why)) = &read.outcome else { return None };
+            Some((read.span, "read", why))
+        });
+        let counted = writes.chain(reads).filter(|(span, ..)| !self.may_fail(*span));
+        let described = counted.map(|(span, kind, why)| {
+            (span.sent, format!("a {kind} failed after {} s: {why}", span.lasted()))
+        });
+        described.collect()
     }
 
     /// Whether the request was under way in the first seconds after an event.

@@ -3,36 +3,37 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    fault::Fault,
-    journal::{Journal, Outcome, ReadOutcome, Share},
+    journal::{Journal, Outcome, ReadOutcome, Run, Share},
     judge::Findings,
 };
 
 /// The maximum number of different reasons of failures that are shown.
 const MAX_REASONS: usize = 6;
 
-/// The results for one fault.
+/// The maximum number of requests that are shown, of those that had to succeed and did not.
+const MAX_SHORTFALLS: usize = 6;
+
+/// The results of one injection of a fault.
 #[derive(Debug)]
 pub(super) struct Row {
-    pub(super) fault: Fault,
-    pub(super) journal: Journal,
+    pub(super) run: Run,
     pub(super) findings: Findings,
 }
 
 impl Row {
-    /// Whether all promises were kept with this fault.
+    /// Whether all promises were kept.
     fn is_fine(&self) -> bool {
-        let [_, _, refused] = self.journal.outcomes();
+        let Run { fault, journal, is_last } = &self.run;
+        let [_, _, refused] = journal.outcomes();
         self.findings.are_none()
-            && (self.findings.once > 0 || !self.fault.leaves_unknown())
+            && (self.findings.once > 0 || !fault.leaves_unknown())
             && refused == 0
             && self.wrong().is_empty()
-            && self.journal.write_success().is_enough()
-            && self.journal.read_success().is_enough()
+            && (journal.is_available() || !is_last)
     }
 
     fn wrong(&self) -> Vec<&str> {
-        let wrong = self.journal.reads.iter().filter_map(|read| match &read.outcome {
+        let wrong = self.run.journal.reads.iter().filter_map(|read| match &read.outcome {
             ReadOutcome::Wrong(what) => Some(&**what),
             _ => None,
         });
@@ -40,7 +41,7 @@ impl Row {
     }
 
     fn print(&self) {
-        let Self { fault, journal, findings } = self;
+        let Self { run: Run { fault, journal, .. }, findings } = self;
         let name = fault.name();
         let [acknowledged, unknown, refused] = journal.outcomes();
         println!(
@@ -58,18 +59,19 @@ impl Row {
 
     /// Prints every broken promise, and the reasons why requests failed.
     fn print_details(&self) {
-        let name = self.fault.name();
+        let Run { fault, journal, .. } = &self.run;
+        let name = fault.name();
         let broken = self.findings.to_string();
         for line in broken.lines().chain(self.wrong()) {
             println!("{name}: VIOLATION: {line}");
         }
         let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-        for attempt in self.journal.attempts.iter().filter(|attempt| !attempt.is_retry) {
+        for attempt in journal.attempts.iter().filter(|attempt| !attempt.is_retry) {
             if let Outcome::Refused(why) | Outcome::Unknown(why) = &attempt.outcome {
                 *reasons.entry(why).or_default() += 1;
             }
         }
-        for read in &self.journal.reads {
+        for read in &journal.reads {
             if let ReadOutcome::Nothing(why) = &read.outcome {
                 *reasons.entry(why).or_default() += 1;
             }
@@ -77,15 +79,21 @@ impl Row {
         for (why, count) in reasons.iter().take(MAX_REASONS) {
             println!("{name}: {count} failed: {why}");
         }
+        for (sent, what) in journal.shortfalls().into_iter().take(MAX_SHORTFALLS) {
+            println!("{name}: outside the 5 s, at {:.3} s: {what}", sent.as_secs_f64());
+        }
     }
 }
 
 /// Whether all promises were kept with every fault, and whether enough requests of all faults together
 /// succeeded.
 pub(super) fn are_fine(rows: &[Row]) -> bool {
+    let of_all = |share: fn(&Journal) -> Share| -> Share {
+        rows.iter().filter(|row| row.run.is_last).map(|row| share(&row.run.journal)).sum()
+    };
     rows.iter().all(Row::is_fine)
-        && rows.iter().map(|row| row.journal.write_success()).sum::<Share>().is_enough()
-        && rows.iter().map(|row| row.journal.read_success()).sum::<Share>().is_enough()
+        && of_all(Journal::write_success).is_enough()
+        && of_all(Journal::read_success).is_enough()
 }
 
 /// Prints the table, the broken promises, and the folder of the journals.
@@ -106,6 +114,7 @@ mod tests {
     use super::*;
     use crate::cassandra::faults::{
         content::Write,
+        fault::Fault,
         journal::{Attempt, Read, Span},
     };
 
@@ -123,19 +132,30 @@ mod tests {
             reads: vec![read(1, outcome.clone()), read(1, outcome), read(60, ReadOutcome::Right)],
             events: Vec::new(),
         };
-        Row { fault: Fault::Kill, journal, findings: Findings::default() }
+        Row { run: Run { fault: Fault::Kill, journal, is_last: true }, findings: Findings::default() }
     }
 
     /// The row without one of its requests.
     fn with_one_less(mut row: Row) -> Row {
-        row.journal.attempts.remove(0);
-        row.journal.reads.remove(0);
+        row.run.journal.attempts.remove(0);
+        row.run.journal.reads.remove(0);
         row
     }
 
     /// Adds an event before the first requests, so that they are right after a fault.
     fn after_a_fault(mut row: Row) -> Row {
-        row.journal.events.push((Duration::ZERO, "killed".to_owned()));
+        row.run.journal.events.push((Duration::ZERO, "killed".to_owned()));
+        row
+    }
+
+    fn with_fault(fault: Fault, mut row: Row) -> Row {
+        row.run.fault = fault;
+        row
+    }
+
+    /// The row as that of a fault that was repeated.
+    fn repeated(mut row: Row) -> Row {
+        row.run.is_last = false;
         row
     }
 
@@ -154,19 +174,43 @@ mod tests {
         assert!(after_a_fault(row(Outcome::Unknown(why()), ReadOutcome::Nothing(why()))).is_fine());
         // One failure with each fault, and one in a thousand with all of them.
         let one_failed =
-            |fault| Row { fault, ..with_one_less(row(acknowledged(), ReadOutcome::Nothing(why()))) };
+            |fault| with_fault(fault, with_one_less(row(acknowledged(), ReadOutcome::Nothing(why()))));
         assert!(one_failed(Fault::Kill).is_fine());
         assert!(are_fine(&[one_failed(Fault::Kill), row(acknowledged(), ReadOutcome::Right)]));
         assert!(!are_fine(&[one_failed(Fault::Kill), one_failed(Fault::Cut)]));
         // If a fault must leave unknown outcomes, at least one write must have been repeated.
         let quorum = |once| {
             let findings = Findings { once, ..Findings::default() };
-            Row { fault: Fault::Quorum, findings, ..row(acknowledged(), ReadOutcome::Right) }
+            Row { findings, ..with_fault(Fault::Quorum, row(acknowledged(), ReadOutcome::Right)) }
         };
         assert!(quorum(1).is_fine());
         assert!(!quorum(0).is_fine());
         // These failures are never allowed.
         assert!(!after_a_fault(row(Outcome::Refused(why()), ReadOutcome::Right)).is_fine());
         assert!(!after_a_fault(row(acknowledged(), ReadOutcome::Wrong(why()))).is_fine());
+    }
+
+    #[test]
+    fn only_the_availability_of_a_repeated_fault_does_not_count() {
+        let why = String::new;
+        let after = || row(acknowledged(), ReadOutcome::Right);
+        let unavailable = || repeated(row(Outcome::Unknown(why()), ReadOutcome::Nothing(why())));
+        assert!(are_fine(&[unavailable(), after()]));
+        assert!(!are_fine(&[unavailable()]));
+        let lost = Findings { lost: vec![Write(1)], ..Findings::default() };
+        assert!(!are_fine(&[Row { findings: lost, ..unavailable() }, after()]));
+        assert!(!are_fine(&[repeated(row(Outcome::Refused(why()), ReadOutcome::Right)), after()]));
+        assert!(!are_fine(&[repeated(row(acknowledged(), ReadOutcome::Wrong(why()))), after()]));
+    }
+
+    #[test]
+    fn requests_that_had_to_succeed_are_described() {
+        let failed = || row(Outcome::Unknown("late".to_owned()), ReadOutcome::Nothing("lost".to_owned()));
+        let shown: Vec<String> =
+            failed().run.journal.shortfalls().into_iter().map(|(_, what)| what).collect();
+        assert_eq!(shown[0], "a write failed after 1.000 s: late");
+        assert_eq!(shown[2], "a read failed after 1.000 s: lost");
+        assert_eq!(shown.len(), 4);
+        assert!(after_a_fault(failed()).run.journal.shortfalls().is_empty());
     }
 }
