@@ -12,12 +12,14 @@ use rashomon_tables::{Batch, Counting, Kind, Memory, Scan, TableStore};
 
 use crate::support::{World, at, column_mut, name, page, record, rev};
 
-/// The maximum number of store calls of a timegate request or a result page of a timemap, and the maximum
-/// number of rows that it reads.
+/// The maximum number of store calls of a timegate request, or of a result page of a timemap.
 const MAX_CALLS: u64 = 60;
+
+/// The maximum number of rows that these calls read together.
 const MAX_ROWS: u64 = 10_000;
 
-/// Imports revisions. Each has a number, a second, and a property.
+/// Imports revisions with one property each. An edit is the number of a revision, its time in seconds, and the
+/// name of its property.
 async fn import(world: &World, page: &Page, edits: impl Iterator<Item = (i64, i64, &str)>) {
     let mut revisions = Vec::new();
     for (number, second, property) in edits {
@@ -91,8 +93,8 @@ async fn absent_property_costs_the_same_in_any_history() {
     }
 }
 
-/// All entries of a timemap, one result page after another.
-async fn listed(world: &World, page: &Page, limit: usize) -> Vec<i64> {
+/// Reads all result pages of a timemap. Returns the numbers of the revisions.
+async fn timemap_revisions(world: &World, page: &Page, limit: usize) -> Vec<i64> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
         let part = world.buckets.mementos(page, &name("html"), after, limit).await.unwrap();
@@ -107,19 +109,19 @@ async fn listed(world: &World, page: &Page, limit: usize) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn rare_property_is_listed_whole() {
+async fn timemap_of_a_rare_property_is_complete() {
     let (world, store) = World::over_memory(Counting::new).await;
     let page = page("Main_Page");
-    // Revisions 2,600 to 4,700 are of one second, so only the last of them is a past state.
+    // Revisions 2,600 to 4,700 have the same time, so only the last of these revisions is a past state.
     let second = |number: i64| if number < 2_600 { number } else { 2_600.max(number - 2_100) };
     let html = [3, 10, 2_300, 2_600, 3_000, 4_700, 4_900];
     let edits = (1..=5_000)
         .map(|number| (number, second(number), if html.contains(&number) { "html" } else { "meta" }));
     import(&world, &page, edits).await;
     for limit in [1, 2, 500] {
-        assert_eq!(listed(&world, &page, limit).await, [3, 10, 2_300, 4_700, 4_900], "{limit}");
+        assert_eq!(timemap_revisions(&world, &page, limit).await, [3, 10, 2_300, 4_700, 4_900], "{limit}");
     }
-    // A memento near the given time is found, and so is the first memento, if it is near.
+    // A memento near the requested time is found. So is the first memento, if it is near.
     let memento = async |time: Option<Timestamp>| {
         let (found, calls, rows) = cost(&store, world.buckets.memento(&page, &name("html"), time)).await;
         assert!(calls <= MAX_CALLS && rows <= MAX_ROWS, "{calls} calls, {rows} rows");
@@ -129,7 +131,7 @@ async fn rare_property_is_listed_whole() {
         assert_eq!(memento(Some(at(second))).await.unwrap(), rev, "{second}");
     }
     assert_eq!(memento(None).await.unwrap(), 4_900);
-    // There are 2,289 revisions in between.
+    // The 2,289 revisions between revision 10 and this time have no html.
     let far = memento(Some(at(2_299))).await;
     assert!(matches!(far, Err(Error::NotFound(Missing::OutOfReach { .. }))), "{far:?}");
 }
@@ -223,6 +225,7 @@ async fn search_and_count_are_bounded_by_the_bytes_of_renders() {
     assert!(bytes < 13 * MIB && (1_100..1_300).contains(&counted), "{bytes} bytes, {counted} renders");
 }
 
+/// A scan of `rows` records of renders, without a limit in bytes.
 fn all_renders(page: &Page, rows: usize) -> Scan {
     let mut scan = Scan::new(partition_of(page), NonZeroUsize::new(rows).unwrap());
     scan.max_bytes = usize::MAX;

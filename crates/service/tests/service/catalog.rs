@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use rashomon_buckets::{BucketName, DomainName, Page, PageInfo, SiteInfo, Title};
 use rashomon_tables::{Call, Fault, Faulty, Plan};
 
-use crate::support::{Altered, World, at, block_on, every_point_or_nth, page, page_of, rev};
+use crate::support::{AlteredStore, World, at, block_on, every_point_or_nth, page, page_of, rev};
 
 crate::support::on_every_store![
     domains_and_buckets_are_separate,
@@ -30,7 +30,7 @@ async fn titles(world: &World, page: &Page, limit: usize) -> Vec<String> {
 
 #[tokio::test]
 async fn every_title_is_listed_though_result_pages_of_the_store_are_short() {
-    let (world, _) = World::over(Altered::with_short_pages).await;
+    let (world, _) = World::over(AlteredStore::with_short_pages).await;
     let mut expected = BTreeSet::new();
     for index in 0..300 {
         let page = page(&format!("Page {index}"));
@@ -60,7 +60,7 @@ async fn every_title_is_listed_once_in_byte_order() {
         let written = match index % 2 {
             0 => world.put_revision(&page, 1, &[("html", "x")]).await.map(drop),
             _ => {
-                let revision = world.history(&page, 1, at(-1), b"x").await;
+                let revision = world.imported_revision(&page, 1, at(-1), b"x").await;
                 world.buckets.import(&page, vec![revision]).await.map(drop)
             }
         };

@@ -25,7 +25,7 @@ async fn condition_still_holds_when_the_write_happens() {
         let (buckets, its_page) = (world.buckets.clone(), page.clone());
         let (posted, imported) = (
             world.new_revision(&page, 6, &[("html", "6")]).await,
-            world.history(&page, 6, at(-10), b"6").await,
+            world.imported_revision(&page, 6, at(-10), b"6").await,
         );
         let second = tokio::spawn(async move {
             match other {
@@ -44,7 +44,7 @@ async fn condition_still_holds_when_the_write_happens() {
         second.await.unwrap().unwrap();
         assert!(
             !visible_early || matches!(conditional, Err(Error::NotLatest { .. })),
-            "{other}: revision 6 was there before revision 7 was written on the condition that 5 is the latest"
+            "{other}: revision 6 was visible before revision 7 was written on the condition that 5 is the latest"
         );
     }
 }

@@ -44,8 +44,8 @@ const WRITES: [Write; 7] = [
     Write::Import,
 ];
 
-/// A world in which the write can be executed.
-async fn prepared(write: Write) -> (FaultyWorld, Tid) {
+/// Makes a world in which the write can be executed.
+async fn prepare(write: Write) -> (FaultyWorld, Tid) {
     let (world, store) = faulty().await;
     let large = noise(5, 1_100_000);
     let html: &[u8] =
@@ -56,7 +56,7 @@ async fn prepared(write: Write) -> (FaultyWorld, Tid) {
 }
 
 /// Executes the write, and returns the tid of its render.
-async fn make(world: &World, write: Write, tid: Tid) -> Result<Tid> {
+async fn execute(world: &World, write: Write, tid: Tid) -> Result<Tid> {
     let page = page("Main_Page");
     Ok(match write {
         Write::Revision => world.put_revision(&page, 6, &[("html", "six"), ("wikitext", "text")]).await?.tid,
@@ -70,7 +70,7 @@ async fn make(world: &World, write: Write, tid: Tid) -> Result<Tid> {
         Write::Rewrite => world.rewrite(&page, tid, "html", "new").await?.tid,
         Write::RewriteOfLarge => world.rewrite(&page, tid, "html", "small").await?.tid,
         Write::Import => {
-            let mut revision = world.history(&page, 7, at(-5), b"seven").await;
+            let mut revision = world.imported_revision(&page, 7, at(-5), b"seven").await;
             let properties = world.properties_without_rewrite_time(&page, &[("html", "seven")]).await;
             revision.renders.push(ImportRender { tid: Tid::new(at(-4), 1), properties });
             world.buckets.import(&page, vec![revision]).await?;
@@ -105,10 +105,10 @@ async fn visible(world: &World) -> Vec<String> {
 #[tokio::test]
 async fn write_that_fails_at_any_call_can_be_repeated() {
     for write in WRITES {
-        let ((world, store), tid) = prepared(write).await;
+        let ((world, store), tid) = prepare(write).await;
         let before = visible(&world).await;
         store.set_plan(Plan::empty());
-        make(&world, write, tid).await.unwrap();
+        execute(&world, write, tid).await.unwrap();
         let calls = [Call::Get, Call::Scan, Call::Write].map(|call| (call, store.calls(call)));
         let expected = visible(&world).await;
         assert_ne!(before, expected);
@@ -118,9 +118,9 @@ async fn write_that_fails_at_any_call_can_be_repeated() {
         let every = every_point_or_nth(7);
         for (call, number, fault) in points.skip(write as usize % every).step_by(every) {
             let what = format!("{write:?}, {call:?} {number}: {fault:?}");
-            let ((world, store), tid) = prepared(write).await;
+            let ((world, store), tid) = prepare(write).await;
             store.set_plan(Plan::empty().on(call, number, fault.clone()));
-            let failed = make(&world, write, tid).await;
+            let failed = execute(&world, write, tid).await;
             let found = visible(&world).await;
             match failed {
                 Err(Error::Store(rashomon_tables::Error::Unavailable(_))) => {
@@ -131,7 +131,7 @@ async fn write_that_fails_at_any_call_can_be_repeated() {
                 Err(error) => panic!("{what}: {error}"),
             }
             world.assert_consistent().await;
-            make(&world, write, tid).await.unwrap();
+            execute(&world, write, tid).await.unwrap();
             assert_eq!(visible(&world).await, expected, "{what}");
             world.assert_consistent().await;
             // No chunks are left over.
@@ -150,20 +150,20 @@ async fn write_that_fails_at_any_call_can_be_repeated() {
 #[tokio::test]
 async fn write_completes_after_its_caller_is_gone() {
     for write in WRITES {
-        let ((world, store), tid) = prepared(write).await;
+        let ((world, store), tid) = prepare(write).await;
         store.set_plan(Plan::empty());
-        make(&world, write, tid).await.unwrap();
+        execute(&world, write, tid).await.unwrap();
         let expected = visible(&world).await;
         // The last write is that of the page. The writes before it are those of large bodies.
         let last = store.calls(Call::Write);
 
-        let ((world, store), tid) = prepared(write).await;
+        let ((world, store), tid) = prepare(write).await;
         let gate = Gate::new();
         store.set_plan(Plan::empty().on(Call::Write, last, Fault::PauseMidway(gate.clone())));
         let world = Arc::new(world);
         let client = {
             let world = Arc::clone(&world);
-            tokio::spawn(async move { make(&world, write, tid).await })
+            tokio::spawn(async move { execute(&world, write, tid).await })
         };
         gate.reached().await;
         client.abort();
@@ -175,14 +175,14 @@ async fn write_completes_after_its_caller_is_gone() {
             }
         });
         assert!(done.await.is_ok(), "{write:?} stopped halfway");
-        make(&world, write, tid).await.unwrap();
-        assert_eq!(visible(&world).await, expected, "{write:?}, made again");
+        execute(&world, write, tid).await.unwrap();
+        assert_eq!(visible(&world).await, expected, "{write:?}, repeated");
         world.assert_consistent().await;
     }
 }
 
 /// Repeats a write until the store is available.
-async fn until_done<T>(failures: &mut u32, write: impl AsyncFn() -> Result<T>) -> T {
+async fn retry_until_available<T>(failures: &mut u32, write: impl AsyncFn() -> Result<T>) -> T {
     loop {
         match write().await {
             Ok(done) => return done,
@@ -202,12 +202,14 @@ async fn random_faults_lose_nothing() {
         store.set_plan(Plan::seeded(seed, Rates { before: 60, after: 60, midway: 60 }));
         for number in 1..=8 {
             let bodies = [("html", "posted"), ("wikitext", "text")];
-            let first = until_done(&mut failures, async || world.put_revision(&page, number, &bodies).await);
+            let first = retry_until_available(&mut failures, async || {
+                world.put_revision(&page, number, &bodies).await
+            });
             let first = first.await.tid;
             let html = [("html", "rendered")];
-            until_done(&mut failures, async || world.put_render(&page, number, &html).await).await;
+            retry_until_available(&mut failures, async || world.put_render(&page, number, &html).await).await;
             let rewrite = async || world.rewrite(&page, first, "html", "rewritten").await;
-            until_done(&mut failures, rewrite).await;
+            retry_until_available(&mut failures, rewrite).await;
         }
         store.set_plan(Plan::empty());
         let report = world.assert_consistent().await;

@@ -17,14 +17,14 @@ crate::support::on_every_store![parallel_imports_give_the_same_store, import_wri
 
 /// A varied history of a page: several revisions of one second, several renders, large bodies, a rewrite, and
 /// numbers that do not rise with time.
-async fn revisions(world: &World) -> Vec<ImportRevision> {
+async fn varied_history(world: &World) -> Vec<ImportRevision> {
     let page = page("Main_Page");
     let mut revisions = Vec::new();
     for number in 1..=24 {
         let text = format!("text {number} ").repeat(50);
         // Three revisions share each second.
         let mut revision =
-            world.history(&page, number, at(-1000 + (number * 7 % 24) / 3), text.as_bytes()).await;
+            world.imported_revision(&page, number, at(-1000 + (number * 7 % 24) / 3), text.as_bytes()).await;
         match number % 4 {
             1 => {
                 let html =
@@ -55,7 +55,7 @@ async fn revisions(world: &World) -> Vec<ImportRevision> {
 
 /// All rows of the store except chunks, whose sets have random names. Rows that reference chunks are cut
 /// before the encoding of the body.
-async fn dump(world: &World) -> Vec<String> {
+async fn dump_without_chunks(world: &World) -> Vec<String> {
     let lines = world.dump().await.into_iter();
     let mut lines: Vec<_> = lines
         .filter(|line| !line.starts_with("chunk"))
@@ -68,18 +68,19 @@ async fn dump(world: &World) -> Vec<String> {
     lines
 }
 
-async fn imported_at_once() -> (World, Vec<String>) {
+/// Imports the whole history with one call. Returns the world, and the rows of its store.
+async fn import_at_once() -> (World, Vec<String>) {
     let (world, page) = (World::new().await, page("Main_Page"));
-    let outcomes = world.buckets.import(&page, revisions(&world).await).await.unwrap();
+    let outcomes = world.buckets.import(&page, varied_history(&world).await).await.unwrap();
     assert!(outcomes.iter().all(|outcome| *outcome == ImportOutcome::Created));
-    let dump = dump(&world).await;
+    let dump = dump_without_chunks(&world).await;
     (world, dump)
 }
 
 #[tokio::test]
 async fn imported_history_is_read_back_unchanged() {
     let (world, page) = (World::new().await, page("Main_Page"));
-    let mut revision = world.history(&page, 5, at(-100), b"text").await;
+    let mut revision = world.imported_revision(&page, 5, at(-100), b"text").await;
     let slot = SlotRecord { model: Some("wikitext".to_owned()), deleted: true, ..SlotRecord::default() };
     revision.record.export.user_id = Some(7);
     revision.record.export.slots.insert("main".to_owned(), slot);
@@ -104,9 +105,9 @@ proptest! {
         twice in any::<bool>(),
     ) {
         block_on(async {
-            let (_, expected) = imported_at_once().await;
+            let (_, expected) = import_at_once().await;
             let (world, page) = (World::new().await, page("Main_Page"));
-            let revisions = revisions(&world).await;
+            let revisions = varied_history(&world).await;
             let mut shuffled: Vec<_> = order.into_iter().map(|index| revisions[index].clone()).collect();
             // The renders of each revision may come in any order too.
             shuffled.iter_mut().for_each(|revision| revision.renders.reverse());
@@ -119,16 +120,16 @@ proptest! {
                     assert!(again.iter().all(|outcome| *outcome == ImportOutcome::Unchanged));
                 }
             }
-            assert_eq!(dump(&world).await, expected);
+            assert_eq!(dump_without_chunks(&world).await, expected);
             world.assert_consistent().await;
         });
     }
 }
 
 async fn parallel_imports_give_the_same_store(world: World) {
-    let (_, expected) = imported_at_once().await;
+    let (_, expected) = import_at_once().await;
     let (world, page) = (Arc::new(world), page("Main_Page"));
-    let revisions = revisions(&world).await;
+    let revisions = varied_history(&world).await;
     // Three importers do the same work, and each begins with a different revision.
     let importers = (0..3).map(|importer| {
         let (world, page) = (Arc::clone(&world), page.clone());
@@ -143,19 +144,19 @@ async fn parallel_imports_give_the_same_store(world: World) {
     for importer in join_all(importers).await {
         importer.unwrap();
     }
-    assert_eq!(dump(&world).await, expected);
+    assert_eq!(dump_without_chunks(&world).await, expected);
     world.assert_consistent().await;
 }
 
 #[tokio::test]
 async fn importing_again_changes_nothing() {
-    let (world, expected) = imported_at_once().await;
+    let (world, expected) = import_at_once().await;
     let page = page("Main_Page");
     let written: Vec<_> = world.rows(&schemas::REVISIONS).await;
     world.pass(Duration::from_secs(1000));
-    let again = world.buckets.import(&page, revisions(&world).await).await.unwrap();
+    let again = world.buckets.import(&page, varied_history(&world).await).await.unwrap();
     assert!(again.iter().all(|outcome| *outcome == ImportOutcome::Unchanged), "{again:?}");
-    assert_eq!(dump(&world).await, expected);
+    assert_eq!(dump_without_chunks(&world).await, expected);
     assert_eq!(world.rows(&schemas::REVISIONS).await, written);
     // Posting an imported revision changes nothing either.
     let first = world.put_revision_at(&page, 3, at(-1000 + 7), &[("wikitext", "text 3 ".repeat(50))]).await;
@@ -167,7 +168,7 @@ async fn revisions_of_one_second_have_different_tids() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let mut revisions = Vec::new();
     for number in 1..=300 {
-        revisions.push(world.history(&page, number, at(-60), format!("{number}").as_bytes()).await);
+        revisions.push(world.imported_revision(&page, number, at(-60), format!("{number}").as_bytes()).await);
     }
     world.buckets.import(&page, revisions).await.unwrap();
     let report = world.assert_consistent().await;
@@ -181,7 +182,7 @@ async fn revisions_of_one_second_have_different_tids() {
 #[tokio::test]
 async fn import_that_contradicts_the_store_is_reported_and_changes_nothing() {
     let (world, page) = (World::new().await, page("Main_Page"));
-    let mut stored = world.history(&page, 5, at(-100), b"text").await;
+    let mut stored = world.imported_revision(&page, 5, at(-100), b"text").await;
     stored.renders[0].properties = world.properties_without_rewrite_time(&page, &[("html", "html")]).await;
     world.buckets.import(&page, vec![stored.clone()]).await.unwrap();
     let before = world.dump().await;
@@ -226,7 +227,7 @@ async fn import_that_contradicts_the_store_is_reported_and_changes_nothing() {
         contradictions.push(revision);
     }
     // Other revisions of the same import are stored.
-    contradictions.insert(3, world.history(&page, 6, at(-90), b"six").await);
+    contradictions.insert(3, world.imported_revision(&page, 6, at(-90), b"six").await);
     let outcomes = world.buckets.import(&page, contradictions).await.unwrap();
     let created: Vec<_> = outcomes.iter().map(|outcome| *outcome == ImportOutcome::Created).collect();
     assert_eq!(created.iter().position(|created| *created), Some(3));
@@ -243,7 +244,11 @@ async fn import_that_contradicts_the_store_is_reported_and_changes_nothing() {
 #[tokio::test]
 async fn inconsistent_import_is_reported_and_changes_nothing() {
     let (world, page) = (World::new().await, page("Main_Page"));
-    world.buckets.import(&page, vec![world.history(&page, 5, at(-100), b"text").await]).await.unwrap();
+    world
+        .buckets
+        .import(&page, vec![world.imported_revision(&page, 5, at(-100), b"text").await])
+        .await
+        .unwrap();
     let before = world.dump().await;
     let render = async |tid: Tid, bodies: &[(&str, &str)]| ImportRender {
         tid,
@@ -252,8 +257,10 @@ async fn inconsistent_import_is_reported_and_changes_nothing() {
     let tid = Tid::new(at(-50), 1);
     let of_five = Tid::imported(&page, rev(5), at(-100));
     for number in [5, 6] {
-        let revision =
-            ImportRevision { renders: Vec::new(), ..world.history(&page, number, at(-100), b"text").await };
+        let revision = ImportRevision {
+            renders: Vec::new(),
+            ..world.imported_revision(&page, number, at(-100), b"text").await
+        };
         let of_another = if number == 5 { None } else { Some(vec![render(of_five, &[("html", "x")]).await]) };
         let renders = [
             Some(vec![render(tid, &[("html", "x")]).await, render(tid, &[("html", "y")]).await]),
@@ -276,19 +283,23 @@ async fn inconsistent_import_is_reported_and_changes_nothing() {
     // revisions.
     let html = ImportRevision {
         properties: world.properties_without_rewrite_time(&page, &[("html", "x")]).await,
-        ..world.history(&page, 7, at(-100), b"text").await
+        ..world.imported_revision(&page, 7, at(-100), b"text").await
     };
     let mut twice = Vec::new();
     for number in [8, 9] {
         let renders = vec![render(tid, &[("html", "x")]).await];
-        twice.push(ImportRevision { renders, ..world.history(&page, number, at(-100), b"text").await });
+        twice.push(ImportRevision {
+            renders,
+            ..world.imported_revision(&page, number, at(-100), b"text").await
+        });
     }
     let outcomes = world.buckets.import(&page, [vec![html], twice].concat()).await.unwrap();
     let conflict = |outcome: &ImportOutcome| matches!(outcome, ImportOutcome::Conflict(_));
     assert_eq!(outcomes.iter().map(conflict).collect::<Vec<_>>(), [true, false, true], "{outcomes:?}");
     world.assert_consistent().await;
 
-    let nothing = ImportRevision { renders: Vec::new(), ..world.history(&page, 9, at(-1), b"text").await };
+    let nothing =
+        ImportRevision { renders: Vec::new(), ..world.imported_revision(&page, 9, at(-1), b"text").await };
     let refused = world.buckets.import(&page, vec![nothing]).await;
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
 }
@@ -296,7 +307,7 @@ async fn inconsistent_import_is_reported_and_changes_nothing() {
 #[tokio::test]
 async fn import_adds_new_renders_to_a_stored_revision() {
     let (world, page) = (World::new().await, page("Main_Page"));
-    let mut revision = world.history(&page, 5, at(-100), b"text").await;
+    let mut revision = world.imported_revision(&page, 5, at(-100), b"text").await;
     world.buckets.import(&page, vec![revision.clone()]).await.unwrap();
     for (seconds, body) in [(-50, "one"), (-70, "two"), (-30, "three")] {
         let tid = Tid::new(at(seconds), 1);
@@ -315,7 +326,7 @@ async fn import_adds_new_renders_to_a_stored_revision() {
         .collect();
     let other = World::new().await;
     other.buckets.import(&page, parts.clone()).await.unwrap();
-    assert_eq!(dump(&other).await, dump(&world).await);
+    assert_eq!(dump_without_chunks(&other).await, dump_without_chunks(&world).await);
     assert_eq!(
         other.buckets.import(&page, parts).await.unwrap(),
         vec![ImportOutcome::Unchanged; 4],
@@ -327,7 +338,7 @@ async fn import_adds_new_renders_to_a_stored_revision() {
 #[tokio::test]
 async fn import_without_known_renders_adds_none_to_a_stored_revision() {
     let (world, page) = (World::new().await, page("Main_Page"));
-    let without_renders = world.history(&page, 5, at(-100), b"text").await;
+    let without_renders = world.imported_revision(&page, 5, at(-100), b"text").await;
     let properties = world.properties_without_rewrite_time(&page, &[("html", "html")]).await;
     let renders = vec![ImportRender { tid: Tid::new(at(-50), 1), properties }];
     let with_render = ImportRevision { renders, ..without_renders.clone() };
@@ -342,8 +353,9 @@ async fn import_writes_batches_within_the_limit(world: World) {
     let page = page("Main_Page");
     let mut revisions = Vec::new();
     for number in 1..=300 {
-        let mut revision =
-            world.history(&page, number, at(number - 1000), &noise(number.unsigned_abs(), 40_000)).await;
+        let mut revision = world
+            .imported_revision(&page, number, at(number - 1000), &noise(number.unsigned_abs(), 40_000))
+            .await;
         revision.record.comment = Some("c".repeat(20_000));
         let mut html = world.properties_without_rewrite_time(&page, &[("html", "x")]).await;
         html[0].0.other_headers.insert("x-long".to_owned(), "h".repeat(10_000));
@@ -355,7 +367,7 @@ async fn import_writes_batches_within_the_limit(world: World) {
     assert_eq!(world.assert_consistent().await.revisions, 300);
 
     // A revision that no batch can hold is skipped and reported.
-    let mut absurd = vec![world.history(&page, 1000, at(-1), b"text").await; 3];
+    let mut absurd = vec![world.imported_revision(&page, 1000, at(-1), b"text").await; 3];
     absurd[0].record.comment = Some("c".repeat(2 << 20));
     let mut html = world.properties_without_rewrite_time(&page, &[("html", "x")]).await;
     html[0].0.other_headers.insert("x-long".to_owned(), "h".repeat(2 << 20));
@@ -368,12 +380,12 @@ async fn import_writes_batches_within_the_limit(world: World) {
 /// An interrupted import stores a part of the history, and a repeated import stores the rest.
 #[tokio::test]
 async fn failed_import_can_be_repeated() {
-    let (_, expected) = imported_at_once().await;
+    let (_, expected) = import_at_once().await;
     let mut failures = 0;
     for seed in 0..10 {
         let (world, store) = World::over(|store| Faulty::new(store, Plan::empty())).await;
         let page = page("Main_Page");
-        let revisions = revisions(&world).await;
+        let revisions = varied_history(&world).await;
         let rates = Rates { before: 40, after: 40, midway: 40 };
         store.set_plan(Plan::seeded(seed, rates));
         for piece in revisions.chunks(5) {
@@ -383,7 +395,7 @@ async fn failed_import_can_be_repeated() {
             }
         }
         store.set_plan(Plan::empty());
-        assert_eq!(dump(&world).await, expected, "seed {seed}");
+        assert_eq!(dump_without_chunks(&world).await, expected, "seed {seed}");
         world.assert_consistent().await;
     }
     assert!(failures > 10, "{failures}");
@@ -391,7 +403,7 @@ async fn failed_import_can_be_repeated() {
 
 #[tokio::test]
 async fn import_keeps_the_time_of_a_rewrite() {
-    let (world, _) = imported_at_once().await;
+    let (world, _) = import_at_once().await;
     let page = page("Main_Page");
     let render = world.buckets.newest_render(&page, rev(2)).await.unwrap();
     let rewritten: BTreeMap<_, _> =

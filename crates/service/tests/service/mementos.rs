@@ -13,7 +13,8 @@ use crate::support::{START, World, at, block_on, name, page, record, rev};
 /// later.
 const SECONDS: i64 = 12;
 
-/// A revision: its time in tenths of a second, and the time of each render and whether it has html.
+/// A revision: its time in tenths of a second, and for each render its time and whether it has html. A render
+/// without html has the property `meta`.
 type Edit = (i64, Vec<(i64, bool)>);
 
 fn tenths(tenths: i64) -> Timestamp {
@@ -45,11 +46,12 @@ async fn import(world: &World, page: &Page, edits: &[Edit]) {
     world.buckets.import(page, revisions).await.unwrap();
 }
 
-/// The memento at the end of a second, computed directly from the definition. Only revisions and renders that
-/// have the property count. The revision is the one with the latest time so far; of several with this time,
-/// the one with the highest number. The render is its newest so far, or else its oldest. A second before that
-/// of the first revision counts as the second of the first revision.
-fn selected(edits: &[Edit], property: &str, second: i64) -> Option<(i64, Tid)> {
+/// Computes the expected memento at the end of a second directly from the definition. Only revisions and
+/// renders that have the property count. The memento is of the revision with the latest time up to that second.
+/// Of several revisions with this time, it is the one with the highest number. The render is the newest render
+/// of that revision up to the second, or the oldest render if all are later. A second before the first revision
+/// counts as the second of the first revision.
+fn expected_memento(edits: &[Edit], property: &str, second: i64) -> Option<(i64, Tid)> {
     let page = page("Main_Page");
     let states: Vec<_> = (1_i64..)
         .zip(edits)
@@ -71,7 +73,8 @@ fn selected(edits: &[Edit], property: &str, second: i64) -> Option<(i64, Tid)> {
     newest.or_else(|| renders.first_key_value()).map(|(tid, _)| (*number, *tid))
 }
 
-async fn listed(world: &World, page: &Page, property: &str, limit: usize) -> Vec<PropertyVersion> {
+/// Reads all result pages of the timemap of a property.
+async fn all_mementos(world: &World, page: &Page, property: &str, limit: usize) -> Vec<PropertyVersion> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
         let part = world.buckets.mementos(page, &name(property), after, limit).await.unwrap();
@@ -101,7 +104,7 @@ proptest! {
             for property in ["html", "wikitext"] {
                 let mut expected = Vec::new();
                 for second in -5..SECONDS + 5 {
-                    let selected = selected(&edits, property, second);
+                    let selected = expected_memento(&edits, property, second);
                     for part_of_a_second in [0, 999_999] {
                         let time = Timestamp::from_micros(at(second).as_micros() + part_of_a_second);
                         let memento = world.buckets.memento(&page, &name(property), Some(time)).await;
@@ -117,7 +120,7 @@ proptest! {
                     assert!(matches!(none, Err(Error::NotFound(Missing::PropertyAnywhere))), "{none:?}");
                     continue;
                 }
-                let listed = listed(&world, &page, property, limit).await;
+                let listed = all_mementos(&world, &page, property, limit).await;
                 let listed: Vec<_> = listed.iter().map(|version| (version.rev.get(), version.tid)).collect();
                 assert_eq!(listed, expected, "{property}");
             }
@@ -141,7 +144,8 @@ async fn missing_memento_is_an_error_with_its_reason() {
     }
 }
 
-/// The latest is the revision with the highest number. If it lacks the property, the latest time decides.
+/// The latest revision is the one with the highest number. If that revision lacks the property, the timegate
+/// selects the revision with the latest time.
 #[tokio::test]
 async fn timegate_without_a_time_selects_the_latest() {
     let (world, page) = (World::new().await, page("Main_Page"));
@@ -162,7 +166,7 @@ async fn memento_names_the_version_that_is_read() {
     for property in ["html", "wikitext"] {
         let version = world.rewrite(&page, tid, property, "two").await.unwrap();
         assert_eq!(world.buckets.memento(&page, &name(property), None).await.unwrap(), version);
-        assert_eq!(listed(&world, &page, property, 10).await, [version]);
+        assert_eq!(all_mementos(&world, &page, property, 10).await, [version]);
         assert_eq!(world.buckets.property(&page, tid, &name(property)).await.unwrap().version, version);
     }
 }

@@ -1,4 +1,5 @@
-//! Further buckets of pages: each has its own revisions, in rows and in blocks, and a deleted one leaves nothing.
+//! Further buckets of pages. Each bucket has its own revisions, in rows and in blocks. A deleted bucket leaves
+//! no rows.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +11,7 @@ use rashomon_tables::{Call, Fault, Faulty, Key, Memory, Plan};
 
 use crate::{
     archive::{DAY, later, settings},
-    support::{AnyStore, Cluster, Damaged, START, World, on_every_store, page, rev},
+    support::{AnyStore, Cluster, DamagedStore, START, World, on_every_store, page, rev},
 };
 
 fn domain() -> DomainName {
@@ -26,7 +27,7 @@ impl World {
         KeyValueStore::new(Arc::clone(self.buckets.parts().records), KeyValueSettings::default())
     }
 
-    /// Makes the bucket `docs`. Returns it with its id.
+    /// Creates the bucket `docs`, and returns its name with its id.
     async fn make_docs(&self) -> BucketName {
         let definition = Definition::of(BucketType::Revisioned);
         let made = self.key_value().create_bucket(&domain(), &docs(), definition).await.unwrap();
@@ -139,7 +140,7 @@ async fn deleted_bucket_leaves_nothing(world: World) {
 
 on_every_store!(buckets_with_the_same_titles_do_not_see_each_other, deleted_bucket_leaves_nothing);
 
-/// A deletion that any call interrupts is completed by later runs.
+/// A deletion that was interrupted at any call of the store is completed by later runs.
 #[tokio::test]
 async fn interrupted_deletion_continues() {
     for clustered in [false, true] {
@@ -185,7 +186,7 @@ async fn interrupted_deletion_continues() {
 }
 
 #[tokio::test]
-async fn page_of_an_unknown_bucket_is_a_problem() {
+async fn verify_reports_a_page_of_an_unknown_bucket() {
     let world = World::in_memory_with(Settings::default()).await;
     world.put_revision(&in_bucket(&docs().with_id([7; 16]), "A"), 1, &[("wikitext", "lost")]).await.unwrap();
     let report = world.verify().await;
@@ -194,7 +195,7 @@ async fn page_of_an_unknown_bucket_is_a_problem() {
 
 #[tokio::test]
 async fn damaged_domain_with_only_a_further_bucket_is_found() {
-    let (world, store) = World::over_memory(Damaged::new).await;
+    let (world, store) = World::over_memory(DamagedStore::new).await;
     world.make_docs().await;
     store.damage(&schemas::DOMAINS, Key::new(vec!["domains".into()], vec!["enwiki".into()]));
     assert_eq!(world.buckets.catalog().domains().await.unwrap(), [domain()]);

@@ -18,9 +18,9 @@ use crate::support::{
 };
 
 /// Longer than a page lease lasts.
-const LEASE: Duration = Duration::from_secs(11);
+const LONGER_THAN_A_LEASE: Duration = Duration::from_secs(11);
 
-/// A process: its buckets, and a store whose calls may fail for this process alone.
+/// A process: its buckets, and its store. Calls of the store may fail for this process alone.
 struct Process {
     world: World,
     store: Arc<Faulty<AnyStore>>,
@@ -154,7 +154,7 @@ async fn one_of_32_writers_of_two_processes_succeeds() {
 
 /// Halts one of two processes in the middle of a conditional write. Returns the processes, the gate at which
 /// the write waits, and the write.
-async fn abandoned_write(
+async fn halt_a_conditional_write(
     fault: fn(Gate) -> Fault,
 ) -> ([Process; 2], Gate, tokio::task::JoinHandle<Result<Written>>) {
     let processes = processes([0, -240]).await;
@@ -170,7 +170,7 @@ async fn abandoned_write(
 #[tokio::test]
 async fn writer_waits_for_a_live_lease() {
     pause_timers();
-    let ([_one, two], gate, writer) = abandoned_write(Fault::Pause).await;
+    let ([_one, two], gate, writer) = halt_a_conditional_write(Fault::Pause).await;
     let page = page("Main_Page");
     assert!(is_unavailable(&two.put_if_latest(&page, 8, 5).await));
     let waiting = two.spawn_put(&page, 8, 5).await;
@@ -185,10 +185,10 @@ async fn writer_waits_for_a_live_lease() {
 /// owner gets an error.
 #[tokio::test]
 async fn expired_lease_is_taken_over_and_its_slow_owner_is_refused() {
-    let ([one, two], gate, slow) = abandoned_write(Fault::Pause).await;
+    let ([one, two], gate, slow) = halt_a_conditional_write(Fault::Pause).await;
     let page = page("Main_Page");
     assert!(is_unavailable(&two.put_if_latest(&page, 8, 5).await), "the lease may still be live");
-    two.world.pass(LEASE);
+    two.world.pass(LONGER_THAN_A_LEASE);
     assert!(two.put_if_latest(&page, 8, 5).await.unwrap().created);
     gate.open();
     assert!(is_unavailable(&slow.await.unwrap()));
@@ -205,13 +205,13 @@ async fn expired_lease_is_taken_over_and_its_slow_owner_is_refused() {
     assert_no_lease(&two.world).await;
 }
 
-/// The second process sees the lease for the first time, so the lease is dead when it is older than its
-/// duration plus `skew`. The skew is added since the clock of the owner may be ahead.
+/// The second process sees the lease for the first time. For this process, the lease has expired when it is
+/// older than its duration plus `skew`, since the clock of the owner may be ahead.
 #[tokio::test]
 async fn lease_expires_by_age() {
     let skew = Settings::default().skew;
     for (seconds, alive) in [(0, true), (240, true), (241 + 300 + 10, false)] {
-        let ([_one, two], _gate, _writer) = abandoned_write(Fault::Pause).await;
+        let ([_one, two], _gate, _writer) = halt_a_conditional_write(Fault::Pause).await;
         two.world
             .clock
             .set(START.saturating_sub(Duration::from_secs(240)).saturating_add(Duration::from_secs(seconds)));
@@ -223,7 +223,7 @@ async fn lease_expires_by_age() {
 /// The owner of the lease had written everything, and died before it released the lease.
 #[tokio::test]
 async fn complete_write_of_a_dead_process_stays_and_its_repeat_adds_no_render() {
-    let ([one, two], gate, slow) = abandoned_write(Fault::PauseAfter).await;
+    let ([one, two], gate, slow) = halt_a_conditional_write(Fault::PauseAfter).await;
     let page = page("Main_Page");
     let repeat = two.put_if_latest(&page, 7, 5).await;
     assert!(is_unavailable(&repeat), "the outcome of the write is still unknown: {repeat:?}");
@@ -232,7 +232,7 @@ async fn complete_write_of_a_dead_process_stays_and_its_repeat_adds_no_render() 
         .buckets
         .put_revision(&page, NewRevision { if_latest: None, ..new_revision(&two.world, &page, 7, 5).await });
     assert!(is_unavailable(&unconditional.await));
-    two.world.pass(LEASE);
+    two.world.pass(LONGER_THAN_A_LEASE);
     let repeat = two.put_if_latest(&page, 7, 5).await.unwrap();
     assert!(!repeat.created);
     assert!(matches!(two.put_if_latest(&page, 8, 5).await, Err(Error::NotLatest { .. })));
@@ -244,7 +244,7 @@ async fn complete_write_of_a_dead_process_stays_and_its_repeat_adds_no_render() 
     assert_no_lease(&two.world).await;
 }
 
-/// A process knows which leases are its own and abandoned, and does not wait for such leases.
+/// A process knows which abandoned leases are its own, and does not wait until these leases expire.
 #[tokio::test]
 async fn process_completes_its_own_failed_write_at_once() {
     let [one, two] = processes([0, 0]).await;
@@ -259,9 +259,9 @@ async fn process_completes_its_own_failed_write_at_once() {
     assert_no_lease(&two.world).await;
 }
 
-/// A reader may have seen a part of a write before it is rolled back, and a cache may have stored it.
+/// Before a write is rolled back, a reader may have seen a part of it, and a cache may have stored that part.
 #[tokio::test]
-async fn roll_back_is_purged() {
+async fn roll_back_enqueues_a_purge() {
     let clock = Arc::new(ManualClock::new(START));
     let shared: AnyStore = Arc::new(Cluster::new(Memory::new(clock.clone())));
     let store = Arc::new(Faulty::new(Arc::clone(&shared), Plan::empty()));
@@ -285,14 +285,14 @@ async fn roll_back_is_purged() {
         of_7.count()
     };
     assert_eq!(purges_of_7().await, 0, "nothing of the write was stored");
-    two.pass(LEASE + two.buckets.settings().skew);
+    two.pass(LONGER_THAN_A_LEASE + two.buckets.settings().skew);
     // A rewrite of revision 5 needs the lease.
     two.rewrite(&page, tid, "html", "new").await.unwrap();
     assert_no_lease(&two).await;
     assert_eq!(purges_of_7().await, 1);
 }
 
-/// One row of a rewrite is visible already, as if one replica had it. The row that it replaced is lost, so
+/// One row of a rewrite is already visible, as if one replica had stored this row. The previous row is lost, so
 /// the rewrite counts as done, and no row is restored.
 #[tokio::test]
 async fn partly_visible_rewrite_is_not_rolled_back() {
@@ -313,7 +313,7 @@ async fn partly_visible_rewrite_is_not_rolled_back() {
     two.world.store.write(Vec::new(), part).await.unwrap();
 
     assert!(is_unavailable(&two.put_if_latest(&page, 6, 5).await));
-    two.world.pass(LEASE);
+    two.world.pass(LONGER_THAN_A_LEASE);
     two.put_if_latest(&page, 6, 5).await.unwrap();
     gate.open();
     assert!(is_unavailable(&slow.await.unwrap()));
@@ -348,7 +348,7 @@ async fn prepare(world: &World, write: Write) {
     world.pass(Duration::from_secs(1));
 }
 
-async fn make(world: &World, write: Write) -> Result<()> {
+async fn execute(world: &World, write: Write) -> Result<()> {
     let page = page("Main_Page");
     let conditional = |new: NewRender| NewRender { if_latest: Some(Parent::Revision(rev(5))), ..new };
     let base = RenderBase::Revision(rev(5));
@@ -403,7 +403,7 @@ async fn write_that_fails_at_any_call_leaves_nothing_behind() {
         prepare(&process.world, write).await;
         let before = visible(&process.world).await;
         process.store.set_plan(Plan::empty());
-        make(&process.world, write).await.unwrap();
+        execute(&process.world, write).await.unwrap();
         let calls = [Call::Get, Call::Scan, Call::Write, Call::Swap];
         let calls = calls.map(|call| (call, process.store.calls(call)));
         let expected = visible(&process.world).await;
@@ -419,13 +419,13 @@ async fn write_that_fails_at_any_call_leaves_nothing_behind() {
                 let [one, other] = processes([0, -240]).await;
                 prepare(&one.world, write).await;
                 one.store.set_plan(Plan::empty().on(call, number, fault.clone()));
-                let result = make(&one.world, write).await;
+                let result = execute(&one.world, write).await;
                 assert!(result.is_ok() || is_unavailable(&result), "{what}: {result:?}");
                 let found = visible(&other.world).await;
                 let allowed = found == expected || (result.is_err() && found == before);
                 assert!(allowed, "{what}: {result:?}, and {found:?}");
                 assert_no_lease(&other.world).await;
-                make(&other.world, write).await.unwrap();
+                execute(&other.world, write).await.unwrap();
                 assert_eq!(visible(&one.world).await, expected, "{what}");
                 one.world.assert_consistent().await;
                 // No chunks are left over.
@@ -539,7 +539,7 @@ mod in_memory {
     use super::*;
 
     #[tokio::test]
-    async fn lease_is_taken_only_beside_other_processes_for_conditions_and_changes() {
+    async fn only_a_shared_store_takes_leases_for_conditions_and_changes() {
         let clock = Arc::new(ManualClock::new(START));
         let page = page("Main_Page");
         for alone in [true, false] {

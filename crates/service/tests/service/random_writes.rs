@@ -15,8 +15,8 @@ const NAMES: [&str; 4] = ["html", "meta", "wikitext", "slot-x"];
 /// Bodies by the indexes of their names in [`NAMES`].
 type Bodies = BTreeMap<usize, u8>;
 
-/// The second at which the clock begins. Although the clock may go back, it never shows a time that a request
-/// has.
+/// The time at which the clock begins, in seconds after the start of the tests. The clock may go back, but not
+/// as far as the times that requests have.
 const CLOCK: i64 = 1000;
 
 #[derive(Debug, Clone)]
@@ -56,22 +56,27 @@ fn body_of(body: u8) -> &'static [u8] {
     }
 }
 
-fn of_revision(name: usize) -> bool {
+fn is_of_revision(name: usize) -> bool {
     matches!(NAMES[name], "wikitext" | "slot-x")
 }
 
+/// Splits bodies into those of the revision and those of the render.
 fn split(bodies: &Bodies) -> (Bodies, Bodies) {
-    bodies.iter().partition(|(name, _)| of_revision(**name))
+    bodies.iter().partition(|(name, _)| is_of_revision(**name))
 }
 
+/// The expected state of a revision.
 #[derive(Debug, Clone, Default)]
 struct Model {
     /// The time of the first request, if it had one, and its bodies.
     request: (Option<i64>, Bodies),
+    /// The render of the first request.
     first: Option<Tid>,
+    /// The properties of the revision.
     own: Bodies,
+    /// The renders, each with the properties of the render.
     renders: BTreeMap<Tid, Bodies>,
-    /// The requests for renders with a given time: the render and the bodies of each.
+    /// The requests that had a time, by this time: the render and the bodies of each request.
     requests: BTreeMap<i64, (Tid, Bodies)>,
 }
 
@@ -188,7 +193,7 @@ impl Run {
             Step::Rewrite { rev, render, name: place, body } => {
                 let Some(model) = self.models.get_mut(rev) else { return };
                 let Some((tid, own)) = model.renders.iter_mut().nth(*render) else { return };
-                let of = if of_revision(*place) { &mut model.own } else { own };
+                let of = if is_of_revision(*place) { &mut model.own } else { own };
                 let result = world.rewrite(page, *tid, NAMES[*place], body_of(*body)).await;
                 match of.get_mut(place) {
                     Some(stored) => {
@@ -205,8 +210,8 @@ impl Run {
         }
     }
 
-    /// Imports a revision with the second -20, which no other request has. A stored revision with this time
-    /// was imported, and is compared. Any other is a conflict.
+    /// Imports a revision with the second -20, which no other request has. If the stored revision has this
+    /// time, it was imported, and the import is compared with it. Any other stored revision is a conflict.
     async fn import(&mut self, number: i64, bodies: &Bodies) {
         let (world, page) = (&self.world, &self.page);
         let (own, of_render) = split(bodies);

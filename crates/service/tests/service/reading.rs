@@ -13,7 +13,7 @@ use crate::support::{START, World, at, name, page, page_of, record, rev};
 crate::support::on_every_store![
     pages_are_separate,
     at_time_selects_the_latest_time_then_the_highest_number,
-    revision_list_has_every_revision_once_in_parts_of_any_size,
+    revision_list_has_every_revision_once_in_result_pages_of_any_size,
     history_has_every_revision_once_lowest_first,
 ];
 
@@ -104,7 +104,7 @@ async fn property_of_a_tid_is_from_that_render() {
 /// A body that the index names was stored once. If the body is missing, the read must not say that it never
 /// existed.
 #[tokio::test]
-async fn lost_body_is_an_error_and_not_absent() {
+async fn lost_body_is_reported_as_corrupt_and_not_as_absent() {
     for (property, table) in [("html", &*schemas::RENDER_CONTENT), ("wikitext", &*schemas::REVISION_CONTENT)]
     {
         let (world, page) = (World::new().await, page("Main_Page"));
@@ -210,7 +210,8 @@ async fn at_time_selects_the_newest_render_so_far_or_the_oldest() {
 async fn put_long_page(world: &World, page: &Page) {
     let mut revisions = Vec::new();
     for number in 1..=REVISIONS {
-        let mut revision = world.history(page, 2 * number, at(10 * number - 100_000), b"text").await;
+        let mut revision =
+            world.imported_revision(page, 2 * number, at(10 * number - 100_000), b"text").await;
         revision.renders.clear();
         for render in 0..=number % 4 {
             // The last two of four renders have the same time.
@@ -227,8 +228,10 @@ async fn put_long_page(world: &World, page: &Page) {
 
 const REVISIONS: i64 = 1203;
 
-/// All result pages of a list, one after another.
-async fn parts<T>(part: impl AsyncFn(Option<Revision>) -> Result<Listing<T, Revision>>) -> Vec<Vec<T>> {
+/// Reads all result pages of a list, one after another.
+async fn result_pages<T>(
+    part: impl AsyncFn(Option<Revision>) -> Result<Listing<T, Revision>>,
+) -> Vec<Vec<T>> {
     let (mut parts, mut after) = (Vec::new(), None);
     loop {
         let Listing { items, next } = part(after).await.unwrap();
@@ -240,11 +243,11 @@ async fn parts<T>(part: impl AsyncFn(Option<Revision>) -> Result<Listing<T, Revi
     }
 }
 
-async fn revision_list_has_every_revision_once_in_parts_of_any_size(world: World) {
+async fn revision_list_has_every_revision_once_in_result_pages_of_any_size(world: World) {
     let page = page("Main_Page");
     put_long_page(&world, &page).await;
     for limit in [37, 401, 499, 500, 501, 1203, 5000] {
-        let parts = parts(async |after| world.buckets.revisions(&page, after, limit).await).await;
+        let parts = result_pages(async |after| world.buckets.revisions(&page, after, limit).await).await;
         assert_eq!(parts.len(), 1203_usize.div_ceil(limit), "the list has no empty part at the end");
         assert!(parts.iter().all(|part| part.len() <= limit));
         let lines: Vec<_> = parts.into_iter().flatten().collect();
@@ -262,7 +265,7 @@ async fn revision_list_has_every_revision_once_in_parts_of_any_size(world: World
 async fn history_has_every_revision_once_lowest_first(world: World) {
     let page = page("Main_Page");
     put_long_page(&world, &page).await;
-    let parts = parts(async |after| world.buckets.history(&page, after, 333).await).await;
+    let parts = result_pages(async |after| world.buckets.history(&page, after, 333).await).await;
     let history: Vec<_> = parts.into_iter().flatten().collect();
     let numbers: Vec<_> = history.iter().map(|revision| revision.record.rev.get()).collect();
     assert_eq!(numbers, (1..=REVISIONS).map(|number| 2 * number).collect::<Vec<_>>());

@@ -177,7 +177,7 @@ async fn render_with_a_time_is_stored_unchanged() {
 }
 
 #[tokio::test]
-async fn repeated_render_of_history_is_recognized_after_rewrites() {
+async fn repeated_render_with_a_past_time_is_recognized_after_rewrites() {
     let (world, page) = (World::new().await, page("Main_Page"));
     world.put_revision(&page, 5, &[("html", "zero")]).await.unwrap();
     let bodies = [("html", "one"), ("wikitext", "text")];
@@ -213,7 +213,7 @@ async fn no_render_is_stored_after_the_last_possible_tid() {
     let (world, page) = (World::new().await, page("Main_Page"));
     let last: Tid = "ffffffff-ffff-1fff-bfff-ffffffffffff".parse().unwrap();
     let properties = world.properties_without_rewrite_time(&page, &[("html", "last")]).await;
-    let mut revision = world.history(&page, 5, at(-10), b"text").await;
+    let mut revision = world.imported_revision(&page, 5, at(-10), b"text").await;
     revision.renders = vec![ImportRender { tid: last, properties }];
     world.buckets.import(&page, vec![revision]).await.unwrap();
     let result = world.put_render(&page, 5, &[("html", "new")]).await;
@@ -282,7 +282,7 @@ proptest! {
 
     /// Renders with past timestamps give the same store in any order.
     #[test]
-    fn renders_of_history_in_any_order_give_the_same_store(
+    fn renders_with_past_times_in_any_order_give_the_same_store(
         order in Just((1..8_i64).collect::<Vec<_>>()).prop_shuffle(),
     ) {
         block_on(async {

@@ -8,15 +8,24 @@ use crate::support::{World, at, bytes, name, noise, page, rev};
 crate::support::on_every_store![bodies_around_the_size_of_a_row_are_read_back];
 
 /// The maximum number of bytes of a body that is stored in a row.
-const INLINE: usize = 1_000_000;
+const MAX_INLINE_BYTES: usize = 1_000_000;
 
 /// The default limit of the size of a property.
-const LIMIT: usize = 64 << 20;
+const MAX_PROPERTY_BYTES: usize = 64 << 20;
 
 async fn bodies_around_the_size_of_a_row_are_read_back(world: World) {
     let page = page("Main_Page");
-    for (index, size) in
-        [0, 1, INLINE - 1, INLINE, INLINE + 1, 2 * INLINE, 2 * INLINE + 1].into_iter().enumerate()
+    for (index, size) in [
+        0,
+        1,
+        MAX_INLINE_BYTES - 1,
+        MAX_INLINE_BYTES,
+        MAX_INLINE_BYTES + 1,
+        2 * MAX_INLINE_BYTES,
+        2 * MAX_INLINE_BYTES + 1,
+    ]
+    .into_iter()
+    .enumerate()
     {
         let number = i64::try_from(index).unwrap() + 1;
         let (random, zeros) = (noise(1, size), vec![0; size]);
@@ -26,7 +35,11 @@ async fn bodies_around_the_size_of_a_row_are_read_back(world: World) {
             let found = world.buckets.property(&page, tid, &name(property)).await.unwrap();
             assert!(bytes(&found).await == *expected, "{property} of {size}");
             assert_eq!(found.info.size, size as u64);
-            assert_eq!(matches!(found.body, Body::Chunked(_)), size > INLINE, "{property} of {size}");
+            assert_eq!(
+                matches!(found.body, Body::Chunked(_)),
+                size > MAX_INLINE_BYTES,
+                "{property} of {size}"
+            );
         }
     }
     world.assert_consistent().await;
@@ -41,12 +54,12 @@ async fn compressed_form_decompresses_to_the_same_body() {
         let compressed = match world.buckets.property(&page, tid, &name("html")).await.unwrap().body {
             Body::Inline(body) => body.zstd().expect("the body is smaller when compressed").to_vec(),
             Body::Chunked(body) => {
-                assert_eq!((body.chunk_size(), body.chunks()), (INLINE as u64, 3));
+                assert_eq!((body.chunk_size(), body.chunks()), (MAX_INLINE_BYTES as u64, 3));
                 let mut frames = Vec::new();
                 for index in 0..body.chunks() {
                     frames.extend_from_slice(&body.chunk(index).await.unwrap().zstd);
                 }
-                assert!(body.chunk(3).await.is_err(), "there is no fourth");
+                assert!(body.chunk(3).await.is_err(), "the body has three chunks");
                 frames
             }
         };
@@ -58,23 +71,23 @@ async fn compressed_form_decompresses_to_the_same_body() {
 #[tokio::test]
 async fn body_may_be_as_large_as_its_limit_and_no_larger() {
     let (world, page) = (World::new().await, page("Main_Page"));
-    let large = noise(1, LIMIT);
+    let large = noise(1, MAX_PROPERTY_BYTES);
     let tid = world.put_revision(&page, 5, &[("html", &large)]).await.unwrap().tid;
     assert!(world.read(&page, tid, "html").await == large);
 
     let mut sink = world.buckets.stage(&page, &name("html"));
     // The body is received in pieces.
-    for piece in large.chunks(LIMIT / 7) {
+    for piece in large.chunks(MAX_PROPERTY_BYTES / 7) {
         sink.write(piece).await.unwrap();
     }
     match sink.write(b"x").await {
         Err(Error::TooLarge { property, limit }) => {
-            assert_eq!((property, limit), (name("html"), LIMIT as u64));
+            assert_eq!((property, limit), (name("html"), MAX_PROPERTY_BYTES as u64));
         }
         other => panic!("{other:?}"),
     }
     drop(sink);
-    assert_eq!(world.assert_consistent().await.bytes, LIMIT as u64);
+    assert_eq!(world.assert_consistent().await.bytes, MAX_PROPERTY_BYTES as u64);
     let age = std::time::Duration::from_secs(1);
     world.pass(age);
     assert_eq!(
@@ -85,7 +98,7 @@ async fn body_may_be_as_large_as_its_limit_and_no_larger() {
 }
 
 #[tokio::test]
-async fn limit_is_that_of_the_definition() {
+async fn definition_sets_the_maximum_size_of_a_property() {
     let mut settings = Settings::default();
     let definition =
         Definition { content_type: "text/plain".to_owned(), versions: Versions::Revision, max_size: 10 };
@@ -121,7 +134,7 @@ async fn many_large_properties_fit_into_one_write() {
 
     let imported = crate::support::page("Imported");
     let properties = world.properties_without_rewrite_time(&imported, &bodies).await;
-    let mut revision = world.history(&imported, 5, at(-9), b"text").await;
+    let mut revision = world.imported_revision(&imported, 5, at(-9), b"text").await;
     revision.renders[0].properties = properties;
     world.buckets.import(&imported, vec![revision]).await.unwrap();
     world.assert_consistent().await;

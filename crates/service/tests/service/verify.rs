@@ -24,7 +24,7 @@ async fn world() -> (World, Arc<Faulty<AnyStore>>) {
     world.rewrite(&main, first, "html", "rewritten").await.unwrap();
     world.put_revision(&main, 6, &[("html", "six"), ("wikitext", "text")]).await.unwrap();
     world.put_revision(&page("Other"), 1, &[("html", "other")]).await.unwrap();
-    let revision = world.history(&page_of("dewiki", "Seite"), 7, at(-50), b"Text").await;
+    let revision = world.imported_revision(&page_of("dewiki", "Seite"), 7, at(-50), b"Text").await;
     world.buckets.import(&page_of("dewiki", "Seite"), vec![revision]).await.unwrap();
     let info = rashomon_buckets::PageInfo {
         as_of: rev(7),
@@ -63,11 +63,15 @@ async fn verify_finds_nothing_in_an_undamaged_store() {
     assert!(progress.is_sorted() && progress.last() == Some(&report.bodies));
 }
 
-/// Tables that are left out here. Some have queue entries, leases, timelines or copies, whose loss loses no
-/// data. Others are used only by retention, the archive or erasures; `current` and the archive have tests
-/// there. A lost token is refused. The tables of key-value buckets have tests in the crate `key-value`. No other row
-/// says that a purge is missing.
-const LEFT_OUT: [&str; 31] = [
+/// Tables that these tests leave out, for one of these reasons:
+///
+/// - The table has queue entries, leases, timelines or copies. If one is lost, no data is lost.
+/// - Only retention, the archive or erasures use the table. The tests of retention and of the archive test `current`
+///   and the tables of the archive.
+/// - It has tokens. A lost token is refused.
+/// - It belongs to key-value buckets, whose tests are in the crate `key-value`.
+/// - It has purges. No other row says that a purge is missing.
+const TABLES_LEFT_OUT: [&str; 31] = [
     "chunk_sets",
     "heads",
     "due",
@@ -101,14 +105,14 @@ const LEFT_OUT: [&str; 31] = [
     "counter_requests",
 ];
 
-/// The tables of further data from exports. A store may have rows in them or not.
-const OPTIONAL: [&str; 2] = ["pages", "site_infos"];
+/// The tables of further data from exports. A store need not have rows in these tables.
+const OPTIONAL_TABLES: [&str; 2] = ["pages", "site_infos"];
 
 #[tokio::test]
 async fn verify_finds_a_lost_row() {
     let mut tables = 0;
     for table in schemas::all() {
-        if LEFT_OUT.contains(&table.name()) || OPTIONAL.contains(&table.name()) {
+        if TABLES_LEFT_OUT.contains(&table.name()) || OPTIONAL_TABLES.contains(&table.name()) {
             continue;
         }
         tables += 1;
@@ -127,7 +131,7 @@ async fn verify_finds_a_lost_row() {
 
 /// Columns whose values do not follow from other values in the store. Only a store with checksums detects
 /// changes of these columns.
-const FREE: [(&str, &str); 8] = [
+const UNVERIFIED_COLUMNS: [(&str, &str); 8] = [
     ("revisions", "parent"),
     ("revisions", "user"),
     ("revisions", "comment"),
@@ -138,8 +142,8 @@ const FREE: [(&str, &str); 8] = [
     ("renders", "digest"),
 ];
 
-/// Other values of the same type.
-fn altered(value: &Value) -> Vec<Value> {
+/// Returns other values of the same type.
+fn altered_values(value: &Value) -> Vec<Value> {
     match value {
         Value::Text(text) => vec![
             Value::Text(String::new()),
@@ -162,17 +166,17 @@ fn altered(value: &Value) -> Vec<Value> {
 #[tokio::test]
 async fn verify_finds_an_altered_value() {
     for table in schemas::all() {
-        if LEFT_OUT.contains(&table.name()) || OPTIONAL.contains(&table.name()) {
+        if TABLES_LEFT_OUT.contains(&table.name()) || OPTIONAL_TABLES.contains(&table.name()) {
             continue;
         }
         for column in table.values().iter().map(|column| column.name) {
-            if FREE.contains(&(table.name(), column)) {
+            if UNVERIFIED_COLUMNS.contains(&(table.name(), column)) {
                 continue;
             }
             let (world, _) = world().await;
             for row in world.rows(table).await {
                 let stored = column_mut(table, &mut row.values.clone(), column).clone();
-                let values = stored.as_ref().map(altered).unwrap_or_default();
+                let values = stored.as_ref().map(altered_values).unwrap_or_default();
                 for value in values.into_iter().filter(|value| stored.as_ref() != Some(value)) {
                     let mut damaged = row.clone();
                     *column_mut(table, &mut damaged.values, column) = Some(value.clone());
@@ -285,7 +289,7 @@ async fn verify_finds_unreadable_page_and_site_infos() {
 }
 
 #[tokio::test]
-async fn damage_on_one_page_does_not_hide_that_on_another() {
+async fn damage_on_one_page_does_not_hide_damage_on_another() {
     let (world, _) = world().await;
     for row in world.rows(&schemas::REVISIONS).await {
         let mut damaged = row.clone();
@@ -299,7 +303,7 @@ async fn damage_on_one_page_does_not_hide_that_on_another() {
 }
 
 #[tokio::test]
-async fn unavailable_store_is_no_damage() {
+async fn verify_fails_if_the_store_is_unavailable() {
     let (world, store) = world().await;
     store.set_plan(Plan::empty());
     world.assert_consistent().await;

@@ -18,15 +18,15 @@ use rashomon_tables::{
 use super::{DAY, idle::idle_settings, later, settings};
 use crate::support::{START, World, name, noise, page, rev};
 
-/// Measures how many rows and bytes a single write deletes or puts.
+/// A store that measures how many rows a single write deletes or puts, and how many bytes it deletes.
 #[derive(Debug)]
-struct Measuring {
+struct MeasuringStore {
     below: Memory,
     rows: AtomicUsize,
     bytes: AtomicU64,
 }
 
-impl Measuring {
+impl MeasuringStore {
     fn new(below: Memory) -> Self {
         Self { below, rows: AtomicUsize::new(0), bytes: AtomicU64::new(0) }
     }
@@ -69,7 +69,7 @@ impl Measuring {
 }
 
 #[async_trait]
-impl Decorator for Measuring {
+impl Decorator for MeasuringStore {
     type Store = Memory;
 
     fn below(&self) -> &Memory {
@@ -98,8 +98,8 @@ impl Decorator for Measuring {
 /// The index row of a page is written beside the rows that are deleted.
 const INDEX_ROWS: usize = 1;
 
-/// Bytes of a row that are not those of its body: keys, times, hashes.
-const OTHER_BYTES_OF_A_ROW: u64 = 1_024;
+/// The maximum number of bytes of a row without its body: keys, times, hashes.
+const MAX_ROW_OVERHEAD_BYTES: u64 = 1_024;
 
 impl World {
     /// Writes a page whose seal deletes rows in several batches: revisions of a few bytes, revisions with large
@@ -141,10 +141,11 @@ impl World {
     }
 }
 
-/// The bound is on what is deleted: without it, a full block of a page would be one batch.
+/// A bound limits the rows and bytes that a batch deletes. Without the bound, one batch would delete all rows
+/// of a full block.
 #[tokio::test]
 async fn seal_of_a_large_page_takes_bounded_batches() {
-    let (world, store) = World::over_memory(Measuring::new).await;
+    let (world, store) = World::over_memory(MeasuringStore::new).await;
     let world = world.restarted_with(settings()).await;
     let main = page("Main_Page");
     world.write_large_page(&main, 2_500, 10, 600).await;
@@ -159,7 +160,7 @@ async fn seal_of_a_large_page_takes_bounded_batches() {
     assert!(rows <= MAX_PLACED_ROWS + INDEX_ROWS, "{rows} rows in one batch");
     // The batches are not needlessly small.
     assert!(rows > MAX_PLACED_ROWS / 2, "{rows} rows in one batch");
-    let most = MAX_PLACED_BYTES + MAX_PLACED_ROWS as u64 * OTHER_BYTES_OF_A_ROW;
+    let most = MAX_PLACED_BYTES + MAX_PLACED_ROWS as u64 * MAX_ROW_OVERHEAD_BYTES;
     assert!(bytes <= most && bytes > MAX_PLACED_BYTES / 4, "{bytes} bytes in one batch");
     assert_eq!(world.contents(&main).await, before);
     world.assert_consistent().await;
@@ -181,13 +182,13 @@ async fn seal_of_a_large_page_takes_bounded_batches() {
     world.assert_consistent().await;
 }
 
-/// The most that a batch of the collector deletes: four pieces of a block, or four chunks.
-const MOST_COLLECTED: u64 = 4 * (1 << 20) + 4 * OTHER_BYTES_OF_A_ROW;
+/// The maximum number of bytes that a batch of the collector deletes: four pieces of a block, or four chunks.
+const MAX_COLLECTED_BYTES: u64 = 4 * (1 << 20) + 4 * MAX_ROW_OVERHEAD_BYTES;
 
 /// The chunks of a large body are deleted in several batches.
 #[tokio::test]
 async fn garbage_collection_of_chunks_takes_bounded_batches() {
-    let (world, store) = World::over_memory(Measuring::new).await;
+    let (world, store) = World::over_memory(MeasuringStore::new).await;
     let large = page("Large");
     let tid = world.put_revision(&large, 1, &[("html", noise(7, 10 * CHUNK_SIZE))]).await.unwrap().tid;
     world.rewrite(&large, tid, "html", "small").await.unwrap();
@@ -197,7 +198,7 @@ async fn garbage_collection_of_chunks_takes_bounded_batches() {
     assert_eq!(world.buckets.maintenance().collect_orphans(later() / 2).await.unwrap(), 1);
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 0);
     let (_, bytes) = store.take_greatest();
-    assert!(bytes <= MOST_COLLECTED && bytes > MOST_COLLECTED / 2, "{bytes} bytes in one batch");
+    assert!(bytes <= MAX_COLLECTED_BYTES && bytes > MAX_COLLECTED_BYTES / 2, "{bytes} bytes in one batch");
     world.assert_consistent().await;
 }
 
@@ -207,11 +208,11 @@ async fn garbage_collection_of_chunks_takes_bounded_batches() {
 #[tokio::test]
 async fn interrupted_write_or_delete_of_a_large_block_is_completed() {
     let clock = Arc::new(ManualClock::new(START));
-    let store = Arc::new(Measuring::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
+    let store = Arc::new(MeasuringStore::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
     let faulty = Arc::new(Faulty::new(Arc::clone(&store) as Arc<dyn TableStore>, Plan::empty()));
     let world = World::on(Arc::clone(&faulty) as Arc<dyn TableStore>, clock, settings(), 1).await;
     let main = page("Main_Page");
-    // A block takes a revision whole, however large: here in seven pieces.
+    // A revision is never split between blocks, however large it is. This block has seven pieces.
     let large = [("html", noise(1, 3_400_000)), ("meta", noise(2, 3_400_000))];
     world.put_revision(&main, 1, &large).await.unwrap();
     world.put_revision(&main, 2, &[("html", "small")]).await.unwrap();
@@ -246,7 +247,7 @@ async fn interrupted_write_or_delete_of_a_large_block_is_completed() {
     fail_at(u64::MAX);
     collect().await.unwrap();
     let (_, bytes) = store.take_greatest();
-    assert!(bytes <= MOST_COLLECTED && bytes > MOST_COLLECTED / 2, "{bytes} bytes in one batch");
+    assert!(bytes <= MAX_COLLECTED_BYTES && bytes > MAX_COLLECTED_BYTES / 2, "{bytes} bytes in one batch");
     assert_eq!((pieces().await, world.rows(&schemas::ARCHIVE_NOTES).await.len()), (0, 0));
     world.seal().await;
     assert_eq!(world.contents(&main).await, before);
@@ -258,8 +259,8 @@ async fn interrupted_write_or_delete_of_a_large_block_is_completed() {
 const REVISIONS: i64 = 60;
 const RENDERS: i64 = 200;
 
-/// The process ends at every write of a seal, before it, after it, and in its middle. Every revision is read as
-/// before, also beside writes to revisions that are partly deleted. The next seal completes the work.
+/// The process ends before, after, or in the middle of any write of a seal. Every revision is read as before,
+/// even after late writes to revisions that are partly deleted. The next seal completes the work.
 #[tokio::test]
 async fn seal_that_ends_between_two_batches_loses_nothing() {
     for (settings, left) in [(settings(), 1), (idle_settings(), 0)] {
@@ -317,8 +318,9 @@ async fn seal_that_ends_between_two_batches_loses_nothing() {
     }
 }
 
-/// Seals a page whose blocks overlap, with one render a day. The process ends after this write of the seal, and
-/// another one seals the rest. Returns the revisions whose html is kept, and whether the seal was interrupted.
+/// Seals a page whose blocks overlap. The policy keeps one render a day. The process ends after write `number`
+/// of the seal, and another process seals the rest. Returns the revisions whose html is kept, and whether the
+/// seal was interrupted.
 async fn kept_after_interruption(number: u64) -> (Vec<i64>, bool) {
     let mut settings = settings();
     settings.archive.as_mut().unwrap().all.policy = ArchivePolicy::Interval(DAY);

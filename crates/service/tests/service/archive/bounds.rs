@@ -83,6 +83,7 @@ impl World {
     }
 }
 
+/// Asserts that a seal takes this number of revisions, and keeps one revision that is too large in the tables.
 async fn assert_sealed_but_for_one(world: &World, revisions: u64) {
     let sealed = world.seal().await;
     assert_eq!((sealed.revisions, sealed.kept, sealed.too_large), (revisions, 1, 1), "{sealed:?}");
@@ -188,7 +189,7 @@ mod in_memory {
         for of in [&main, &other] {
             for number in 1..=3 {
                 let time = |more| Timestamp::from_micros(number * 1_000_000 + more);
-                let mut revision = world.history(of, number, time(0), b"text").await;
+                let mut revision = world.imported_revision(of, number, time(0), b"text").await;
                 let renders = if of == &main && number == 2 { 100 } else { 0 };
                 for render in 0..renders {
                     let mut properties = world.properties_without_rewrite_time(of, &[("html", "<p>")]).await;

@@ -43,7 +43,7 @@ async fn damaged_bytes_of_a_block_are_an_error_and_never_other_content(world: Wo
     for place in (0..block.len()).step_by(97) {
         let mut damaged = block.to_vec();
         damaged[place] ^= 0x10;
-        replace(&world, &row, damaged).await;
+        replace_block(&world, &row, damaged).await;
         let world = world.reopened().await;
         for (index, tid) in tids.iter().enumerate() {
             match world.buckets.property(&page, *tid, &name("html")).await {
@@ -63,11 +63,12 @@ async fn damaged_bytes_of_a_block_are_an_error_and_never_other_content(world: Wo
         );
     }
     assert!(found > 0);
-    replace(&world, &row, block.to_vec()).await;
+    replace_block(&world, &row, block.to_vec()).await;
     assert_eq!(world.reopened().await.read_everything(&page).await, before);
 }
 
-async fn replace(world: &World, row: &Row, bytes: Vec<u8>) {
+/// Replaces the bytes of a block.
+async fn replace_block(world: &World, row: &Row, bytes: Vec<u8>) {
     overwrite(world, &schemas::ARCHIVE_BLOCKS, row, with_block_bytes(row, bytes)).await;
 }
 
@@ -144,7 +145,7 @@ async fn revisions_behind_a_damaged_part_are_returned(world: World) {
     for place in (0..block.len()).step_by(block.len() / 64) {
         let mut damaged = block.to_vec();
         damaged[place] ^= 0x10;
-        replace(&world, &row, damaged).await;
+        replace_block(&world, &row, damaged).await;
         let world = world.reopened().await;
         world.buckets.maintenance().skip_damage();
         let bodies =
@@ -165,7 +166,7 @@ async fn revisions_behind_a_damaged_part_are_returned(world: World) {
 }
 
 /// The revisions from 1 to 19 whose text can be read. Panics if a text is not as it was written.
-async fn readable(world: &World, page: &rashomon_buckets::Page) -> Vec<i64> {
+async fn readable_revisions(world: &World, page: &rashomon_buckets::Page) -> Vec<i64> {
     let bodies = world.buckets.bodies(page, &name("wikitext"), Revision::MIN, Revision::MAX).await.unwrap();
     let mut readable = Vec::new();
     for (rev, property) in bodies.into_iter().filter(|(rev, _)| rev.get() < 20) {
@@ -188,10 +189,10 @@ async fn erase_in_a_damaged_block_succeeds_if_unreadable_revisions_are_given_up(
     for place in (0..block.len()).step_by(11) {
         let mut damaged = block.to_vec();
         damaged[place] ^= 0x10;
-        replace(&world, &row, damaged).await;
+        replace_block(&world, &row, damaged).await;
         let world = world.reopened().await;
         world.buckets.maintenance().skip_damage();
-        let readable = readable(&world, &page).await;
+        let readable = readable_revisions(&world, &page).await;
         let lost = world.buckets.maintenance().skipped_damage();
         if lost.iter().all(|lost| lost.count == 1) && (3..17).contains(&readable.len()) {
             found = Some((world, readable));
@@ -219,7 +220,7 @@ async fn erase_in_a_damaged_block_succeeds_if_unreadable_revisions_are_given_up(
     assert!(again.again && again.given_up.is_empty() && again.blocks == 0, "{again:?}");
     let world = world.reopened().await;
     let left: Vec<_> = before.into_iter().filter(|number| *number != kept[1]).collect();
-    assert_eq!(readable(&world, &page).await, left);
+    assert_eq!(readable_revisions(&world, &page).await, left);
     for number in expected {
         let missing = world.buckets.revision(&page, rev(number)).await;
         assert!(matches!(missing, Err(Error::NotFound(_))), "{missing:?}");
@@ -242,7 +243,7 @@ async fn unreadable_block_is_given_up(world: World) {
     world.seal().await;
     assert_eq!(world.buckets.maintenance().give_up_unreadable(&one, rev(2)).await.unwrap(), []);
     let block = block_bytes(&first);
-    replace(&world, &first, block[..100].to_vec()).await;
+    replace_block(&world, &first, block[..100].to_vec()).await;
     let world = world.reopened().await;
     assert_eq!(world.buckets.maintenance().give_up_unreadable(&one, rev(6)).await.unwrap(), []);
     let given_up = world.buckets.maintenance().give_up_unreadable(&one, rev(2)).await.unwrap();
@@ -362,11 +363,11 @@ async fn late_render_of_a_revision_in_an_unreadable_block_stays_in_the_tables(wo
     world.pass(later());
     let before = (world.read_everything(&one).await, world.read_everything(&two).await);
     let block = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
-    replace(&world, &block, vec![7; 100]).await;
+    replace_block(&world, &block, vec![7; 100]).await;
     let world = world.reopened().await;
     let sealed = world.seal().await;
     assert_eq!((sealed.revisions, sealed.kept), (3 + 2, 2));
-    replace(&world, &block, block_bytes(&block).to_vec()).await;
+    replace_block(&world, &block, block_bytes(&block).to_vec()).await;
     let world = world.reopened().await;
     assert_eq!(world.seal().await.revisions, 2);
     assert_eq!((world.read_everything(&one).await, world.read_everything(&two).await), before);
@@ -375,10 +376,10 @@ async fn late_render_of_a_revision_in_an_unreadable_block_stays_in_the_tables(wo
 
 /// A store in which the table `revisions_by_time` of one page is damaged. A seal reads this table last.
 #[derive(Debug)]
-struct Unreadable(Memory);
+struct UnreadableIndexStore(Memory);
 
 #[async_trait]
-impl Decorator for Unreadable {
+impl Decorator for UnreadableIndexStore {
     type Store = Memory;
 
     fn below(&self) -> &Memory {
@@ -397,7 +398,7 @@ impl Decorator for Unreadable {
 
 #[tokio::test]
 async fn damaged_time_index_does_not_prevent_the_seal_of_other_pages() {
-    let (world, _store) = World::over_memory(Unreadable).await;
+    let (world, _store) = World::over_memory(UnreadableIndexStore).await;
     let world = archiving(world).await;
     let pages = ["First", "Main_Page", "Third"].map(page);
     for page in &pages {
@@ -471,7 +472,7 @@ async fn interrupted_give_up_is_completed_by_the_next() {
         world.pass(later());
         world.seal().await;
         let block = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
-        replace(&world, &block, vec![7; 100]).await;
+        replace_block(&world, &block, vec![7; 100]).await;
         let world = world.reopened().await;
         faulty.set_plan(Plan::empty().on(Call::Write, number, fault.clone()));
         let interrupted = world.buckets.maintenance().give_up_unreadable(&pages[1], rev(1)).await;

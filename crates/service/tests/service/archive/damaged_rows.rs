@@ -1,5 +1,5 @@
-//! Damaged rows of the tables: each row affects only itself, is reported, and is restored if its content
-//! follows from other rows.
+//! Damaged rows of the tables. A damaged row affects no other row. It is reported, and is restored if its
+//! content follows from other rows.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use rashomon_service::{RepairReport, repair};
 use rashomon_tables::{Call, Fault, Faulty, Key, Memory, Plan, Row, Schema, Value};
 
 use super::{archiving, later};
-use crate::support::{Damaged, World, name, page, rev};
+use crate::support::{DamagedStore, World, name, page, rev};
 
-type Store = Faulty<Damaged<Memory>>;
+type Store = Faulty<DamagedStore<Memory>>;
 
 /// Three pages of four revisions, in an archive in which nothing is sealed.
 async fn world() -> (World, Arc<Store>, Vec<Vec<Tid>>) {
-    let decorate = |store| Faulty::new(Damaged::new(store), Plan::empty());
+    let decorate = |store| Faulty::new(DamagedStore::new(store), Plan::empty());
     let (world, store) = World::over_memory(decorate).await;
     let world = archiving(world).await;
     let mut tids = Vec::new();
@@ -35,6 +35,7 @@ async fn row(world: &World, table: &'static Schema, values: &[Value]) -> Row {
     rows.iter().find(has_all).expect("the table has such a row").clone()
 }
 
+/// Damages the row of a table whose key contains all these values. Returns the key.
 async fn damage(world: &World, store: &Store, table: &'static Schema, values: &[Value]) -> Key {
     let key = row(world, table, values).await.key;
     store.store().damage(table, key.clone());
@@ -61,7 +62,7 @@ mod in_memory {
         assert_eq!(found.iter().map(|found| found.table).collect::<Vec<_>>(), ["domains", "titles"]);
         assert!(world.buckets.found_damage().is_empty(), "damage is reported once");
         world.put_revision(&page("B"), 5, &[("wikitext", "five")]).await.unwrap();
-        assert_eq!(store.store().damaged(), 0);
+        assert_eq!(store.store().damaged_row_count(), 0);
         world.assert_consistent().await;
     }
 
@@ -101,7 +102,7 @@ mod in_memory {
             assert!(!world.read(&page(title), tid, "wikitext").await.is_empty(), "{title} {number}");
         }
         // The damaged rows have stayed in their tables.
-        assert_eq!(store.store().damaged(), 4);
+        assert_eq!(store.store().damaged_row_count(), 4);
         let report = world.verify().await;
         for table in ["titles", "revisions", "renders", "revision_content"] {
             let is_named = |problem: &String| problem.contains(&format!("{table} is damaged on purpose"));
@@ -161,14 +162,14 @@ mod in_memory {
         damage(&world, &store, &schemas::REVISIONS_BY_TIME, &["B".into(), Value::Int(4)]).await;
         assert!(!world.verify().await.problems.is_empty());
         let planned = repair(&world.buckets, true).await.unwrap();
-        assert_eq!(store.store().damaged(), 5, "a dry run changes nothing");
+        assert_eq!(store.store().damaged_row_count(), 5, "a dry run changes nothing");
         assert_eq!(planned.repairs.len(), 5, "{planned:?}");
         // A repair that is interrupted after one of its writes is continued by the next.
         for _ in 0..5 {
             store.set_plan(Plan::empty().on(Call::Write, 2, Fault::Before));
-            let before = store.store().damaged();
+            let before = store.store().damaged_row_count();
             let repaired = repair(&world.buckets, false).await;
-            assert_eq!(store.store().damaged(), before.saturating_sub(1), "{repaired:?}");
+            assert_eq!(store.store().damaged_row_count(), before.saturating_sub(1), "{repaired:?}");
         }
         store.set_plan(Plan::empty());
         assert_eq!(repair(&world.buckets, false).await.unwrap(), RepairReport::default());
@@ -180,12 +181,12 @@ mod in_memory {
     }
 
     #[tokio::test]
-    async fn repair_restores_what_follows_from_other_rows() {
+    async fn repair_restores_rows_that_follow_from_other_rows() {
         assert_repaired(false).await;
     }
 
     #[tokio::test]
-    async fn repair_restores_what_follows_from_sealed_revisions() {
+    async fn repair_restores_rows_that_follow_from_sealed_revisions() {
         assert_repaired(true).await;
     }
 
@@ -197,7 +198,7 @@ mod in_memory {
         let of_body = ["C".into(), "wikitext".into(), Value::Int(3)];
         damage(&world, &store, &schemas::REVISION_CONTENT, &of_body).await;
         assert_eq!(repair(&world.buckets, false).await.unwrap(), RepairReport::default());
-        assert_eq!(store.store().damaged(), 3);
+        assert_eq!(store.store().damaged_row_count(), 3);
         assert_eq!(world.verify().await.problems.iter().filter(|it| it.contains("on purpose")).count(), 3);
     }
 }

@@ -1,4 +1,4 @@
-//! Erasing: erased content is never returned, is in no row, and cannot be written again.
+//! Erasures: erased content is never returned, is in no row, and cannot be written again.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl World {
     }
 
     /// Reads everything of the two pages, except revision 3.
-    async fn others(&self) -> Vec<String> {
+    async fn read_other_revisions(&self) -> Vec<String> {
         let mut all = self.read_everything(&page("Other")).await;
         let main = page("Main_Page");
         for number in [1, 2, 4, 5, 6] {
@@ -128,8 +128,8 @@ async fn reads_and_writes_of_an_erased_revision_are_refused(world: World) {
     let tids = world.put_pages_with_a_secret().await;
     world.pass(later());
     world.seal().await;
-    let others = world.others().await;
-    let history = world.history(&main, 3, hour(2), SECRET.repeat(3).as_bytes()).await;
+    let others = world.read_other_revisions().await;
+    let history = world.imported_revision(&main, 3, hour(2), SECRET.repeat(3).as_bytes()).await;
     let at = world.clock.now();
     let erased = world.try_erase(&main, 3).await.unwrap();
     assert_eq!((erased.again, erased.renders, erased.bodies, erased.blocks), (false, 2, 3, 1), "{erased:?}");
@@ -137,7 +137,7 @@ async fn reads_and_writes_of_an_erased_revision_are_refused(world: World) {
     assert_eq!(erased.kept_for.is_some(), runs_on_cassandra(), "nodes keep deleted data for a time");
     for world in [&world, &world.reopened().await] {
         world.assert_erased("now").await;
-        assert_eq!(world.others().await, others);
+        assert_eq!(world.read_other_revisions().await, others);
         let lines = world.buckets.revisions(&main, None, 100).await.unwrap().items;
         let erased: Vec<_> = lines.iter().filter(|line| line.record.erased.is_some()).collect();
         assert_eq!(erased.len(), 1);
@@ -172,11 +172,11 @@ async fn reads_and_writes_of_an_erased_revision_are_refused(world: World) {
 async fn erase_deletes_an_unsealed_revision(world: World) {
     let world = archiving(world).await;
     world.put_pages_with_a_secret().await;
-    let others = world.others().await;
+    let others = world.read_other_revisions().await;
     let erased = world.try_erase(&page("Main_Page"), 3).await.unwrap();
     assert_eq!((erased.bodies, erased.blocks), (3, 0));
     world.assert_erased("from tables").await;
-    assert_eq!(world.others().await, others);
+    assert_eq!(world.read_other_revisions().await, others);
 }
 
 async fn erase_deletes_the_latest_revision(world: World) {
@@ -196,7 +196,7 @@ async fn erase_deletes_the_latest_revision(world: World) {
 async fn erase_removes_user_and_comment_on_request(world: World) {
     let world = archiving(world).await;
     let main = page("Main_Page");
-    let mut history = world.history(&main, 3, hour(-3), SECRET.as_bytes()).await;
+    let mut history = world.imported_revision(&main, 3, hour(-3), SECRET.as_bytes()).await;
     (history.record.user, history.record.comment) = (Some("Zwyxhorn".into()), Some("Zwyxhorn".into()));
     history.record.export.sha1 = Some("abc".into());
     history.record.export.main =
@@ -294,7 +294,7 @@ async fn erase_deletes_replaced_and_compacted_content(world: World) {
     world.seal().await;
     world.compact().await;
     assert!(world.blocks().await > 1);
-    let others = world.others().await;
+    let others = world.read_other_revisions().await;
     let erased = world.try_erase(&main, 3).await.unwrap();
     assert_eq!(
         erased.left > 0,
@@ -306,7 +306,7 @@ async fn erase_deletes_replaced_and_compacted_content(world: World) {
         assert_eq!(world.try_erase(&main, 3).await.unwrap().left, 0);
     }
     world.assert_erased("replaced and compacted").await;
-    assert_eq!(world.others().await, others);
+    assert_eq!(world.read_other_revisions().await, others);
 }
 
 async fn erased_revision_can_be_sealed_and_compacted(world: World) {
@@ -346,7 +346,7 @@ async fn revision_erased_during_a_bulk_load_is_in_no_block(world: World) {
     // A block is full after five revisions, and is written when the second revision after that comes.
     for number in 1..=8 {
         let text = [secret(number).as_bytes(), &noise(number as u64, 60_000)].concat();
-        let revision = world.history(&main, number, hour(number), &text).await;
+        let revision = world.imported_revision(&main, number, hour(number), &text).await;
         archiver.import(&main, vec![revision]).await.unwrap();
         world.pass(std::time::Duration::from_secs(1));
     }
@@ -370,6 +370,7 @@ async fn revision_erased_during_a_bulk_load_is_in_no_block(world: World) {
     world.assert_consistent().await;
 }
 
+/// The contents of a block, as text.
 fn texts_of(row: &Row) -> Vec<String> {
     let bytes = block_bytes(row);
     let block = Block::open(&bytes, Limits::default()).unwrap();
@@ -401,7 +402,7 @@ async fn interrupted_erase_is_completed_by_the_next() {
                     let tids = world.put_pages_with_a_secret().await;
                     world.pass(later());
                     world.seal().await;
-                    let others = world.others().await;
+                    let others = world.read_other_revisions().await;
                     let world = world.reopened().await;
                     faulty.set_plan(Plan::empty().on(call, number, fault.clone()));
                     let interrupted = world.try_erase(&page("Main_Page"), 3).await;
@@ -409,7 +410,7 @@ async fn interrupted_erase_is_completed_by_the_next() {
                     let what = format!("{clustered} {call:?} {number} {fault:?}");
                     world.pass(HOUR);
                     let world = world.reopened().await;
-                    assert_eq!(world.others().await, others, "{what}");
+                    assert_eq!(world.read_other_revisions().await, others, "{what}");
                     let read = world.buckets.property(&page("Main_Page"), tids[2], &name("html")).await;
                     let is_marked = match read {
                         Ok(_) => false,
@@ -436,7 +437,7 @@ async fn interrupted_erase_is_completed_by_the_next() {
                     world.pass(later());
                     world.try_erase(&page("Main_Page"), 3).await.unwrap();
                     world.assert_erased(&what).await;
-                    assert_eq!(world.others().await, others, "{what}");
+                    assert_eq!(world.read_other_revisions().await, others, "{what}");
                     if interrupted.is_ok() {
                         break;
                     }
@@ -451,7 +452,7 @@ async fn interrupted_erase_is_completed_by_the_next() {
 /// round. In the end the erased revision is gone, and everything else is still there.
 #[tokio::test]
 async fn erase_succeeds_during_a_seal_compaction_or_erase() {
-    for what in ["seal", "merge", "erase"] {
+    for what in ["seal", "compaction", "erase"] {
         for erases_first in [false, true] {
             for call in [Call::Get, Call::Scan, Call::Write] {
                 for number in 1.. {
@@ -462,18 +463,18 @@ async fn erase_succeeds_during_a_seal_compaction_or_erase() {
                     world.seal().await;
                     world.edit(&page("Main_Page"), 7..=9).await;
                     world.pass(later());
-                    if what == "merge" {
+                    if what == "compaction" {
                         world.seal().await;
                     }
                     // Of two writes with the same time, the delete wins on a cluster. Real clocks advance
                     // between two writes.
                     let second = std::time::Duration::from_secs(1);
                     world.pass(second);
-                    let others = world.others().await;
+                    let others = world.read_other_revisions().await;
                     let work = |world: World| async move {
                         match what {
                             "seal" => world.try_seal().await.map(drop),
-                            "merge" => world.try_compact().await.map(drop),
+                            "compaction" => world.try_compact().await.map(drop),
                             _ => world.try_erase(&page("Main_Page"), 4).await.map(drop),
                         }
                     };
@@ -509,7 +510,7 @@ async fn erase_succeeds_during_a_seal_compaction_or_erase() {
                     world.try_erase(&page("Main_Page"), 3).await.unwrap_or_else(|e| panic!("{at}: {e}"));
                     world.assert_erased(&at).await;
                     if what != "erase" {
-                        assert_eq!(world.others().await, others, "{at}");
+                        assert_eq!(world.read_other_revisions().await, others, "{at}");
                     }
                 }
             }
@@ -527,12 +528,12 @@ async fn page_is_readable_while_one_of_its_revisions_is_erased() {
             world.put_pages_with_a_secret().await;
             world.pass(later());
             world.seal().await;
-            let others = world.others().await;
+            let others = world.read_other_revisions().await;
             let (reader, eraser) = (world.reopened().await, world.restarted_with(settings()).await);
             let gate = Gate::new();
             let fault = if after { Fault::PauseAfter(gate.clone()) } else { Fault::Pause(gate.clone()) };
             faulty.set_plan(Plan::empty().on(call, number, fault));
-            let mut reading = std::pin::pin!(reader.others());
+            let mut reading = std::pin::pin!(reader.read_other_revisions());
             tokio::select! {
                 read = &mut reading => {
                     assert_eq!(read, others);

@@ -11,7 +11,7 @@ use super::{HOUR, archiving, later};
 use crate::support::{PieceSet, World, letters, page, rev};
 
 /// All blobs in the tables.
-async fn stored(world: &World) -> Vec<Vec<u8>> {
+async fn stored_blobs(world: &World) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for table in schemas::all() {
         for row in world.rows(table).await {
@@ -25,7 +25,7 @@ async fn stored(world: &World) -> Vec<Vec<u8>> {
 }
 
 /// The bytes of all files of a store.
-fn files(directory: &Path) -> Vec<u8> {
+fn file_bytes(directory: &Path) -> Vec<u8> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(directory).unwrap() {
         all.extend(std::fs::read(entry.unwrap().path()).unwrap());
@@ -54,12 +54,12 @@ async fn erased_content_is_in_no_file_of_the_store() {
         world.rewrite(&main, written.tid, "html", &replaced).await.unwrap();
         let again = letters(300 + seed, length);
         world.put_render(&main, number, &[("html", &again)]).await.unwrap();
-        stored(&world).await.iter().for_each(|bytes| pieces.add(bytes));
+        stored_blobs(&world).await.iter().for_each(|bytes| pieces.add(bytes));
         texts.push((written.tid, [text, html, replaced, again]));
         if number % 2 == 0 {
             world.pass(later());
             world.seal().await;
-            stored(&world).await.iter().for_each(|bytes| pieces.add(bytes));
+            stored_blobs(&world).await.iter().for_each(|bytes| pieces.add(bytes));
         }
     }
     let late = letters(400, 5_000);
@@ -68,8 +68,8 @@ async fn erased_content_is_in_no_file_of_the_store() {
     world.pass(later());
     world.seal().await;
     world.compact().await;
-    stored(&world).await.iter().for_each(|bytes| pieces.add(bytes));
-    assert!(pieces.found_in(&files(&directory)).len() > 1_000, "the search finds stored content");
+    stored_blobs(&world).await.iter().for_each(|bytes| pieces.add(bytes));
+    assert!(pieces.found_in(&file_bytes(&directory)).len() > 1_000, "the search finds stored content");
 
     for number in 1..=5 {
         rashomon_service::erase(&world.buckets, &main, rev(number), EraseOptions::default()).await.unwrap();
@@ -79,12 +79,12 @@ async fn erased_content_is_in_no_file_of_the_store() {
         texts.iter().for_each(|text| erased.add(text.as_bytes()));
     }
     erased.add(late.as_bytes());
-    let files = files(&directory);
+    let files = file_bytes(&directory);
     assert_eq!(erased.found_in(&files).len(), 0, "content as it was received");
     // The files have pieces of erased content in its stored forms (frames, blocks) only if live rows have
     // these pieces too.
     let mut live = HashSet::new();
-    for bytes in stored(&world).await {
+    for bytes in stored_blobs(&world).await {
         live.extend(pieces.found_in(&bytes));
     }
     let found = pieces.found_in(&files);

@@ -32,7 +32,8 @@ type Revisions = Vec<ImportRevision>;
 async fn revisions(world: &World, page: &Page, numbers: impl IntoIterator<Item = i64>) -> Revisions {
     let mut all = Vec::new();
     for number in numbers {
-        let mut revision = world.history(page, number, at(number * 3600), text(number).as_bytes()).await;
+        let mut revision =
+            world.imported_revision(page, number, at(number * 3600), text(number).as_bytes()).await;
         revision.renders = vec![render(world, page, number, 0, &format!("<p>{}</p>", text(number))).await];
         all.push(revision);
     }
@@ -44,15 +45,17 @@ async fn render(world: &World, page: &Page, number: i64, seconds: i64, html: &st
     ImportRender { tid, properties: world.properties_without_rewrite_time(page, &[("html", html)]).await }
 }
 
-async fn noisy(world: &World, page: &Page, number: i64, bytes: usize) -> ImportRevision {
-    world.history(page, number, at(number * 3600), &noise(number as u64, bytes)).await
+/// A revision whose wikitext is random bytes.
+async fn noise_revision(world: &World, page: &Page, number: i64, bytes: usize) -> ImportRevision {
+    world.imported_revision(page, number, at(number * 3600), &noise(number as u64, bytes)).await
 }
 
 fn archiver(world: &World) -> HistoryArchiver {
     world.buckets.maintenance().history_archiver().expect("the archive is on")
 }
 
-async fn archive(world: &World, histories: Vec<(Page, Revisions)>) -> SealReport {
+/// Imports histories directly into blocks.
+async fn bulk_load(world: &World, histories: Vec<(Page, Revisions)>) -> SealReport {
     let archiver = archiver(world);
     for (page, revisions) in histories {
         let count = revisions.len();
@@ -64,8 +67,8 @@ async fn archive(world: &World, histories: Vec<(Page, Revisions)>) -> SealReport
     sealed
 }
 
-/// Everything that can be read after an import without an archive.
-async fn as_rows(histories: Vec<(Page, Revisions)>) -> Vec<Vec<String>> {
+/// Imports the histories into rows, without an archive. Returns everything that can be read of each page.
+async fn read_after_import_into_rows(histories: Vec<(Page, Revisions)>) -> Vec<Vec<String>> {
     let world = World::in_memory().await;
     let mut pages = Vec::new();
     for (page, revisions) in histories {
@@ -86,8 +89,8 @@ async fn bulk_load_reads_as_an_import_into_rows(world: World) {
         let page = page(title);
         histories.push((page.clone(), revisions(&world, &page, 1..=last).await));
     }
-    let expected = as_rows(histories.clone()).await;
-    let sealed = archive(&world, histories.clone()).await;
+    let expected = read_after_import_into_rows(histories.clone()).await;
+    let sealed = bulk_load(&world, histories.clone()).await;
     assert_eq!((sealed.pages, sealed.revisions, sealed.blocks), (3, 9, 1));
     for world in [&world, &world.reopened().await] {
         for ((page, _), expected) in histories.iter().zip(&expected) {
@@ -104,7 +107,7 @@ async fn bulk_load_leaves_only_the_highest_revision_in_the_tables(world: World) 
         (one.clone(), revisions(&world, &one, 1..=5).await),
         (two.clone(), revisions(&world, &two, [7]).await),
     ];
-    archive(&world, histories).await;
+    bulk_load(&world, histories).await;
     assert_eq!(world.open_revisions().await, 2);
     assert_eq!(world.latest_rev(&one).await, Some(5));
     assert_eq!(world.latest_rev(&two).await, Some(7));
@@ -118,8 +121,8 @@ async fn bulk_load_seals_whole_pages_if_idle_pages_are_sealed(world: World) {
         let page = page(title);
         histories.push((page.clone(), revisions(&world, &page, 1..=last).await));
     }
-    let expected = as_rows(histories.clone()).await;
-    let sealed = archive(&world, histories.clone()).await;
+    let expected = read_after_import_into_rows(histories.clone()).await;
+    let sealed = bulk_load(&world, histories.clone()).await;
     assert_eq!((sealed.pages, sealed.revisions, sealed.blocks), (3, 12, 1));
     world.assert_sealed_whole().await;
     for world in [&world, &world.reopened().await] {
@@ -133,7 +136,8 @@ async fn bulk_load_seals_whole_pages_if_idle_pages_are_sealed(world: World) {
     assert_eq!(world.seal().await.revisions, 0, "nothing is left to be sealed");
 }
 
-/// A few revisions fill a block. The highest is written as rows with an earlier block, or with the last one.
+/// A few revisions fill a block. The highest revision is written as rows together with an earlier block, or
+/// with the last block.
 async fn bulk_load_of_whole_pages_into_many_blocks_is_complete(world: World) {
     let world = world.restarted_with(idle_settings()).await;
     for (title, numbers) in
@@ -142,9 +146,9 @@ async fn bulk_load_of_whole_pages_into_many_blocks_is_complete(world: World) {
         let page = page(title);
         let mut history = Vec::new();
         for number in numbers {
-            history.push(noisy(&world, &page, number, 200_000).await);
+            history.push(noise_revision(&world, &page, number, 200_000).await);
         }
-        let expected = as_rows(vec![(page.clone(), history.clone())]).await;
+        let expected = read_after_import_into_rows(vec![(page.clone(), history.clone())]).await;
         let archiver = archiver(&world);
         for revision in history {
             archiver.import(&page, vec![revision]).await.unwrap();
@@ -165,9 +169,9 @@ async fn bulk_load_into_many_blocks_is_complete(world: World) {
     let page = page("Main_Page");
     let mut history = Vec::new();
     for number in 1..=12 {
-        history.push(noisy(&world, &page, number, 100_000).await);
+        history.push(noise_revision(&world, &page, number, 100_000).await);
     }
-    let expected = as_rows(vec![(page.clone(), history.clone())]).await;
+    let expected = read_after_import_into_rows(vec![(page.clone(), history.clone())]).await;
     let archiver = archiver(&world);
     for revision in history {
         archiver.import(&page, vec![revision]).await.unwrap();
@@ -190,11 +194,11 @@ async fn bulk_load_leaves_one_revision_in_the_tables_if_some_fill_a_block(world:
     let mut history = Vec::new();
     for number in 1..=24 {
         let bytes = if number % 4 < 2 { 400_000 } else { 500 };
-        let mut revision = noisy(&world, &page, number, bytes).await;
+        let mut revision = noise_revision(&world, &page, number, bytes).await;
         revision.renders = vec![render(&world, &page, number, 0, "<p>little</p>").await];
         history.push(revision);
     }
-    let expected = as_rows(vec![(page.clone(), history.clone())]).await;
+    let expected = read_after_import_into_rows(vec![(page.clone(), history.clone())]).await;
     let archiver = archiver(&world);
     for revision in history {
         archiver.import(&page, vec![revision]).await.unwrap();
@@ -212,7 +216,7 @@ async fn bulk_load_of_stored_revisions_is_unchanged(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let history = revisions(&world, &page, 1..=6).await;
-    archive(&world, vec![(page.clone(), history.clone())]).await;
+    bulk_load(&world, vec![(page.clone(), history.clone())]).await;
     let before = world.read_everything(&page).await;
     let archiver = archiver(&world);
     let mut more = history.clone();
@@ -229,7 +233,9 @@ async fn bulk_load_of_stored_revisions_is_unchanged(world: World) {
 async fn bulk_load_out_of_order_reads_as_an_import_into_rows(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
-    let expected = as_rows(vec![(page.clone(), revisions(&world, &page, [1, 2, 3, 5, 6]).await)]).await;
+    let expected =
+        read_after_import_into_rows(vec![(page.clone(), revisions(&world, &page, [1, 2, 3, 5, 6]).await)])
+            .await;
     let archiver = archiver(&world);
     for numbers in [vec![2, 3], vec![1], vec![5, 6]] {
         archiver.import(&page, revisions(&world, &page, numbers).await).await.unwrap();
@@ -242,7 +248,7 @@ async fn bulk_load_out_of_order_reads_as_an_import_into_rows(world: World) {
 async fn bulk_load_joins_two_parts_of_a_page(world: World) {
     let world = archiving(world).await;
     let (one, two) = (page("Main_Page"), page("Other"));
-    let expected = as_rows(vec![
+    let expected = read_after_import_into_rows(vec![
         (one.clone(), revisions(&world, &one, 1..=6).await),
         (two.clone(), revisions(&world, &two, 1..=3).await),
     ])
@@ -276,7 +282,7 @@ async fn bulk_load_takes_large_bodies_and_several_renders(world: World) {
     let page = page("Main_Page");
     let mut history = Vec::new();
     for number in 1..=4 {
-        let mut revision = noisy(&world, &page, number, 1_200_000).await;
+        let mut revision = noise_revision(&world, &page, number, 1_200_000).await;
         revision.renders = vec![
             render(&world, &page, number, 0, "one").await,
             render(&world, &page, number, 60, "two").await,
@@ -285,7 +291,7 @@ async fn bulk_load_takes_large_bodies_and_several_renders(world: World) {
     }
     // The chunks of large bodies belong to this import, so no other import can use them for a comparison.
     let expected: Vec<_> = history.iter().map(|revision| revision.renders.len()).collect();
-    archive(&world, vec![(page.clone(), history)]).await;
+    bulk_load(&world, vec![(page.clone(), history)]).await;
     for (number, renders) in (1..=4).zip(expected) {
         let detail = world.buckets.revision(&page, rev(number)).await.unwrap();
         assert_eq!(detail.renders.len(), renders);
@@ -306,7 +312,7 @@ async fn two_histories(world: &World) -> Vec<(Page, Revisions)> {
     let (one, two) = (page("Main_Page"), page("Other"));
     let mut noise = Vec::new();
     for number in 1..=4 {
-        noise.push(noisy(world, &one, number, 140_000).await);
+        noise.push(noise_revision(world, &one, number, 140_000).await);
     }
     vec![(one, noise), (two.clone(), revisions(world, &two, 1..=2).await)]
 }
@@ -335,14 +341,14 @@ async fn assert_interrupted_bulk_load_can_be_repeated(settings: Settings) {
                 let faulty = Arc::new(Faulty::new(store, Plan::empty()));
                 let world = World::on(Arc::clone(&faulty) as AnyStore, clock, settings.clone(), 1).await;
                 let histories = two_histories(&world).await;
-                let expected = as_rows(histories.clone()).await;
+                let expected = read_after_import_into_rows(histories.clone()).await;
                 faulty.set_plan(Plan::empty().on(call, number, fault.clone()));
-                let interrupted = try_archive(&world, histories.clone()).await;
+                let interrupted = try_bulk_load(&world, histories.clone()).await;
                 faulty.set_plan(Plan::empty());
                 let world = world.reopened().await;
                 let what = format!("{call:?} {number} {fault:?}");
                 assert_eq!(world.verify().await.problems, Vec::<String>::new(), "{what}");
-                try_archive(&world, histories.clone()).await.unwrap();
+                try_bulk_load(&world, histories.clone()).await.unwrap();
                 for ((page, _), expected) in histories.iter().zip(&expected) {
                     assert_eq!(&world.read_everything(page).await, expected, "{what}");
                 }
@@ -355,7 +361,7 @@ async fn assert_interrupted_bulk_load_can_be_repeated(settings: Settings) {
     }
 }
 
-async fn try_archive(world: &World, histories: Vec<(Page, Revisions)>) -> rashomon_buckets::Result<()> {
+async fn try_bulk_load(world: &World, histories: Vec<(Page, Revisions)>) -> rashomon_buckets::Result<()> {
     let archiver = archiver(world);
     for (page, revisions) in histories {
         for revision in revisions {

@@ -22,7 +22,7 @@ on_every_store! {
     large_body_of_an_idle_page_leaves_its_chunks,
     content_of_an_idle_page_can_be_erased,
     late_writes_to_a_page_that_is_read_are_sealed,
-    latest_is_spared_if_the_options_say_so,
+    seal_with_spare_latest_leaves_the_latest_in_the_tables,
 }
 
 /// Settings with which a page is idle after a day.
@@ -103,13 +103,13 @@ async fn late_writes_to_an_idle_page_keep_the_latest(world: World) {
     let latest = tids[2];
 
     world.put_revision_at(&page, 3, hour(1), &[("wikitext", "three"), ("html", "three")]).await.unwrap();
-    let imported = world.history(&page, 4, hour(2), b"four").await;
+    let imported = world.imported_revision(&page, 4, hour(2), b"four").await;
     assert_eq!(world.buckets.import(&page, vec![imported]).await.unwrap(), [ImportOutcome::Created]);
     world.put_render(&page, 6, &[("html", "six again")]).await.unwrap();
     assert_eq!(world.latest_rev(&page).await, Some(7));
     assert_eq!(world.buckets.latest_render(&page).await.unwrap().tid, latest);
     assert_eq!(world.read_latest(&page, "wikitext").await, text(7).into_bytes());
-    let repeated = world.history(&page, 7, hour(2), b"other").await;
+    let repeated = world.imported_revision(&page, 7, hour(2), b"other").await;
     let outcomes = world.buckets.import(&page, vec![repeated]).await.unwrap();
     assert!(matches!(&outcomes[..], [ImportOutcome::Conflict(_)]), "{outcomes:?}");
 
@@ -221,7 +221,8 @@ async fn content_of_an_idle_page_can_be_erased(world: World) {
     world.assert_consistent().await;
 }
 
-/// The page is read all the time, so its latest is not sealed again. Rows below a sealed latest are superseded.
+/// The page is read again and again, so its latest revision is not sealed again. Rows of revisions below the
+/// sealed latest are superseded, and are sealed.
 async fn late_writes_to_a_page_that_is_read_are_sealed(world: World) {
     let world = idling(world).await;
     let page = page("Main_Page");
@@ -240,7 +241,7 @@ async fn late_writes_to_a_page_that_is_read_are_sealed(world: World) {
     world.assert_consistent().await;
 }
 
-async fn latest_is_spared_if_the_options_say_so(world: World) {
+async fn seal_with_spare_latest_leaves_the_latest_in_the_tables(world: World) {
     let world = idling(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=3).await;

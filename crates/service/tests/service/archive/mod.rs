@@ -163,6 +163,7 @@ pub(crate) fn text(number: i64) -> String {
     (1..=number).map(|number| format!("Line {number} of the page, as somebody wrote it.\n")).collect()
 }
 
+/// A property with its version, its record and its bytes, as text.
 async fn shown(property: &Property) -> String {
     let bytes = bytes(property).await;
     format!("{:?} {:?} {}", property.version, property.info, String::from_utf8_lossy(&bytes))

@@ -14,12 +14,12 @@ use crate::support::{World, at, name, noise, on_every_store, page, rev};
 on_every_store! {
     bulk_load_in_any_order_reads_as_an_import_into_rows,
     page_sealed_out_of_order_reads_as_before,
-    bulk_load_says_why_revisions_became_rows,
+    bulk_load_reports_why_revisions_became_rows,
 }
 
-/// How the numbers of revisions follow each other, from the oldest revision to the newest.
+/// The order of the numbers of revisions, from the oldest revision to the newest.
 #[derive(Debug, Clone, Copy)]
-enum Numbers {
+enum NumberOrder {
     Falling,
     /// The second revision has a number just below that of the last one, as after an import of an old
     /// revision.
@@ -27,7 +27,7 @@ enum Numbers {
     Shuffled(u64),
 }
 
-impl Numbers {
+impl NumberOrder {
     const ALL: [Self; 4] = [Self::Falling, Self::SecondIsHigh, Self::Shuffled(1), Self::Shuffled(2)];
 
     fn of(self, count: i64) -> Vec<i64> {
@@ -47,7 +47,8 @@ impl Numbers {
 async fn history(world: &World, page: &Page, numbers: &[i64], bytes: usize) -> Vec<ImportRevision> {
     let mut history = Vec::new();
     for (hour, number) in numbers.iter().enumerate() {
-        history.push(world.history(page, *number, hour_of(hour), &noise(*number as u64, bytes)).await);
+        history
+            .push(world.imported_revision(page, *number, hour_of(hour), &noise(*number as u64, bytes)).await);
     }
     history
 }
@@ -56,7 +57,8 @@ fn hour_of(hour: usize) -> Timestamp {
     at(3600 * hour as i64)
 }
 
-async fn load(world: &World, page: &Page, history: Vec<ImportRevision>) -> BTreeMap<RowReason, u64> {
+/// Imports a history directly into blocks. Returns the numbers of revisions that became rows, by the reason.
+async fn bulk_load(world: &World, page: &Page, history: Vec<ImportRevision>) -> BTreeMap<RowReason, u64> {
     let archiver = world.buckets.maintenance().history_archiver().expect("the archive is on");
     for revision in history {
         let outcomes = archiver.import(page, vec![revision]).await.unwrap();
@@ -69,13 +71,13 @@ async fn load(world: &World, page: &Page, history: Vec<ImportRevision>) -> BTree
 
 async fn bulk_load_in_any_order_reads_as_an_import_into_rows(world: World) {
     let world = archiving(world).await;
-    for (number, order) in Numbers::ALL.into_iter().enumerate() {
+    for (number, order) in NumberOrder::ALL.into_iter().enumerate() {
         let page = page(&format!("Page_{number}"));
         let history = history(&world, &page, &order.of(12), 100_000).await;
         let rows = World::in_memory().await;
         rows.buckets.import(&page, history.clone()).await.unwrap();
         let before = world.open_revisions().await;
-        let as_rows = load(&world, &page, history).await;
+        let as_rows = bulk_load(&world, &page, history).await;
         assert_eq!(as_rows, BTreeMap::from([(RowReason::Latest, 1)]), "{order:?}");
         assert_eq!(world.open_revisions().await, before + 1, "{order:?}: the highest is in the tables");
         assert_eq!(world.read_everything(&page).await, rows.read_everything(&page).await, "{order:?}");
@@ -87,7 +89,7 @@ async fn bulk_load_in_any_order_reads_as_an_import_into_rows(world: World) {
 
 async fn page_sealed_out_of_order_reads_as_before(world: World) {
     let world = archiving(world).await;
-    for (number, order) in Numbers::ALL.into_iter().enumerate() {
+    for (number, order) in NumberOrder::ALL.into_iter().enumerate() {
         let page = page(&format!("Page_{number}"));
         let history = history(&world, &page, &order.of(12), 100_000).await;
         world.buckets.import(&page, history).await.unwrap();
@@ -99,12 +101,12 @@ async fn page_sealed_out_of_order_reads_as_before(world: World) {
     world.assert_consistent().await;
 }
 
-async fn bulk_load_says_why_revisions_became_rows(world: World) {
+async fn bulk_load_reports_why_revisions_became_rows(world: World) {
     let world = archiving(world).await;
     let stored = page("Stored");
     world.edit(&stored, 1..=1).await;
     let more = history(&world, &stored, &[20, 30], 10).await;
-    assert_eq!(load(&world, &stored, more).await, BTreeMap::from([(RowReason::StoredPage, 2)]));
+    assert_eq!(bulk_load(&world, &stored, more).await, BTreeMap::from([(RowReason::StoredPage, 2)]));
 
     let repeating = page("Repeating");
     let archiver = world.buckets.maintenance().history_archiver().unwrap();
@@ -115,7 +117,8 @@ async fn bulk_load_says_why_revisions_became_rows(world: World) {
         (20, ImportOutcome::Created),
     ] {
         let time = at(3600 * number);
-        let revision = world.history(&repeating, number, time, format!("{number}").as_bytes()).await;
+        let revision =
+            world.imported_revision(&repeating, number, time, format!("{number}").as_bytes()).await;
         assert_eq!(archiver.import(&repeating, vec![revision]).await.unwrap(), [expected], "{number}");
     }
     archiver.finish().await.unwrap();
@@ -126,8 +129,12 @@ async fn bulk_load_says_why_revisions_became_rows(world: World) {
     world.assert_consistent().await;
 }
 
-/// Returns the number of blocks that a read opens in a process that has no block in memory.
-async fn opened<T>(world: &World, counting: &Counting<Memory>, read: impl AsyncFnOnce(&World) -> T) -> u64 {
+/// Returns the number of blocks that a read opens in a new process, which has no block in memory.
+async fn blocks_opened<T>(
+    world: &World,
+    counting: &Counting<Memory>,
+    read: impl AsyncFnOnce(&World) -> T,
+) -> u64 {
     let world = world.reopened().await;
     let before = counting.counts();
     read(&world).await;
@@ -141,20 +148,20 @@ async fn assert_few_blocks(
     world: &World,
     counting: &Counting<Memory>,
     page: &Page,
-    order: Numbers,
+    order: NumberOrder,
     count: i64,
 ) {
     let wikitext = name("wikitext");
     for (hour, number) in order.of(count).into_iter().enumerate() {
         let tid = Tid::imported(page, rev(number), hour_of(hour));
         let time = Timestamp::from_micros(hour_of(hour).as_micros() + 1);
-        let by_tid = opened(world, counting, async |world| {
+        let by_tid = blocks_opened(world, counting, async |world| {
             world.buckets.property(page, tid, &wikitext).await.unwrap();
         });
-        let by_number = opened(world, counting, async |world| {
+        let by_number = blocks_opened(world, counting, async |world| {
             assert_eq!(world.buckets.newest_render(page, rev(number)).await.unwrap().tid, tid);
         });
-        let by_time = opened(world, counting, async |world| {
+        let by_time = blocks_opened(world, counting, async |world| {
             assert_eq!(world.buckets.at_time(page, time).await.unwrap().tid, tid);
         });
         let opened = [by_tid.await, by_number.await, by_time.await];
@@ -164,11 +171,11 @@ async fn assert_few_blocks(
 
 #[tokio::test]
 async fn read_of_a_page_in_any_order_opens_at_most_two_blocks() {
-    for order in Numbers::ALL {
+    for order in NumberOrder::ALL {
         let (world, counting) = World::over_memory(Counting::new).await;
         let world = archiving(world).await;
         let (loaded, sealed) = (page("Loaded"), page("Sealed"));
-        load(&world, &loaded, history(&world, &loaded, &order.of(40), 50_000).await).await;
+        bulk_load(&world, &loaded, history(&world, &loaded, &order.of(40), 50_000).await).await;
         let rows = history(&world, &sealed, &order.of(40), 50_000).await;
         world.buckets.import(&sealed, rows).await.unwrap();
         world.pass(later());

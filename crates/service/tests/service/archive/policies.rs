@@ -32,7 +32,7 @@ async fn with_policy(world: World, policy: ArchivePolicy) -> World {
 }
 
 /// The html of each render of the page, oldest first. `None` for a render whose bodies were left out.
-async fn htmls(world: &World, revisions: i64) -> Vec<Option<String>> {
+async fn html_of_renders(world: &World, revisions: i64) -> Vec<Option<String>> {
     let mut all = Vec::new();
     let page = page("Main_Page");
     for number in 1..=revisions {
@@ -57,7 +57,7 @@ async fn htmls(world: &World, revisions: i64) -> Vec<Option<String>> {
 }
 
 /// Writes revisions with three renders each, an hour apart.
-async fn write(world: &World, revisions: std::ops::RangeInclusive<i64>) {
+async fn write_revisions(world: &World, revisions: std::ops::RangeInclusive<i64>) {
     let page = page("Main_Page");
     for number in revisions {
         let html = |render: i64| format!("{number}-{render}");
@@ -70,18 +70,19 @@ async fn write(world: &World, revisions: std::ops::RangeInclusive<i64>) {
     }
 }
 
-fn kept(htmls: Vec<Option<String>>) -> Vec<String> {
-    htmls.into_iter().flatten().collect()
+/// The html of the renders whose bodies are kept.
+fn kept_html(renders: Vec<Option<String>>) -> Vec<String> {
+    renders.into_iter().flatten().collect()
 }
 
 async fn policy_keeps_the_first_render_of_each_revision(world: World) {
     let world = with_policy(world, ArchivePolicy::FirstRender).await;
-    write(&world, 1..=3).await;
-    assert_eq!(kept(htmls(&world, 3).await).len(), 9);
+    write_revisions(&world, 1..=3).await;
+    assert_eq!(kept_html(html_of_renders(&world, 3).await).len(), 9);
     world.pass(later());
     world.seal().await;
     for world in [&world, &world.reopened().await] {
-        assert_eq!(kept(htmls(world, 3).await), ["1-1", "2-1", "3-1", "3-2", "3-3"]);
+        assert_eq!(kept_html(html_of_renders(world, 3).await), ["1-1", "2-1", "3-1", "3-2", "3-3"]);
         world.assert_consistent().await;
     }
     let stats = rashomon_service::stats(&world.buckets, &page("Main_Page").domain, &mut |_| {})
@@ -102,16 +103,16 @@ async fn bucket_can_have_its_own_policy_and_age(world: World) {
     let buckets = BTreeMap::from([(key("enwiki"), own), (key("other"), other)]);
     let archive = Some(ArchiveSettings { all: other, buckets, ..ArchiveSettings::default() });
     let world = world.restarted_with(Settings { archive, ..settings() }).await;
-    write(&world, 1..=3).await;
+    write_revisions(&world, 1..=3).await;
     world.pass(later());
     assert_eq!(world.seal().await.revisions, 0, "the age of the other buckets does not apply");
     world.pass(2 * later());
     assert_eq!(world.seal().await.revisions, 2);
-    assert_eq!(kept(htmls(&world, 3).await), ["1-1", "2-1", "3-1", "3-2", "3-3"]);
+    assert_eq!(kept_html(html_of_renders(&world, 3).await), ["1-1", "2-1", "3-1", "3-2", "3-3"]);
 
     let (imported, archiver) = (page("Imported"), world.buckets.maintenance().history_archiver().unwrap());
     for number in 1..=3 {
-        let mut revision = world.history(&imported, number, hour(10 * number), b"text").await;
+        let mut revision = world.imported_revision(&imported, number, hour(10 * number), b"text").await;
         revision.renders.clear();
         for render in 0..2 {
             let tid = Tid::imported(&imported, rev(number), hour(10 * number + render));
@@ -138,7 +139,7 @@ async fn kept_render_is_found_by_revision_and_by_time(world: World) {
     let world = with_policy(world, ArchivePolicy::FirstRender).await;
     let (page, html) = (page("Main_Page"), name("html"));
     let begun = world.clock.now();
-    write(&world, 1..=3).await;
+    write_revisions(&world, 1..=3).await;
     world.pass(later());
     world.seal().await;
     for number in 1..=2 {
@@ -166,7 +167,7 @@ async fn time_of_a_revision_whose_renders_were_left_out_selects_an_earlier_rende
     let world = with_policy(world, ArchivePolicy::Interval(30 * DAY)).await;
     let (page, html, wikitext) = (page("Main_Page"), name("html"), name("wikitext"));
     let begun = world.clock.now();
-    write(&world, 1..=4).await;
+    write_revisions(&world, 1..=4).await;
     world.pass(later());
     world.seal().await;
     let first = world.buckets.revision(&page, rev(1)).await.unwrap().renders.last().unwrap().tid;
@@ -194,7 +195,7 @@ async fn time_of_a_revision_whose_renders_were_left_out_selects_an_earlier_rende
 async fn revision_list_shows_what_is_stored_if_renders_were_left_out(world: World) {
     let world = with_policy(world, ArchivePolicy::Interval(30 * DAY)).await;
     let (main, bare) = (page("Main_Page"), page("Bare"));
-    write(&world, 1..=4).await;
+    write_revisions(&world, 1..=4).await;
     for number in 1..=4 {
         world.put_revision(&bare, number, &[("html", &format!("bare {number}"))]).await.unwrap();
         world.pass(HOUR);
@@ -216,35 +217,35 @@ async fn revision_list_shows_what_is_stored_if_renders_were_left_out(world: Worl
 
 async fn policy_keeps_one_render_in_each_interval(world: World) {
     let world = with_policy(world, ArchivePolicy::Interval(4 * HOUR)).await;
-    write(&world, 1..=4).await;
+    write_revisions(&world, 1..=4).await;
     world.pass(later());
     world.seal().await;
     // Renders were made in the hours 0 to 8. The kept ones are four hours apart.
-    assert_eq!(kept(htmls(&world, 3).await), ["1-1", "2-2", "3-3"]);
+    assert_eq!(kept_html(html_of_renders(&world, 3).await), ["1-1", "2-2", "3-3"]);
     world.assert_consistent().await;
 }
 
 async fn interval_continues_from_one_seal_to_the_next(world: World) {
     let world = with_policy(world, ArchivePolicy::Interval(30 * DAY)).await;
-    write(&world, 1..=2).await;
+    write_revisions(&world, 1..=2).await;
     world.pass(later());
     world.seal().await;
-    write(&world, 3..=4).await;
+    write_revisions(&world, 3..=4).await;
     world.pass(later());
     world.reopened().await.seal().await;
-    assert_eq!(kept(htmls(&world, 3).await), ["1-1"]);
+    assert_eq!(kept_html(html_of_renders(&world, 3).await), ["1-1"]);
     world.pass(40 * DAY);
-    write(&world, 5..=6).await;
+    write_revisions(&world, 5..=6).await;
     world.pass(later());
     world.seal().await;
-    assert_eq!(kept(htmls(&world, 5).await), ["1-1", "5-1"]);
+    assert_eq!(kept_html(html_of_renders(&world, 5).await), ["1-1", "5-1"]);
     world.assert_consistent().await;
 }
 
 async fn render_left_out_passes_verification_and_its_repeat_creates_nothing(world: World) {
     let world = with_policy(world, ArchivePolicy::FirstRender).await;
     let page = page("Main_Page");
-    write(&world, 1..=2).await;
+    write_revisions(&world, 1..=2).await;
     world.pass(later());
     world.seal().await;
     let before = world.buckets.revision(&page, rev(1)).await.unwrap();
@@ -281,7 +282,7 @@ async fn chunks_of_renders_left_out_are_collected(world: World) {
 async fn late_render_of_a_sealed_revision_is_kept(world: World) {
     let world = with_policy(world, ArchivePolicy::FirstRender).await;
     let page = page("Main_Page");
-    write(&world, 1..=2).await;
+    write_revisions(&world, 1..=2).await;
     world.pass(later());
     world.seal().await;
     let late = world.put_render(&page, 1, &[("html", "late")]).await.unwrap();

@@ -16,7 +16,7 @@ use crate::support::{World, at, name, noise, on_every_store, page, record, rev};
 
 on_every_store! {
     seal_changes_no_read,
-    pages_share_a_block,
+    small_pages_share_a_block,
     seal_into_many_blocks_changes_no_read,
     sealed_revisions_are_readable_without_the_archive_setting,
 }
@@ -96,7 +96,7 @@ async fn seal_changes_no_read(world: World) {
     assert_eq!(world.seal().await.revisions, 0);
 }
 
-async fn pages_share_a_block(world: World) {
+async fn small_pages_share_a_block(world: World) {
     let world = archiving(world).await;
     let pages: Vec<_> = (0..30).map(|number| page(&format!("Page_{number}"))).collect();
     for (number, page) in pages.iter().enumerate() {
@@ -189,8 +189,9 @@ async fn archive_is_found_behind_an_empty_result_page() {
     sealed_revisions_are_readable_without_the_archive_setting(world).await;
 }
 
-/// Each search for the latest revision or render reads one row of the index in addition: it shows that no block
-/// has a later one. A read of the latest makes two such searches, and a write one.
+/// With an archive, each search for the latest revision or render also reads one row of the index. This row
+/// shows that no block has a later revision or render. A read of the latest makes two such searches, and a
+/// write makes one.
 #[tokio::test]
 async fn archive_adds_one_row_of_the_index_to_a_search_for_the_latest() {
     let (world, counting) = World::over_memory(Counting::new).await;
@@ -287,7 +288,7 @@ async fn index_is_read_again_after_it_changed() {
     }
 }
 
-/// The store calls that an edit, and a read of it, make, by kind and table.
+/// The number of store calls of an edit and of a read of its html, by table and kind.
 async fn calls_of_an_edit(
     world: &World,
     counting: &Counting<Memory>,

@@ -27,8 +27,8 @@ async fn repeat_of_a_sealed_revision_is_recognized(world: World) {
         world.pass(HOUR);
     }
     let render = world.put_render_at(&page, 2, hour(3), &[("html", "<p>two</p>")]).await.unwrap();
-    let history = world.history(&page, 1000, hour(3), b"text 1000").await;
-    let before = world.history(&page, 10, hour(3), b"text 10").await;
+    let history = world.imported_revision(&page, 1000, hour(3), b"text 1000").await;
+    let before = world.imported_revision(&page, 10, hour(3), b"text 10").await;
     world.buckets.import(&page, vec![before.clone(), history]).await.unwrap();
     world.pass(later());
     assert_eq!(world.seal().await.revisions, 5);

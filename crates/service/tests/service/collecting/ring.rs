@@ -31,8 +31,8 @@ const TABLES: [&str; 8] = [
 /// Longer than the time within which any hint is applied.
 const GRACE: Duration = Duration::from_secs(11 * 24 * 3600);
 
-/// Longer than it takes to cut off two nodes, and to let them return.
-const CUT_LIMIT: Duration = Duration::from_secs(300);
+/// Longer than it takes to cut off two nodes and to reconnect the two.
+const MAX_CUT_TIME: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
@@ -59,7 +59,7 @@ struct NetworkCut {
     /// The seal and the upload have written everything but their last batch.
     prepared: Barrier,
     /// The nodes are cut off.
-    made: Barrier,
+    nodes_cut: Barrier,
     /// The last batches have been sent, and have failed.
     failed: Barrier,
 }
@@ -67,14 +67,14 @@ struct NetworkCut {
 impl NetworkCut {
     fn new() -> Self {
         let barrier = || Barrier::new(3);
-        Self { prepared: barrier(), made: barrier(), failed: barrier() }
+        Self { prepared: barrier(), nodes_cut: barrier(), failed: barrier() }
     }
 
     /// Cuts the nodes off while the last batches are sent.
-    async fn make(&self, ring: &Ring) {
+    async fn cut_nodes_off(&self, ring: &Ring) {
         self.prepared.wait().await;
         let sending = async {
-            self.made.wait().await;
+            self.nodes_cut.wait().await;
             self.failed.wait().await;
         };
         ring.on_one_node(sending).await;
@@ -83,14 +83,14 @@ impl NetworkCut {
 
 /// A store in which a batch that puts a row into `table` reaches only node 1.
 #[derive(Debug)]
-struct CutsNodesOff {
+struct NodeCuttingStore {
     store: AnyStore,
     table: &'static Schema,
     cut: Arc<NetworkCut>,
 }
 
 #[async_trait]
-impl Decorator for CutsNodesOff {
+impl Decorator for NodeCuttingStore {
     type Store = dyn TableStore;
 
     fn below(&self) -> &dyn TableStore {
@@ -104,7 +104,7 @@ impl Decorator for CutsNodesOff {
         }
         self.below().write(first, Batch::new(then.partition.clone())).await?;
         self.cut.prepared.wait().await;
-        self.cut.made.wait().await;
+        self.cut.nodes_cut.wait().await;
         let written = self.below().write(Vec::new(), then).await;
         self.cut.failed.wait().await;
         written
@@ -112,8 +112,8 @@ impl Decorator for CutsNodesOff {
 }
 
 /// Another process on the store of a world. Its batches that put a row into `table` reach only node 1.
-async fn failing(world: &World, table: &'static Schema, cut: &Arc<NetworkCut>) -> World {
-    let store = Arc::new(CutsNodesOff { store: Arc::clone(&world.store), table, cut: Arc::clone(cut) });
+async fn open_failing_process(world: &World, table: &'static Schema, cut: &Arc<NetworkCut>) -> World {
+    let store = Arc::new(NodeCuttingStore { store: Arc::clone(&world.store), table, cut: Arc::clone(cut) });
     World::on(store, Arc::clone(&world.clock), world.buckets.settings().clone(), seed()).await
 }
 
@@ -133,7 +133,7 @@ fn page_of(domain: &str) -> Page {
 }
 
 /// Another process on the ring, some time later.
-async fn later_on(ring: &Ring, world: &World, time: Duration) -> World {
+async fn open_later_process(ring: &Ring, world: &World, time: Duration) -> World {
     let other = self::world(ring, world.buckets.settings().clone()).await;
     other.clock.set(world.clock.now().saturating_add(time));
     // The collector's time counts from the start of its process, so the process starts again here.
@@ -145,14 +145,14 @@ async fn later_on(ring: &Ring, world: &World, time: Duration) -> World {
 /// checks that it deletes nothing.
 async fn collect_and_repair(ring: &Ring, world: &World, order: Order) {
     ring.without(1, async {
-        let others = later_on(ring, world, GRACE).await;
+        let others = open_later_process(ring, world, GRACE).await;
         assert_eq!(others.buckets.maintenance().collect_orphans(DAY).await.unwrap(), 0, "a replica is away");
     })
     .await;
     if order == Order::RepairThenCollect {
         ring.repair(&TABLES);
     }
-    let collector = later_on(ring, world, GRACE).await;
+    let collector = open_later_process(ring, world, GRACE).await;
     assert_eq!(
         collector.buckets.maintenance().collect_orphans(DAY).await.unwrap(),
         0,
@@ -179,8 +179,8 @@ async fn failed_seal_and_upload(name: &str, order: Order) {
 
     ring.keep_hints(false);
     let cut = Arc::new(NetworkCut::new());
-    let sealing = failing(&world, &schemas::ARCHIVE_INDEX, &cut).await;
-    let uploading = failing(&world, &schemas::CHUNK_REFERENCES, &cut).await;
+    let sealing = open_failing_process(&world, &schemas::ARCHIVE_INDEX, &cut).await;
+    let uploading = open_failing_process(&world, &schemas::CHUNK_REFERENCES, &cut).await;
     let mut ignore = |_: &SealReport| {};
     let sealer = sealing.buckets.maintenance();
     let html = [("html", &second)];
@@ -188,17 +188,17 @@ async fn failed_seal_and_upload(name: &str, order: Order) {
         tokio::join!(
             sealer.seal(&sealed.domain, &sealed.bucket, SealOptions::default(), &mut ignore),
             uploading.put_revision(&uploaded, 2, &html),
-            cut.make(&ring),
+            cut.cut_nodes_off(&ring),
         )
     };
-    let ended = tokio::time::timeout(CUT_LIMIT, all).await;
+    let ended = tokio::time::timeout(MAX_CUT_TIME, all).await;
     let (seal, upload, ()) = ended.expect("the seal and the upload send their last batches");
     assert!(seal.is_err(), "one node of three is no quorum: {seal:?}");
     assert!(upload.is_err(), "one node of three is no quorum: {upload:?}");
     collect_and_repair(&ring, &world, order).await;
     ring.keep_hints(true);
 
-    let after = later_on(&ring, &world, GRACE).await;
+    let after = open_later_process(&ring, &world, GRACE).await;
     assert!(after.read_everything(&sealed).await == before, "{order:?}");
     assert!(after.read(&uploaded, tid, "html").await == first, "{order:?}");
     assert!(after.read_latest(&uploaded, "html").await == second, "{order:?}");

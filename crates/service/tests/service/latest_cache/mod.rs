@@ -29,7 +29,7 @@ async fn every_kind_of_write_is_visible_at_once(world: World) {
     assert_eq!(read_twice().await, "rendered");
     world.rewrite(&page, tid, "html", "rewritten").await.unwrap();
     assert_eq!(read_twice().await, "rewritten");
-    let mut revision = world.history(&page, 6, at(-9), b"text").await;
+    let mut revision = world.imported_revision(&page, 6, at(-9), b"text").await;
     revision.renders[0].properties =
         world.properties_without_rewrite_time(&page, &[("html", "imported")]).await;
     world.buckets.import(&page, vec![revision]).await.unwrap();

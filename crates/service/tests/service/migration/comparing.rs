@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use rashomon_buckets::migration::{Comparison, Counts};
 use rashomon_tables::{Batch, Call, Fault, Faulty, Gate, Memory, Plan, TableStore, Value};
 
-use super::{NOTES, SourceAndTarget, clock, copy, fill, put, put_all, take};
+use super::{NOTES, SourceAndTarget, clock, copy, fill, put, put_note_row, set_owner};
 use crate::support::at;
 
 async fn compare(stores: &SourceAndTarget) -> Vec<Comparison> {
@@ -66,7 +66,7 @@ async fn comparison_finds_a_difference_in_any_part_of_a_row() {
     ];
     for (values, written_at, expires_at) in changes {
         let stores = migrated().await;
-        put_all(&stores.target, "page 0007", 7, values, written_at, expires_at).await;
+        put_note_row(&stores.target, "page 0007", 7, values, written_at, expires_at).await;
         assert_found(&stores, "notes", "page 0007").await;
     }
 }
@@ -84,7 +84,7 @@ async fn comparison_names_the_first_missing_or_extra_row() {
     put(&stores.target, "only there", 7, "one more", 7).await;
     assert_found(&stores, "notes", "only there").await;
     let stores = migrated().await;
-    take(&stores.target, "Ben").await;
+    set_owner(&stores.target, "Ben").await;
     assert_found(&stores, "heads", "swapped").await;
 }
 
@@ -97,7 +97,7 @@ async fn rows_that_expire_during_a_comparison_are_no_difference() {
     for minutes in [1, 2] {
         let expires_at = Some(at(minutes * 60));
         let values = vec![Some("soon gone".into()), None, None, None];
-        put_all(&stores.source, "page 0001", 50 + minutes, values, at(0), expires_at).await;
+        put_note_row(&stores.source, "page 0001", 50 + minutes, values, at(0), expires_at).await;
     }
     stores.migrate().await.unwrap();
     let mut migration = stores.begin().await.unwrap();

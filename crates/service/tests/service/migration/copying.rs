@@ -8,7 +8,7 @@ use rashomon_clock::Clock;
 use rashomon_tables::{Call, Fault, Faulty, Gate, MAX_VALUE_BYTES, Memory, Plan, Rates, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 
-use super::{SourceAndTarget, clock, copy, fill, put, put_all, rows_of, take};
+use super::{SourceAndTarget, clock, copy, fill, put, put_note_row, rows_of, set_owner};
 use crate::support::{World, at, bytes, name, noise, page};
 
 /// Writes a varied wiki: large bodies, renders, rewrites and imports.
@@ -22,7 +22,7 @@ async fn fill_world(world: &World) {
     let large = page("Large");
     let tid = world.put_revision(&large, 7, &[("html", noise(1, 3_000_000))]).await.unwrap().tid;
     world.rewrite(&large, tid, "html", noise(2, 2_500_000)).await.unwrap();
-    let history = world.history(&page("Old"), 3, at(-1_000_000), b"old").await;
+    let history = world.imported_revision(&page("Old"), 3, at(-1_000_000), b"old").await;
     world.buckets.import(&page("Old"), vec![history]).await.unwrap();
 }
 
@@ -67,8 +67,8 @@ async fn migration_copies_a_wiki_from_sqlite_to_memory() {
 #[tokio::test]
 async fn migration_keeps_times_and_empty_columns() {
     let stores = SourceAndTarget::in_memory().await;
-    put_all(&stores.source, "A", 1, vec![None; 4], at(-5), Some(at(1000))).await;
-    put_all(
+    put_note_row(&stores.source, "A", 1, vec![None; 4], at(-5), Some(at(1000))).await;
+    put_note_row(
         &stores.source,
         "A",
         2,
@@ -77,8 +77,8 @@ async fn migration_keeps_times_and_empty_columns() {
         None,
     )
     .await;
-    put_all(&stores.source, "A", 3, vec![None; 4], at(-9), Some(at(-1))).await;
-    take(&stores.source, "Ann").await;
+    put_note_row(&stores.source, "A", 3, vec![None; 4], at(-9), Some(at(-1))).await;
+    set_owner(&stores.source, "Ann").await;
     stores.migrate().await.unwrap();
     stores.assert_same().await;
     assert_eq!(stores.rows(&stores.target).await.len(), 3, "the row that expired is gone");
@@ -94,8 +94,8 @@ async fn migration_writes_large_rows_in_batches_within_the_limit() {
         let text = Some("x".repeat(MAX_VALUE_BYTES).into());
         let most = [1, 2, 3].map(|seed| blob(number + seed, MAX_VALUE_BYTES));
         let number = number as i64;
-        put_all(&stores.source, "A", 2 * number + 1, below, at(-5), None).await;
-        put_all(&stores.source, "A", 2 * number, [text].into_iter().chain(most).collect(), at(-5), None)
+        put_note_row(&stores.source, "A", 2 * number + 1, below, at(-5), None).await;
+        put_note_row(&stores.source, "A", 2 * number, [text].into_iter().chain(most).collect(), at(-5), None)
             .await;
     }
     stores.migrate().await.unwrap();

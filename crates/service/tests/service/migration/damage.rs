@@ -6,12 +6,12 @@ use rashomon_buckets::migration::{MigrationState, Outcome};
 use rashomon_tables::{Key, Memory, TableStore};
 
 use super::{NOTES, SourceAndTarget, clock, copy, fill, rows_of};
-use crate::support::Damaged;
+use crate::support::DamagedStore;
 
 #[tokio::test]
 async fn damaged_rows_are_skipped_and_reported() {
     let (manual, clock) = clock();
-    let source = Arc::new(Damaged::new(Memory::new(Arc::clone(&clock))));
+    let source = Arc::new(DamagedStore::new(Memory::new(Arc::clone(&clock))));
     let stores = SourceAndTarget::of(Arc::clone(&source), Memory::new(clock), manual).await;
     fill(&source, 20).await;
     let all = rows_of(&stores.source, &NOTES).await;

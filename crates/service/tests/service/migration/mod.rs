@@ -1,5 +1,5 @@
 //! Migrations from one store into another: all undamaged rows arrive, with the same values and times. Only
-//! rows that are swapped get a new write time.
+//! swapped rows get another write time.
 #![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 mod comparing;
@@ -147,10 +147,11 @@ async fn rows_of(store: &Arc<dyn TableStore>, table: &'static Schema) -> Vec<Row
 
 /// Writes a note with a write time of `seconds` after the start.
 async fn put(store: &impl TableStore, page: &str, number: i64, note: &str, seconds: i64) {
-    put_all(store, page, number, vec![Some(note.into()), None, None, None], at(seconds), None).await;
+    put_note_row(store, page, number, vec![Some(note.into()), None, None, None], at(seconds), None).await;
 }
 
-async fn put_all(
+/// Writes a row of [`NOTES`] with all its values and times.
+async fn put_note_row(
     store: &impl TableStore,
     page: &str,
     number: i64,
@@ -165,7 +166,7 @@ async fn put_all(
 }
 
 /// Makes `owner` the owner in the row that is written by compare-and-set.
-async fn take(store: &impl TableStore, owner: &str) {
+async fn set_owner(store: &impl TableStore, owner: &str) {
     let key = Key::new(vec!["swapped".into()], Vec::new());
     let current = store.get(&HEADS, &key).await.unwrap();
     let row = Row {
@@ -178,10 +179,10 @@ async fn take(store: &impl TableStore, owner: &str) {
     assert_eq!(swapped, Swap::Applied);
 }
 
-/// Writes a note on each of `pages` pages, and a head.
+/// Writes a note on each of `pages` pages, and one row of [`HEADS`].
 async fn fill(store: &impl TableStore, pages: i64) {
     for number in 0..pages {
         put(store, &format!("page {number:04}"), number, "a note", number).await;
     }
-    take(store, "Ann").await;
+    set_owner(store, "Ann").await;
 }

@@ -3,7 +3,7 @@
 use rashomon_buckets::migration::{MIGRATIONS, MigrationError, MigrationState};
 use rashomon_tables::TableStore;
 
-use super::{SourceAndTarget, copy, fill, rows_of, take};
+use super::{SourceAndTarget, copy, fill, rows_of, set_owner};
 
 #[tokio::test]
 async fn target_with_other_data_is_refused_and_unchanged() {
@@ -12,7 +12,7 @@ async fn target_with_other_data_is_refused_and_unchanged() {
     for table in &stores.tables {
         stores.target.create(table).await.unwrap();
     }
-    take(&stores.target, "Ben").await;
+    set_owner(&stores.target, "Ben").await;
     let before = stores.rows(&stores.target).await;
     let error = stores.begin().await.unwrap_err();
     assert!(matches!(error, MigrationError::NotEmpty { table: "heads", .. }), "{error}");
@@ -44,7 +44,7 @@ async fn conflicting_swapped_row_is_reported() {
     let stores = SourceAndTarget::in_memory().await;
     fill(&stores.source, 3).await;
     stores.migrate().await.unwrap();
-    take(&stores.source, "Ben").await;
+    set_owner(&stores.source, "Ben").await;
     let mut migration = stores.begin().await.unwrap();
     let error = copy(&mut migration).await.unwrap_err();
     assert!(

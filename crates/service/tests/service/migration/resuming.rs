@@ -15,7 +15,8 @@ use rashomon_tables::{Batch, Call, Fault, Faulty, Gate, Memory, Plan, Row, Table
 use super::{NOTES, SourceAndTarget, clock, copy, fill, put, rows_of};
 use crate::support::PositionRow;
 
-async fn faulty(pages: i64) -> (SourceAndTarget, Arc<Faulty<Memory>>) {
+/// A source with `pages` notes, and a target whose calls may fail.
+async fn with_faulty_target(pages: i64) -> (SourceAndTarget, Arc<Faulty<Memory>>) {
     let (manual, clock) = clock();
     let target = Arc::new(Faulty::new(Memory::new(Arc::clone(&clock)), Plan::empty()));
     let stores = SourceAndTarget::of(Memory::new(clock), Arc::clone(&target), manual).await;
@@ -25,7 +26,7 @@ async fn faulty(pages: i64) -> (SourceAndTarget, Arc<Faulty<Memory>>) {
 
 /// Migrates until the target receives the call with this number, during which the process is killed. Returns
 /// whether the call was reached.
-async fn killed_at(
+async fn migrate_and_kill_at(
     stores: &SourceAndTarget,
     target: &Faulty<Memory>,
     call: Call,
@@ -52,8 +53,8 @@ async fn second_run_after_any_kill_completes_the_migration() {
     for (call, after) in calls {
         let mut number = 1;
         loop {
-            let (stores, target) = faulty(260).await;
-            let killed = killed_at(&stores, &target, call, number, after).await;
+            let (stores, target) = with_faulty_target(260).await;
+            let killed = migrate_and_kill_at(&stores, &target, call, number, after).await;
             stores.migrate().await.unwrap();
             stores.assert_same().await;
             if !killed {
@@ -68,9 +69,10 @@ async fn second_run_after_any_kill_completes_the_migration() {
 
 #[tokio::test]
 async fn resumed_migration_does_not_copy_twice() {
-    let (stores, target) = faulty(600).await;
-    // There are 256 partitions and a record of the position, twice, and a few more partitions.
-    assert!(killed_at(&stores, &target, Call::Write, 1 + 2 * 257 + 20, false).await);
+    let (stores, target) = with_faulty_target(600).await;
+    // The target has received two runs of 256 partitions, each with a record of the position, and a few more
+    // partitions.
+    assert!(migrate_and_kill_at(&stores, &target, Call::Write, 1 + 2 * 257 + 20, false).await);
     let mut migration = stores.begin().await.unwrap();
     let MigrationState::Resumed(before) = migration.state() else { panic!("{:?}", migration.state()) };
     assert_eq!(before.rows, 512);
@@ -83,7 +85,7 @@ async fn resumed_migration_does_not_copy_twice() {
 
 #[tokio::test]
 async fn unfinished_migration_that_copied_all_rows_copies_nothing_more() {
-    let (stores, _) = faulty(3).await;
+    let (stores, _) = with_faulty_target(3).await;
     copy(&mut stores.begin().await.unwrap()).await.unwrap();
     let mut migration = stores.begin().await.unwrap();
     assert!(matches!(migration.state(), MigrationState::Resumed(Counts { rows: 4, .. })));
@@ -92,7 +94,7 @@ async fn unfinished_migration_that_copied_all_rows_copies_nothing_more() {
 
 #[tokio::test]
 async fn stopped_migration_can_be_resumed() {
-    let (stores, _) = faulty(600).await;
+    let (stores, _) = with_faulty_target(600).await;
     let mut migration = stores.begin().await.unwrap();
     let stop = AtomicBool::new(false);
     let mut copied = 0;
@@ -111,8 +113,8 @@ async fn stopped_migration_can_be_resumed() {
 
 #[tokio::test]
 async fn migration_from_a_changed_source_is_not_resumed() {
-    let (stores, target) = faulty(300).await;
-    assert!(killed_at(&stores, &target, Call::Write, 280, false).await);
+    let (stores, target) = with_faulty_target(300).await;
+    assert!(migrate_and_kill_at(&stores, &target, Call::Write, 280, false).await);
     put(&stores.source, "page 0000", 0, "another note", 1_000).await;
     let before = stores.rows(&stores.target).await;
     let error = stores.begin().await.unwrap_err();
@@ -126,8 +128,8 @@ async fn migration_from_a_changed_source_is_not_resumed() {
 /// An empty store under the name of the source must not end the migration as if it were complete.
 #[tokio::test]
 async fn migration_from_an_emptied_source_is_not_resumed() {
-    let (stores, target) = faulty(300).await;
-    assert!(killed_at(&stores, &target, Call::Write, 280, false).await);
+    let (stores, target) = with_faulty_target(300).await;
+    assert!(migrate_and_kill_at(&stores, &target, Call::Write, 280, false).await);
     for row in rows_of(&stores.source, &NOTES).await {
         let mut batch = Batch::new(row.key.partition);
         batch.delete(&NOTES, row.key.clustering, row.written_at);
@@ -139,7 +141,7 @@ async fn migration_from_an_emptied_source_is_not_resumed() {
 
 #[tokio::test]
 async fn clock_set_back_does_not_undo_progress() {
-    let (stores, _) = faulty(300).await;
+    let (stores, _) = with_faulty_target(300).await;
     stores.clock.advance(Duration::from_secs(3600));
     let mut migration = stores.begin().await.unwrap();
     copy(&mut migration).await.unwrap();

@@ -1,6 +1,6 @@
 //! The archive beside retention. If both are configured, the server opens the buckets without a retention
-//! policy: nothing is culled, and superseded values are sealed. This includes values that a strategy of
-//! retention stored before the archive was turned on.
+//! policy: nothing is culled, and superseded values are sealed. Values that a strategy of retention stored
+//! before the archive was turned on are sealed too.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rashomon_buckets::{
 };
 
 use crate::{
-    retention::{DAY, HOUR, STRATEGIES, by, retaining},
+    retention::{DAY, HOUR, STRATEGIES, policy_with, retaining},
     support::{World, on_every_store, page},
 };
 
@@ -25,10 +25,10 @@ const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikit
 
 /// The settings of a server with an archive: there is no retention policy, and revisions are sealed a day
 /// after they were superseded.
-fn archive() -> Settings {
+fn archive_settings() -> Settings {
     let all = BucketArchive { after: DAY, ..BucketArchive::default() };
     let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
-    Settings { archive, skew: by(Strategy::AppTtl).skew, ..Settings::default() }
+    Settings { archive, skew: policy_with(Strategy::AppTtl).skew, ..Settings::default() }
 }
 
 async fn seal(world: &World) -> SealReport {
@@ -49,14 +49,14 @@ async fn values_kept_when_the_archive_is_turned_on_are_sealed(world: World) {
     let (mut world, mut kept) = (world, Vec::new());
     for (number, strategy) in STRATEGIES.into_iter().enumerate() {
         let page = page(&format!("Page_{number}"));
-        world = retaining(world, by(strategy)).await;
+        world = retaining(world, policy_with(strategy)).await;
         world.rescan(&page).await;
         world.put_revision(&page, 1, HTML).await.unwrap();
         world.pass(10 * DAY);
         world.sweep().await;
         kept.push(vec![world.put_revision(&page, 2, HTML).await.unwrap().tid]);
     }
-    let world = world.restarted_with(archive()).await;
+    let world = world.restarted_with(archive_settings()).await;
     for (number, kept) in kept.iter_mut().enumerate() {
         let page = page(&format!("Page_{number}"));
         for revision in 3..=4 {
@@ -78,7 +78,7 @@ async fn values_kept_when_the_archive_is_turned_on_are_sealed(world: World) {
 }
 
 async fn sealed_revision_is_kept_permanently(world: World) {
-    let (world, page) = (world.restarted_with(archive()).await, page("Main_Page"));
+    let (world, page) = (world.restarted_with(archive_settings()).await, page("Main_Page"));
     let mut tids = Vec::new();
     for number in 1..=3 {
         tids.push(world.put_revision(&page, number, HTML).await.unwrap().tid);
@@ -87,7 +87,10 @@ async fn sealed_revision_is_kept_permanently(world: World) {
     assert_eq!(seal(&world).await.revisions, 2);
     // The buckets are opened with a policy and the archive, which no server does. Even then, sealed revisions
     // are not culled.
-    let both = Settings { archive: archive().archive, ..crate::retention::settings(by(Strategy::AppTtl)) };
+    let both = Settings {
+        archive: archive_settings().archive,
+        ..crate::retention::settings(policy_with(Strategy::AppTtl))
+    };
     let world = world.restarted_with(both).await;
     world.rescan(&page).await;
     for _ in 0..3 {
@@ -100,7 +103,7 @@ async fn sealed_revision_is_kept_permanently(world: World) {
 
 /// Values in the tables and values in a block are not copied for readers, since they are not culled.
 async fn no_read_copies_are_made_beside_an_archive(world: World) {
-    let (world, page) = (world.restarted_with(archive()).await, page("Main_Page"));
+    let (world, page) = (world.restarted_with(archive_settings()).await, page("Main_Page"));
     let mut tids = Vec::new();
     for number in 1..=3 {
         tids.push(world.put_revision(&page, number, HTML).await.unwrap().tid);
@@ -120,12 +123,12 @@ async fn no_read_copies_are_made_beside_an_archive(world: World) {
 /// Retention alone would record sealed revisions as culled: lists would show them as not stored, and exports
 /// would lack their bodies.
 async fn retention_alone_is_refused_if_revisions_are_sealed(world: World) {
-    let (world, page) = (world.restarted_with(archive()).await, page("Main_Page"));
+    let (world, page) = (world.restarted_with(archive_settings()).await, page("Main_Page"));
     let open = |settings: Settings| {
         let (store, clock) = (Arc::clone(&world.store), Arc::clone(&world.clock));
         async move { RevisionStore::open(store, clock, settings, 7).await }
     };
-    let alone = crate::retention::settings(by(Strategy::AppTtl));
+    let alone = crate::retention::settings(policy_with(Strategy::AppTtl));
     open(alone.clone()).await.expect("retention alone is accepted, since nothing is sealed");
     for number in 1..=3 {
         world.put_revision(&page, number, HTML).await.unwrap();
@@ -134,6 +137,6 @@ async fn retention_alone_is_refused_if_revisions_are_sealed(world: World) {
     assert_eq!(seal(&world).await.revisions, 2);
     let refused = open(alone.clone()).await.unwrap_err();
     assert!(matches!(refused, Error::ArchiveNotConfigured), "{refused}");
-    open(Settings { archive: archive().archive, ..alone }).await.expect("both are accepted");
+    open(Settings { archive: archive_settings().archive, ..alone }).await.expect("both are accepted");
     open(Settings::default()).await.expect("settings without either are accepted");
 }

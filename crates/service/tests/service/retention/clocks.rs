@@ -7,7 +7,7 @@ use rashomon_clock::Clock as _;
 use rashomon_tables::{Call, Fault, Faulty, Plan};
 
 use crate::{
-    retention::{DAY, HOUR, SECOND, STRATEGIES, by, policy, retaining},
+    retention::{DAY, HOUR, SECOND, STRATEGIES, policy, policy_with, retaining},
     support::{AnyStore, Cluster, START, World, on_every_store, page, rev},
 };
 
@@ -83,7 +83,7 @@ async fn render_written_after_the_clock_was_set_back_is_culled(world: World) {
 async fn culls_before_the_clock_was_set_back_hide_nothing(world: World) {
     assert_culls_before_the_clock_was_set_back_hide_nothing(
         retaining(world, policy()).await,
-        SetBack::WhileItRuns,
+        SetBack::WhileAServerRuns,
     )
     .await;
 }
@@ -100,7 +100,7 @@ async fn culls_before_the_clock_was_set_back_while_no_server_ran_hide_nothing(wo
 /// R8 on a cluster, where deletes leave tombstones.
 #[tokio::test]
 async fn culls_before_the_clock_was_set_back_hide_nothing_on_a_cluster() {
-    for set_back in [SetBack::WhileItRuns, SetBack::WhileNoServerRuns] {
+    for set_back in [SetBack::WhileAServerRuns, SetBack::WhileNoServerRuns] {
         let (world, _) = World::over_memory(Cluster::new).await;
         assert_culls_before_the_clock_was_set_back_hide_nothing(retaining(world, policy()).await, set_back)
             .await;
@@ -139,9 +139,10 @@ async fn rolled_back_write_hides_nothing_after_the_clock_is_set_back() {
     }
 }
 
+/// Whether a server runs when the clock is set back.
 #[derive(PartialEq)]
 enum SetBack {
-    WhileItRuns,
+    WhileAServerRuns,
     WhileNoServerRuns,
 }
 
@@ -226,13 +227,13 @@ async fn cull_by_a_clock_ahead_does_not_delay_later_culls(world: World) {
 async fn import_by_a_clock_behind_is_readable() {
     for strategy in STRATEGIES {
         let (world, _) = World::over_memory(Cluster::new).await;
-        let (world, page) = (retaining(world, by(strategy)).await, page("Main_Page"));
+        let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
         world.put_revision(&page, 1, HTML).await.unwrap();
         let now = world.clock.now();
         world.pass(policy().skew);
         world.put_revision(&page, 5, HTML).await.unwrap();
         world.clock.set(now);
-        let imported = world.history(&page, 3, START.saturating_sub(DAY), b"text 3").await;
+        let imported = world.imported_revision(&page, 3, START.saturating_sub(DAY), b"text 3").await;
         let tid = imported.renders[0].tid;
         world.buckets.import(&page, vec![imported]).await.unwrap();
         let read = world.read_if_kept(&page, tid, "wikitext").await;
@@ -247,7 +248,7 @@ async fn replaced_value_is_not_read_from_a_copy_by_a_clock_behind() {
     let properties = [("html", "wikitext"), ("wikitext", "html")];
     for (strategy, (replaced, other)) in STRATEGIES.iter().flat_map(|of| properties.map(|pair| (*of, pair))) {
         let (world, _) = World::over_memory(Cluster::new).await;
-        let policy = Policy { grace: HOUR, ttl: HOUR, ..by(strategy) };
+        let policy = Policy { grace: HOUR, ttl: HOUR, ..policy_with(strategy) };
         let (world, page) = (retaining(world, policy).await, page("Main_Page"));
         let first = world.put_revision(&page, 1, HTML).await.unwrap();
         // If reads make copies, this read copies the whole render.

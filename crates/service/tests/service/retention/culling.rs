@@ -155,8 +155,8 @@ async fn rewrite_restarts_the_grace_period(world: World) {
     world.assert_stored(first.tid, "data-parsoid", false).await;
 }
 
-/// Some revisions are written late, below the cull watermark. Processing the queue entry of one of them does
-/// not cull a part of another.
+/// Some revisions are written late, below the cull watermark. A sweep that processes the queue entry of one
+/// such revision does not cull a part of another.
 async fn cull_by_another_queue_entry_deletes_whole_renders(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     world.put_revision(&page, 1, &[("html", "<p>")]).await.unwrap();
@@ -425,7 +425,7 @@ async fn repeat_of_a_culled_revision_is_recognized(world: World) {
 /// After days without a sweep, the next sweep does not scan each hour of these days, since each scan is a
 /// request on a cluster.
 #[tokio::test]
-async fn sweep_after_days_looks_up_which_hours_have_entries() {
+async fn sweep_after_days_does_not_scan_every_hour() {
     let (world, counting) = World::with(Counting::new, settings(policy())).await;
     let page = page("Main_Page");
     world.sweep().await;
@@ -464,7 +464,7 @@ async fn failed_cull_is_completed_by_the_sweep() {
     world.assert_stored(first.tid, "html", false).await;
 }
 
-/// The statistics count what a failed sweep has culled, and show the rest as overdue.
+/// The statistics count the renders that a failed sweep has culled, and show the other entries as overdue.
 #[tokio::test]
 async fn failed_sweep_shows_in_the_statistics() {
     let mut most_overdue = Duration::ZERO;
@@ -494,7 +494,7 @@ async fn failed_sweep_shows_in_the_statistics() {
 /// Under a page lease, rows get a write time that is earlier than the time at which they are stored. If a
 /// cull deletes such a row by its write time, together with older rows, the cull records this.
 #[tokio::test]
-async fn render_with_an_early_write_time_is_culled_and_not_damaged() {
+async fn render_with_an_early_write_time_is_culled_and_not_reported_as_lost() {
     let clock = Arc::new(ManualClock::new(START));
     let store = Arc::new(Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
     let (world, page) = (World::on(store, clock, settings(policy()), 1).await, page("Main_Page"));

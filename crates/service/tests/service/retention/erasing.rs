@@ -8,7 +8,7 @@ use rashomon_service::EraseOptions;
 use rashomon_tables::{Call, Fault, Gate, Plan, Scan, Schema};
 
 use crate::{
-    retention::{DAY, HOUR, STRATEGIES, by, races::TwoProcesses, retaining},
+    retention::{DAY, HOUR, STRATEGIES, policy_with, races::TwoProcesses, retaining},
     support::{World, name, noise, on_every_store, page, rev},
 };
 
@@ -22,7 +22,7 @@ async fn erased_content_is_in_no_table(world: World) {
     let (mut world, large) = (world, noise(1, 2_500_000));
     for (number, strategy) in STRATEGIES.into_iter().enumerate() {
         let (page, what) = (page(&format!("Page_{number}")), format!("{strategy:?}"));
-        world = retaining(world, by(strategy)).await;
+        world = retaining(world, policy_with(strategy)).await;
         let secret = [("html", SECRET), ("wikitext", large.as_slice())];
         let first = world.put_revision(&page, 1, &secret).await.unwrap().tid;
         world.put_revision(&page, 2, &secret).await.unwrap();

@@ -16,7 +16,7 @@ use rashomon_buckets::{
 use rashomon_tables::{Call, Fault, Faulty, Plan};
 
 use crate::{
-    retention::{DAY, HOUR, SECOND, STRATEGIES, by, policy, settings},
+    retention::{DAY, HOUR, SECOND, STRATEGIES, policy, policy_with, settings},
     support::{World, name, on_every_store, page, rev},
 };
 
@@ -28,26 +28,26 @@ on_every_store![
     generated_render_does_not_replace_a_stored_property,
     concurrent_requests_share_one_render,
     failed_render_stores_nothing_and_is_remembered_briefly,
-    oversized_render_is_a_failure,
+    oversized_render_is_reported_as_a_failure,
     generated_render_is_stored_as_a_render_without_retention,
 ];
 
 /// A renderer that counts its requests.
 #[derive(Debug)]
-struct Fake {
+struct FakeGenerator {
     makes: Vec<PropertyName>,
     requests: AtomicU64,
-    fails: Mutex<Option<GenerateError>>,
-    takes: Duration,
+    error: Mutex<Option<GenerateError>>,
+    delay: Duration,
 }
 
-impl Fake {
+impl FakeGenerator {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             makes: vec![name("html"), name("data-parsoid")],
             requests: AtomicU64::new(0),
-            fails: Mutex::new(None),
-            takes: Duration::ZERO,
+            error: Mutex::new(None),
+            delay: Duration::ZERO,
         })
     }
 
@@ -57,15 +57,15 @@ impl Fake {
 }
 
 #[async_trait]
-impl Generator for Fake {
+impl Generator for FakeGenerator {
     fn makes(&self, _: &Page) -> &[PropertyName] {
         &self.makes
     }
 
     async fn generate(&self, page: &Page, rev: Revision) -> Result<Vec<Generated>, GenerateError> {
         let round = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
-        tokio::time::sleep(self.takes).await;
-        if let Some(error) = self.fails.lock().unwrap().clone() {
+        tokio::time::sleep(self.delay).await;
+        if let Some(error) = self.error.lock().unwrap().clone() {
             return Err(error);
         }
         let body = format!("{} {rev} made in round {round}", page.title);
@@ -77,19 +77,19 @@ impl Generator for Fake {
     }
 }
 
-fn generating(generator: &Arc<Fake>) -> Settings {
-    generating_under(policy(), generator)
+fn settings_with(generator: &Arc<FakeGenerator>) -> Settings {
+    settings_with_policy(policy(), generator)
 }
 
-fn generating_under(policy: Policy, generator: &Arc<Fake>) -> Settings {
+fn settings_with_policy(policy: Policy, generator: &Arc<FakeGenerator>) -> Settings {
     let mut settings = settings(policy);
     settings.retention.generator = Some(Arc::clone(generator) as Arc<dyn Generator>);
     settings
 }
 
 /// A page of two revisions. The bodies of the first were culled.
-async fn culled(world: World, generator: &Arc<Fake>) -> (World, Page) {
-    let (world, page) = (world.restarted_with(generating(generator)).await, page("Main_Page"));
+async fn page_with_a_culled_revision(world: World, generator: &Arc<FakeGenerator>) -> (World, Page) {
+    let (world, page) = (world.restarted_with(settings_with(generator)).await, page("Main_Page"));
     world.put_revision(&page, 1, &[("html", "first"), ("wikitext", "text")]).await.unwrap();
     world.put_revision(&page, 2, &[("html", "second")]).await.unwrap();
     world.pass(2 * DAY);
@@ -98,8 +98,8 @@ async fn culled(world: World, generator: &Arc<Fake>) -> (World, Page) {
 }
 
 async fn old_revision_is_rendered_once_and_kept(world: World) {
-    let generator = Fake::new();
-    let (world, page) = culled(world, &generator).await;
+    let generator = FakeGenerator::new();
+    let (world, page) = page_with_a_culled_revision(world, &generator).await;
     let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
     assert_eq!(world.read(&page, made, "html").await, b"Main_Page 1 made in round 1");
     assert_eq!(world.read(&page, made, "data-parsoid").await, b"Main_Page 1 made in round 1");
@@ -126,8 +126,8 @@ async fn old_revision_is_rendered_once_and_kept(world: World) {
 }
 
 async fn generated_render_of_the_latest_is_stored_as_a_render(world: World) {
-    let generator = Fake::new();
-    let (world, page) = (world.restarted_with(generating(&generator)).await, page("Main_Page"));
+    let generator = FakeGenerator::new();
+    let (world, page) = (world.restarted_with(settings_with(&generator)).await, page("Main_Page"));
     world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
     let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
     assert_eq!(world.read_latest(&page, "html").await, b"Main_Page 1 made in round 1");
@@ -141,9 +141,9 @@ async fn generated_render_of_the_latest_is_stored_as_a_render(world: World) {
 async fn generated_render_of_the_latest_stays_for_its_ttl_though_superseded(world: World) {
     let mut world = world;
     for (number, strategy) in STRATEGIES.into_iter().enumerate() {
-        let (generator, page) = (Fake::new(), page(&format!("Page_{number}")));
-        let policy = Policy { ttl: 3 * DAY, ..by(strategy) };
-        world = world.restarted_with(generating_under(policy, &generator)).await;
+        let (generator, page) = (FakeGenerator::new(), page(&format!("Page_{number}")));
+        let policy = Policy { ttl: 3 * DAY, ..policy_with(strategy) };
+        world = world.restarted_with(settings_with_policy(policy, &generator)).await;
         world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
         let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
         // The write that supersedes the render copies it again, for a shorter time, if the strategy makes
@@ -167,8 +167,8 @@ async fn generated_render_of_the_latest_stays_for_its_ttl_though_superseded(worl
 }
 
 async fn generated_render_kept_by_the_grace_is_not_copied(world: World) {
-    let generator = Fake::new();
-    let (world, page) = (world.restarted_with(generating(&generator)).await, page("Main_Page"));
+    let generator = FakeGenerator::new();
+    let (world, page) = (world.restarted_with(settings_with(&generator)).await, page("Main_Page"));
     world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
     let made = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap();
     assert_eq!(world.tables_with(made, "html").await, [schemas::RENDER_CONTENT.name()]);
@@ -182,8 +182,8 @@ async fn generated_render_does_not_replace_a_stored_property(world: World) {
         !matches!(strategy, Strategy::TablePerQuery(_, Fill::CopyOnRead | Fill::WriteThrough))
     });
     for (number, strategy) in keep.enumerate() {
-        let (generator, page) = (Fake::new(), page(&format!("Page_{number}")));
-        world = world.restarted_with(generating_under(by(strategy), &generator)).await;
+        let (generator, page) = (FakeGenerator::new(), page(&format!("Page_{number}")));
+        world = world.restarted_with(settings_with_policy(policy_with(strategy), &generator)).await;
         let first = world.put_revision(&page, 1, &[("data-parsoid", "{}")]).await.unwrap().tid;
         world.put_revision(&page, 2, &[("html", "second")]).await.unwrap();
         world.pass(SECOND);
@@ -197,9 +197,11 @@ async fn generated_render_does_not_replace_a_stored_property(world: World) {
 }
 
 async fn concurrent_requests_share_one_render(world: World) {
-    let generator =
-        Arc::new(Fake { takes: Duration::from_millis(100), ..Arc::into_inner(Fake::new()).unwrap() });
-    let (world, page) = culled(world, &generator).await;
+    let generator = Arc::new(FakeGenerator {
+        delay: Duration::from_millis(100),
+        ..Arc::into_inner(FakeGenerator::new()).unwrap()
+    });
+    let (world, page) = page_with_a_culled_revision(world, &generator).await;
     let (html, parsoid) = (name("html"), name("data-parsoid"));
     let readers = (0..100).map(|reader| {
         let name = if reader % 2 == 0 { &html } else { &parsoid };
@@ -211,10 +213,10 @@ async fn concurrent_requests_share_one_render(world: World) {
 }
 
 async fn failed_render_stores_nothing_and_is_remembered_briefly(world: World) {
-    let generator = Fake::new();
-    let (world, page) = culled(world, &generator).await;
+    let generator = FakeGenerator::new();
+    let (world, page) = page_with_a_culled_revision(world, &generator).await;
     let before = world.dump().await;
-    *generator.fails.lock().unwrap() = Some(GenerateError::TimedOut("two seconds".to_owned()));
+    *generator.error.lock().unwrap() = Some(GenerateError::TimedOut("two seconds".to_owned()));
     for _ in 0..3 {
         let error = world.buckets.newest_with(&page, rev(1), &name("html")).await.unwrap_err();
         assert!(matches!(error, Error::Generate(GenerateError::TimedOut(_))), "{error}");
@@ -222,15 +224,15 @@ async fn failed_render_stores_nothing_and_is_remembered_briefly(world: World) {
     assert_eq!(generator.requests(), 1);
     assert_eq!(world.dump().await, before);
     // Other pages are not affected.
-    *generator.fails.lock().unwrap() = None;
+    *generator.error.lock().unwrap() = None;
     world.put_revision(&crate::support::page("Other"), 1, &[("wikitext", "x")]).await.unwrap();
     world.buckets.newest_with(&crate::support::page("Other"), rev(1), &name("html")).await.unwrap();
     world.pass(HOUR);
 }
 
-async fn oversized_render_is_a_failure(world: World) {
-    let generator = Fake::new();
-    let mut settings = generating(&generator);
+async fn oversized_render_is_reported_as_a_failure(world: World) {
+    let generator = FakeGenerator::new();
+    let mut settings = settings_with(&generator);
     let small = Definition { max_size: 10, ..settings.definitions.get(&name("html")).clone() };
     settings.definitions.define(name("data-parsoid"), small);
     let (world, page) = (world.restarted_with(settings).await, page("Main_Page"));
@@ -247,7 +249,7 @@ async fn oversized_render_is_a_failure(world: World) {
 }
 
 async fn generated_render_is_stored_as_a_render_without_retention(world: World) {
-    let generator = Fake::new();
+    let generator = FakeGenerator::new();
     let settings = Settings {
         retention: Retention {
             generator: Some(Arc::clone(&generator) as Arc<dyn Generator>),
@@ -271,8 +273,9 @@ async fn generated_render_is_stored_as_a_render_without_retention(world: World) 
 /// After a failure of the store, the next request generates the property again.
 #[tokio::test]
 async fn failure_of_the_store_is_not_remembered() {
-    let generator = Fake::new();
-    let (world, store) = World::with(|store| Faulty::new(store, Plan::empty()), generating(&generator)).await;
+    let generator = FakeGenerator::new();
+    let (world, store) =
+        World::with(|store| Faulty::new(store, Plan::empty()), settings_with(&generator)).await;
     let page = page("Main_Page");
     world.put_revision(&page, 1, &[("wikitext", "text")]).await.unwrap();
     store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Before));

@@ -25,7 +25,7 @@ on_every_store![
     read_copy_lasts_long_enough_for_a_clock_ahead,
     read_copy_replaced_by_a_clock_ahead_is_extended_with_its_render,
     read_copy_made_by_a_clock_ahead_is_extended_by_a_correct_one,
-    property_written_again_after_a_cull_is_culled_and_not_damaged,
+    property_written_again_after_a_cull_is_culled_and_not_reported_as_lost,
     property_of_the_revision_is_extended_with_a_read_copy,
 ];
 
@@ -215,7 +215,7 @@ async fn rewrite_replaces_the_read_copy_too(world: World) {
     assert_eq!(world.read(&page, tid, "html").await, b"mended");
 }
 
-async fn property_written_again_after_a_cull_is_culled_and_not_damaged(world: World) {
+async fn property_written_again_after_a_cull_is_culled_and_not_reported_as_lost(world: World) {
     let (world, page, _) = almost_eligible(world).await;
     world.pass(DAY);
     world.sweep().await;
@@ -259,7 +259,7 @@ async fn read_copy_replaced_by_a_clock_ahead_is_extended_with_its_render(world: 
     assert_eq!(world.read_if_kept(&page, first.tid, "data-parsoid").await.as_deref(), Some(&b"[]"[..]));
 }
 
-/// The copy lasts for a ttl after the last read, though the clock was corrected in between.
+/// The copy lasts for a ttl after the last read, although the clock was corrected before that read.
 async fn read_copy_made_by_a_clock_ahead_is_extended_by_a_correct_one(world: World) {
     let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();

@@ -1,4 +1,4 @@
-//! Writes whose outcome is unknown, and that arrive later. This can happen on a cluster.
+//! Writes whose outcome is unknown, and which arrive later. Such writes are possible on a cluster.
 
 use std::sync::{
     Arc, Mutex,
@@ -16,7 +16,7 @@ use rashomon_tables::{
 };
 
 use crate::{
-    retention::{DAY, HOUR, by, policy, settings},
+    retention::{DAY, HOUR, policy, policy_with, settings},
     support::{Cluster, START, World, name, noise, page, rev},
 };
 
@@ -102,7 +102,7 @@ async fn late_render_supersedes_when_it_arrives() {
 
 /// A late write is culled even if the sweep processes its queue entry late, just before the write arrives.
 #[tokio::test]
-async fn late_write_is_looked_for_as_long_as_it_may_arrive() {
+async fn sweep_looks_for_a_late_write_as_long_as_it_may_arrive() {
     let ((world, delayed), page) = (world_with_delays().await, page("Main_Page"));
     world.put_revision(&page, 2, HTML).await.unwrap();
     delayed.holds_next_write.store(true, Ordering::SeqCst);
@@ -187,7 +187,7 @@ async fn late_write_is_readable_after_its_copies_expired() {
     for (grace, slack) in [(DAY, DAY / 4), (DAY, HOUR), (HOUR, DAY), (HOUR, HOUR / 4)] {
         for fill in [Fill::CopyOnUpdate, Fill::CopyOnRead, Fill::WriteThrough] {
             let one_row = Strategy::TablePerQuery(Current::OneRow, fill);
-            let policy = Policy { grace, slack, ..by(one_row) };
+            let policy = Policy { grace, slack, ..policy_with(one_row) };
             let ((world, delayed), page) = (world_with_delays_under(policy).await, page("Main_Page"));
             world.put_revision(&page, 1, HTML).await.unwrap();
             world.pass(HOUR);
@@ -219,7 +219,7 @@ async fn late_write_is_readable_after_its_copies_expired() {
 #[tokio::test]
 async fn render_that_has_not_arrived_is_not_the_newest_of_its_revision() {
     for current in [Current::OneRow, Current::WideRow] {
-        let copied = by(Strategy::TablePerQuery(current, Fill::CopyOnUpdate));
+        let copied = policy_with(Strategy::TablePerQuery(current, Fill::CopyOnUpdate));
         let ((world, delayed), page) = (world_with_delays_under(copied).await, page("Main_Page"));
         let first = world.put_revision(&page, 1, HTML).await.unwrap();
         world.pass(HOUR);
@@ -257,7 +257,7 @@ async fn second_rescan_is_not_made_too_early() {
 /// kept, even after the write arrives.
 #[tokio::test]
 async fn rolled_back_write_deletes_nothing_when_it_arrives() {
-    let written_through = by(Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough));
+    let written_through = policy_with(Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough));
     let ((world, delayed), page) = (world_with_delays_under(written_through).await, page("Main_Page"));
     world.put_revision(&page, 1, HTML).await.unwrap();
     // The copies of the write expire.
@@ -285,7 +285,8 @@ async fn copies_of_a_failed_write_are_not_read() {
         per_query(Current::WideRow, Fill::CopyOnUpdate),
         per_query(Current::WideRow, Fill::WriteThrough),
     ] {
-        let ((world, delayed), page) = (world_with_delays_under(by(strategy)).await, page("Main_Page"));
+        let ((world, delayed), page) =
+            (world_with_delays_under(policy_with(strategy)).await, page("Main_Page"));
         let first = world.put_revision(&page, 1, HTML).await.unwrap();
         world.put_revision(&page, 2, HTML).await.unwrap();
         world.pass(HOUR);
@@ -314,7 +315,8 @@ async fn copies_of_a_failed_write_are_not_read() {
 async fn rolled_back_rewrite_leaves_no_permanent_copy() {
     let per_query = Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate);
     for strategy in [Strategy::AppTtl, Strategy::TwoTable, per_query] {
-        let ((world, delayed), page) = (world_with_delays_under(by(strategy)).await, page("Main_Page"));
+        let ((world, delayed), page) =
+            (world_with_delays_under(policy_with(strategy)).await, page("Main_Page"));
         let first = world.put_revision(&page, 1, HTML).await.unwrap();
         world.put_revision(&page, 2, HTML).await.unwrap();
         world.read(&page, first.tid, "html").await;
@@ -338,7 +340,8 @@ async fn rolled_back_rewrite_leaves_no_permanent_copy() {
 async fn rolled_back_rewrite_is_invisible_in_copies() {
     let per_query = Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate);
     for strategy in [Strategy::AppTtl, Strategy::TwoTable, per_query] {
-        let ((world, delayed), page) = (world_with_delays_under(by(strategy)).await, page("Main_Page"));
+        let ((world, delayed), page) =
+            (world_with_delays_under(policy_with(strategy)).await, page("Main_Page"));
         let first = world.put_revision(&page, 1, HTML).await.unwrap();
         world.put_revision(&page, 2, HTML).await.unwrap();
         let now = world.clock.now();

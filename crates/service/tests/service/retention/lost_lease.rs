@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Longer than a page lease lasts, if the clocks agree.
-const LEASE: Duration = Duration::from_secs(11);
+const LONGER_THAN_A_LEASE: Duration = Duration::from_secs(11);
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}")];
 
@@ -116,7 +116,7 @@ async fn write_that_lost_its_lease_culls_nothing_early(kind: WriteKind, location
     let writer = two.conditional_write(kind).await;
     gate.reached().await;
     let skew = two.other.buckets.settings().skew;
-    two.other.pass(LEASE + skew);
+    two.other.pass(LONGER_THAN_A_LEASE + skew);
     // Replacing a property needs the lease, so this call rolls the write back. The replacement itself
     // supersedes nothing.
     two.other.rewrite(&two.page, old, "html", "replaced").await.unwrap();

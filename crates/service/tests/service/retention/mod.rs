@@ -59,7 +59,7 @@ pub(crate) fn settings(policy: Policy) -> Settings {
 }
 
 /// A policy with which every write deletes all values that its strategy may delete at once.
-pub(crate) fn by(strategy: Strategy) -> Policy {
+pub(crate) fn policy_with(strategy: Strategy) -> Policy {
     Policy { strategy, delete_probability: 1.0, ..policy() }
 }
 

@@ -9,7 +9,7 @@ use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan};
 use tokio::task::JoinHandle;
 
 use crate::{
-    retention::{DAY, HOUR, SECOND, by, policy, retaining, settings},
+    retention::{DAY, HOUR, SECOND, policy, policy_with, retaining, settings},
     support::{
         AnyStore, Cluster, LeaseRow, START, World, at, every_point_or_nth, name, on_every_store, page, rev,
         runs_on_cassandra,
@@ -28,13 +28,13 @@ on_every_store![
 
 /// R2 and R4 for a value in its `current` row that an import supersedes. The next write overwrites the row.
 async fn value_superseded_by_an_import_stays_for_a_grace(world: World) {
-    let (world, page) = (retaining(world, by(ONE_ROW)).await, page("Main_Page"));
+    let (world, page) = (retaining(world, policy_with(ONE_ROW)).await, page("Main_Page"));
     let with_meta = [HTML, &[("meta", "{}")]].concat();
     let first = world.put_revision(&page, 1, &with_meta).await.unwrap();
     // The copies of the value expire.
     world.pass(10 * DAY);
     world.sweep().await;
-    let imported = world.history(&page, 5, at(5), b"text 5").await;
+    let imported = world.imported_revision(&page, 5, at(5), b"text 5").await;
     world.buckets.import(&page, vec![imported]).await.unwrap();
     world.pass(HOUR);
     world.put_revision(&page, 6, HTML).await.unwrap();
@@ -59,11 +59,11 @@ async fn value_superseded_by_an_import_stays_for_a_grace(world: World) {
 /// some properties of the render, and so all of its properties are culled.
 async fn render_superseded_by_an_import_is_culled_as_a_whole(world: World) {
     for (after, goes) in [(DAY - SECOND, false), (DAY + HOUR, true)] {
-        let world = retaining(world.reopened().await, by(ONE_ROW)).await;
+        let world = retaining(world.reopened().await, policy_with(ONE_ROW)).await;
         let page = page(&format!("Page after {after:?}"));
         let first = world.put_revision(&page, 1, &[HTML, &[("meta", "{}")]].concat()).await.unwrap();
         world.pass(10 * DAY);
-        let imported = world.history(&page, 5, at(5), b"text 5").await;
+        let imported = world.imported_revision(&page, 5, at(5), b"text 5").await;
         world.buckets.import(&page, vec![imported]).await.unwrap();
         world.pass(after);
         world.put_revision(&page, 6, HTML).await.unwrap();
@@ -75,10 +75,10 @@ async fn render_superseded_by_an_import_is_culled_as_a_whole(world: World) {
 
 /// R6 for a value that an import superseded, and that is then rewritten: the whole render gets another grace.
 async fn value_superseded_by_an_import_and_rewritten_stays_for_a_grace(world: World) {
-    let (world, page) = (retaining(world, by(ONE_ROW)).await, page("Main_Page"));
+    let (world, page) = (retaining(world, policy_with(ONE_ROW)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(10 * DAY);
-    let imported = world.history(&page, 5, at(5), b"text 5").await;
+    let imported = world.imported_revision(&page, 5, at(5), b"text 5").await;
     world.buckets.import(&page, vec![imported]).await.unwrap();
     world.pass(20 * HOUR);
     world.rewrite(&page, first.tid, "html", "mended").await.unwrap();
@@ -95,13 +95,13 @@ async fn value_superseded_by_an_import_and_rewritten_stays_for_a_grace(world: Wo
 #[tokio::test]
 async fn value_of_an_interrupted_write_superseded_by_an_import_stays_for_a_grace() {
     let plan = Plan::empty().on(Call::Swap, 4, Fault::Before);
-    let (world, _) = World::with(|store| Faulty::new(store, plan), settings(by(ONE_ROW))).await;
+    let (world, _) = World::with(|store| Faulty::new(store, plan), settings(policy_with(ONE_ROW))).await;
     let page = page("Main_Page");
     world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap_err();
     let second = world.buckets.latest_render(&page).await.unwrap().tid;
     world.pass(20 * HOUR);
-    let imported = world.history(&page, 5, at(5), b"text 5").await;
+    let imported = world.imported_revision(&page, 5, at(5), b"text 5").await;
     world.buckets.import(&page, vec![imported]).await.unwrap();
     world.pass(DAY - SECOND);
     world.sweep().await;
@@ -113,7 +113,7 @@ async fn value_of_an_interrupted_write_superseded_by_an_import_stays_for_a_grace
 /// An interrupted rewrite of the latest has happened as a whole, or has not happened. All reads and the index
 /// agree, before and after the copies expire.
 #[tokio::test]
-async fn interrupted_rewrite_has_happened_or_has_not() {
+async fn interrupted_rewrite_happens_as_a_whole_or_not_at_all() {
     let (mut failed, mut happened) = (0, 0);
     for (call, fault) in [Call::Write, Call::Swap]
         .into_iter()
@@ -121,7 +121,7 @@ async fn interrupted_rewrite_has_happened_or_has_not() {
     {
         for number in (1..=6).step_by(every_point_or_nth(3)) {
             let (world, faulty) =
-                World::with(|store| Faulty::new(store, Plan::empty()), settings(by(ONE_ROW))).await;
+                World::with(|store| Faulty::new(store, Plan::empty()), settings(policy_with(ONE_ROW))).await;
             let page = page("Main_Page");
             let first = world.put_revision(&page, 1, HTML).await.unwrap();
             world.pass(HOUR);
@@ -153,7 +153,7 @@ async fn interrupted_rewrite_has_happened_or_has_not() {
 /// A rewritten value is in the content table until the next write, and is copied from there.
 #[tokio::test]
 async fn rewritten_value_is_superseded_like_any_other() {
-    let (world, page) = (retaining(World::in_memory().await, by(ONE_ROW)).await, page("Main_Page"));
+    let (world, page) = (retaining(World::in_memory().await, policy_with(ONE_ROW)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(10 * DAY);
     world.rewrite(&page, first.tid, "html", "mended").await.unwrap();
@@ -175,10 +175,10 @@ async fn rewritten_value_is_superseded_like_any_other() {
 /// By a clock that is ahead the copies have expired, so a rewrite does not replace them. By another clock the
 /// copies still exist, but a read must not return them.
 #[tokio::test]
-async fn value_replaced_as_its_copies_expire_is_read_as_replaced() {
+async fn value_rewritten_when_its_copies_expire_is_not_read_from_them() {
     for current in [Current::OneRow, Current::WideRow] {
         for fill in [Fill::CopyOnUpdate, Fill::WriteThrough] {
-            let strategy = by(Strategy::TablePerQuery(current, fill));
+            let strategy = policy_with(Strategy::TablePerQuery(current, fill));
             let (world, page) = (retaining(World::in_memory().await, strategy).await, page("Main_Page"));
             let first = world.put_revision(&page, 1, HTML).await.unwrap();
             world.pass(DAY + policy().slack - SECOND);
@@ -200,7 +200,8 @@ async fn value_replaced_as_its_copies_expire_is_read_as_replaced() {
 async fn property_of_an_interrupted_write_is_readable_through_the_next_render() {
     for swap in 1..=HTML.len() as u64 {
         let plan = Plan::empty().on(Call::Swap, swap, Fault::Before);
-        let (world, _) = World::with(|store| Faulty::new(store, plan.clone()), settings(by(ONE_ROW))).await;
+        let (world, _) =
+            World::with(|store| Faulty::new(store, plan.clone()), settings(policy_with(ONE_ROW))).await;
         let page = page("Main_Page");
         world.put_revision(&page, 1, HTML).await.unwrap_err();
         let next = world.put_render(&page, 1, &[("html", "next"), ("data-parsoid", "{}")]).await.unwrap();
@@ -223,7 +224,7 @@ async fn render_of_an_interrupted_write_is_culled_as_a_whole() {
     let clock = Arc::new(ManualClock::new(START));
     let cluster: AnyStore = Arc::new(Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
     let store = Arc::new(Faulty::new(cluster, Plan::empty().on(Call::Swap, 3, Fault::Before)));
-    let short = Policy { slack: HOUR, ..by(ONE_ROW) };
+    let short = Policy { slack: HOUR, ..policy_with(ONE_ROW) };
     let (world, page) = (World::on(store, clock, settings(short), 1).await, page("Main_Page"));
     world.put_revision(&page, 1, HTML).await.unwrap_err();
     let first = world.buckets.latest_render(&page).await.unwrap().tid;
@@ -243,7 +244,7 @@ async fn render_of_an_interrupted_write_is_culled_as_a_whole() {
 async fn row_set_by_a_clock_ahead_and_superseded_by_an_import_is_culled() {
     let clock = Arc::new(ManualClock::new(START));
     let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
-    let policy = by(ONE_ROW);
+    let policy = policy_with(ONE_ROW);
     let world = World::on(Arc::new(cluster), clock, settings(policy.clone()), 1).await;
     let page = page("Main_Page");
     world.put_revision(&page, 1, HTML).await.unwrap();
@@ -253,7 +254,7 @@ async fn row_set_by_a_clock_ahead_and_superseded_by_an_import_is_culled() {
     // A new property of the revision is written with an earlier time, and then set.
     let second = world.put_render(&page, 1, &[("html", "<b>"), ("slot-notes", "n")]).await.unwrap();
     world.clock.set(now);
-    let imported = world.history(&page, 5, at(5), b"text 5").await;
+    let imported = world.imported_revision(&page, 5, at(5), b"text 5").await;
     world.buckets.import(&page, vec![imported]).await.unwrap();
     world.put_revision(&page, 6, &[HTML, &[("slot-notes", "m")]].concat()).await.unwrap();
     // The sweep runs as soon as the value becomes eligible.
@@ -273,7 +274,7 @@ async fn row_set_by_a_clock_ahead_and_superseded_by_an_import_is_culled() {
 /// One process of a cluster has written a revision on the condition that 8 is the latest revision. The
 /// process halts before it releases the page lease, until the gate is opened. Returns another process, the
 /// gate, and the write.
-async fn written_before_the_lease_was_released(
+async fn halt_before_the_lease_is_released(
     page: &Page,
     strategy: Strategy,
     number: i64,
@@ -281,7 +282,7 @@ async fn written_before_the_lease_was_released(
     let clock = Arc::new(ManualClock::new(START));
     let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
     let store = Arc::new(Faulty::new(Arc::new(cluster) as AnyStore, Plan::empty()));
-    let dying = World::on(Arc::clone(&store) as AnyStore, clock, settings(by(strategy)), 1).await;
+    let dying = World::on(Arc::clone(&store) as AnyStore, clock, settings(policy_with(strategy)), 1).await;
     let other = dying.reopened().await;
     dying.put_revision(page, 8, HTML).await.unwrap();
     dying.pass(HOUR);
@@ -306,7 +307,7 @@ async fn complete_write_of_a_dead_process_is_kept() {
         let page = page("Main_Page");
         // The bodies of a lower revision are among the copies.
         let strategy = Strategy::TablePerQuery(current, Fill::CopyOnUpdate);
-        let (other, gate, write) = written_before_the_lease_was_released(&page, strategy, 3).await;
+        let (other, gate, write) = halt_before_the_lease_is_released(&page, strategy, 3).await;
         let written = other.buckets.newest_with(&page, rev(3), &name("html")).await.unwrap();
         other.pass(60 * SECOND);
         other.rewrite(&page, written, "html", "mended").await.unwrap();
@@ -326,7 +327,7 @@ async fn write_that_happened_in_spite_of_an_error_sets_its_rows() {
     let clock = Arc::new(ManualClock::new(START));
     let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
     let store = Arc::new(Faulty::new(Arc::new(cluster) as AnyStore, Plan::empty()));
-    let world = World::on(Arc::clone(&store) as AnyStore, clock, settings(by(ONE_ROW)), 1).await;
+    let world = World::on(Arc::clone(&store) as AnyStore, clock, settings(policy_with(ONE_ROW)), 1).await;
     world.put_revision(&page, 8, HTML).await.unwrap();
     world.pass(HOUR);
     let if_latest = Some(Parent::Revision(rev(8)));
@@ -349,7 +350,7 @@ async fn conditional_write_that_takes_longer_than_the_grace_is_refused() {
     let clock = Arc::new(ManualClock::new(START));
     let cluster = Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));
     let store = Arc::new(Faulty::new(Arc::new(cluster) as AnyStore, Plan::empty()));
-    let policy = Policy { grace: Duration::from_secs(2), ..by(Strategy::AppTtl) };
+    let policy = Policy { grace: Duration::from_secs(2), ..policy_with(Strategy::AppTtl) };
     let world = Arc::new(World::on(Arc::clone(&store) as AnyStore, clock, settings(policy), 1).await);
     world.put_revision(&page, 8, HTML).await.unwrap();
     let if_latest = Some(Parent::Revision(rev(8)));
@@ -380,7 +381,7 @@ async fn complete_write_of_a_dead_process_is_kept_after_it_was_superseded() {
         [Strategy::AppTtl, Strategy::TwoTable, per_query(Current::OneRow), per_query(Current::WideRow)]
     {
         let page = page("Main_Page");
-        let (other, gate, write) = written_before_the_lease_was_released(&page, strategy, 9).await;
+        let (other, gate, write) = halt_before_the_lease_is_released(&page, strategy, 9).await;
         other.pass(SECOND);
         let last = other.put_revision(&page, 10, HTML).await.unwrap();
         let written = other.buckets.newest_with(&page, rev(9), &name("html")).await.unwrap();

@@ -8,7 +8,7 @@ use rashomon_records::rows::TypedRow as _;
 use rashomon_tables::{Call, Fault, Faulty, Plan, Row, Swap};
 
 use crate::{
-    retention::{DAY, HOUR, SECOND, by, policy, retaining, settings},
+    retention::{DAY, HOUR, SECOND, policy, policy_with, retaining, settings},
     support::{CurrentRow, World, name, noise, on_every_store, page, rev},
 };
 
@@ -25,7 +25,7 @@ on_every_store![
 /// deletes it.
 async fn two_table_does_not_copy_a_value_that_it_reads_from_the_content_table(world: World) {
     // No write deletes, so superseded values wait for the sweep.
-    let never = Policy { delete_probability: 0.0, ..by(Strategy::TwoTable) };
+    let never = Policy { delete_probability: 0.0, ..policy_with(Strategy::TwoTable) };
     let (world, page) = (retaining(world, never).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
@@ -44,7 +44,7 @@ async fn two_table_does_not_copy_a_value_that_it_reads_from_the_content_table(wo
 /// R3: the value is still in the content table too, since nothing has deleted it there. The read extends the
 /// copy.
 async fn two_table_keeps_a_read_value_while_its_copy_exists(world: World) {
-    let never = Policy { delete_probability: 0.0, ..by(Strategy::TwoTable) };
+    let never = Policy { delete_probability: 0.0, ..policy_with(Strategy::TwoTable) };
     let (world, page) = (retaining(world, never).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
@@ -65,7 +65,7 @@ async fn two_table_keeps_a_read_value_while_its_copy_exists(world: World) {
 }
 
 async fn two_table_keeps_the_newest_revisions(world: World) {
-    let three = Policy { min_keep: NonZeroU32::new(3).unwrap(), ..by(Strategy::TwoTable) };
+    let three = Policy { min_keep: NonZeroU32::new(3).unwrap(), ..policy_with(Strategy::TwoTable) };
     let (world, page) = (retaining(world, three).await, page("Main_Page"));
     let mut written = Vec::new();
     for number in 1..=5 {
@@ -80,7 +80,7 @@ async fn two_table_keeps_the_newest_revisions(world: World) {
 }
 
 async fn two_table_keeps_one_render_of_each_revision_if_only_renders_are_culled(world: World) {
-    let renders = Policy { cull: Cull::Renders, ..by(Strategy::TwoTable) };
+    let renders = Policy { cull: Cull::Renders, ..policy_with(Strategy::TwoTable) };
     let (world, page) = (retaining(world, renders).await, page("Main_Page"));
     let one = world.put_revision(&page, 1, HTML).await.unwrap();
     let one_again = world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap();
@@ -99,7 +99,8 @@ async fn failed_delete_is_completed_by_the_sweep() {
     // Under two-table, each revision is one write, and the delete is another. So the third write is the
     // delete.
     let plan = Plan::empty().on(Call::Write, 3, Fault::Before);
-    let (world, _) = World::with(|store| Faulty::new(store, plan), settings(by(Strategy::TwoTable))).await;
+    let (world, _) =
+        World::with(|store| Faulty::new(store, plan), settings(policy_with(Strategy::TwoTable))).await;
     let page = page("Main_Page");
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
@@ -115,7 +116,7 @@ async fn failed_delete_is_completed_by_the_sweep() {
 async fn wide_row_delete_happens_with_its_write_or_not_at_all() {
     for fill in [Fill::CopyOnUpdate, Fill::CopyOnRead, Fill::WriteThrough] {
         for fault in [Fault::Before, Fault::After] {
-            let wide_row = by(Strategy::TablePerQuery(Current::WideRow, fill));
+            let wide_row = policy_with(Strategy::TablePerQuery(Current::WideRow, fill));
             let (world, store) =
                 World::with(|store| Faulty::new(store, Plan::empty()), settings(wide_row)).await;
             let page = page("Main_Page");
@@ -144,7 +145,7 @@ async fn current_row_of_an_interrupted_write_is_set_later() {
         (Fill::CopyOnRead, false),
         (Fill::WriteThrough, false),
     ] {
-        let one_row = by(Strategy::TablePerQuery(Current::OneRow, fill));
+        let one_row = policy_with(Strategy::TablePerQuery(Current::OneRow, fill));
         // The first three swaps belong to the first revision. Of the second, data-parsoid is set, wikitext
         // fails, and html, the last, is not reached.
         let plan = Plan::empty().on(Call::Swap, 5, Fault::Before);
@@ -176,7 +177,7 @@ async fn html_is_the_last_current_row_to_be_set() {
     for number in 4..=6 {
         // The first three swaps belong to the first revision.
         let plan = Plan::empty().on(Call::Swap, number, Fault::Before);
-        let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
+        let one_row = policy_with(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
         let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row)).await;
         let page = page("Main_Page");
         world.put_revision(&page, 1, HTML).await.unwrap();
@@ -193,7 +194,7 @@ async fn html_is_the_last_current_row_to_be_set() {
 async fn current_row_that_a_write_failed_to_clear_is_cleared_later() {
     // Four rows are set for the first revision and three for the second. Then the row of meta is cleared.
     let plan = Plan::empty().on(Call::Swap, 8, Fault::Before);
-    let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
+    let one_row = policy_with(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
     let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row)).await;
     let page = page("Main_Page");
     let with_meta = [HTML, &[("meta", "{}")]].concat();
@@ -210,7 +211,7 @@ async fn current_row_that_a_write_failed_to_clear_is_cleared_later() {
 #[tokio::test]
 async fn current_row_of_an_interrupted_write_of_a_large_body_is_set_later() {
     let plan = Plan::empty().on(Call::Swap, 6, Fault::Before);
-    let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
+    let one_row = policy_with(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
     let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row)).await;
     let page = page("Main_Page");
     let large = noise(1, 2_500_000);
@@ -229,7 +230,7 @@ async fn current_row_of_an_interrupted_write_of_a_large_body_is_set_later() {
 #[tokio::test]
 async fn value_of_an_interrupted_write_is_readable_for_a_grace() {
     let plan = Plan::empty().on(Call::Swap, 4, Fault::Before);
-    let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
+    let one_row = policy_with(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
     let (world, _) = World::with(|store| Faulty::new(store, plan), settings(one_row)).await;
     let page = page("Main_Page");
     world.put_revision(&page, 1, HTML).await.unwrap();
@@ -248,7 +249,7 @@ async fn value_of_an_interrupted_write_is_readable_for_a_grace() {
 /// write copies the value.
 #[tokio::test]
 async fn value_in_a_current_row_stays_for_a_grace() {
-    let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
+    let one_row = policy_with(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
     for by_a_render in [true, false] {
         let (world, page) = (retaining(World::in_memory().await, one_row.clone()).await, page("Main_Page"));
         let first = world.put_revision(&page, 1, HTML).await.unwrap();
@@ -273,7 +274,7 @@ async fn value_in_a_current_row_stays_for_a_grace() {
 /// `verify` reports a lost `current` row, and checks the bytes of each row.
 #[tokio::test]
 async fn verify_finds_a_lost_or_altered_row_of_the_latest() {
-    let one_row = by(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
+    let one_row = policy_with(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
     let (world, page) = (retaining(World::in_memory().await, one_row).await, page("Main_Page"));
     world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(10 * DAY);

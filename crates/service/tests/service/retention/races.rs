@@ -9,7 +9,7 @@ use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, TableStore};
 use tokio::task::JoinHandle;
 
 use crate::{
-    retention::{DAY, HOUR, SECOND, by, settings},
+    retention::{DAY, HOUR, SECOND, policy_with, settings},
     support::{AnyStore, Cluster, CurrentRow, START, World, page, rev},
 };
 
@@ -28,14 +28,14 @@ impl TwoProcesses {
         let store: AnyStore = Arc::new(Cluster::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
         let calls_of_one = Arc::new(Faulty::new(Arc::clone(&store), Plan::empty()));
         let store_of_one = Arc::clone(&calls_of_one) as Arc<dyn TableStore>;
-        let settings = settings(by(strategy));
+        let settings = settings(policy_with(strategy));
         let one = World::on(store_of_one, Arc::clone(&clock), settings.clone(), 1).await;
         let other = World::on(store, clock, settings, 2).await;
         Self { one, calls_of_one, other }
     }
 
     /// The first process writes a revision, and halts before a call until the gate is opened.
-    async fn stopped_write(
+    async fn halted_write(
         &self,
         page: &Page,
         number: i64,
@@ -61,7 +61,7 @@ async fn lower_revision_does_not_replace_the_current_row_of_a_higher() {
         two.other.put_revision(&page, 1, HTML).await.unwrap();
         for number in 1..=HTML.len() as u64 {
             let (lower, higher) = (number as i64 * 10, number as i64 * 10 + 1);
-            let (gate, writer) = two.stopped_write(&page, lower, (Call::Swap, number)).await;
+            let (gate, writer) = two.halted_write(&page, lower, (Call::Swap, number)).await;
             two.other.put_revision(&page, higher, HTML).await.unwrap();
             gate.open();
             assert!(writer.await.unwrap().unwrap().created);
@@ -86,7 +86,7 @@ async fn delete_spares_a_value_replaced_after_it_was_copied() {
     let (two, page) = (TwoProcesses::with_strategy(Strategy::TwoTable).await, page("Main_Page"));
     let first = two.other.put_revision(&page, 1, HTML).await.unwrap();
     two.other.pass(HOUR);
-    let (gate, writer) = two.stopped_write(&page, 2, (Call::Write, 2)).await;
+    let (gate, writer) = two.halted_write(&page, 2, (Call::Write, 2)).await;
     // The copy has almost expired.
     two.other.pass(DAY - HOUR);
     two.other.rewrite(&page, first.tid, "html", "mended").await.unwrap();
@@ -107,7 +107,7 @@ async fn write_with_a_delete_spares_a_value_replaced_after_it_was_copied() {
     let (two, page) = (TwoProcesses::with_strategy(wide_row).await, page("Main_Page"));
     let first = two.other.put_revision(&page, 1, HTML).await.unwrap();
     two.other.pass(HOUR);
-    let (gate, writer) = two.stopped_write(&page, 2, (Call::Write, 1)).await;
+    let (gate, writer) = two.halted_write(&page, 2, (Call::Write, 1)).await;
     two.other.rewrite(&page, first.tid, "html", "mended").await.unwrap();
     gate.open();
     assert!(writer.await.unwrap().unwrap().created);

@@ -1,4 +1,4 @@
-//! Cull watermarks are true and remain true, by other clocks and under other policies.
+//! Cull watermarks are true, and stay true if clocks differ or the policy changes.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 

@@ -8,28 +8,28 @@ use rashomon_tables::{
     Schema, Swap, TableStore,
 };
 
-/// Passes every call on. Can alter scans, and can hide the partition versions.
+/// A store that passes every call on. It can alter scans, and can hide the partition versions.
 #[derive(Debug)]
-pub(crate) struct Altered<S> {
+pub(crate) struct AlteredStore<S> {
     store: S,
     scan: fn(Scan) -> Scan,
-    is_alone: bool,
+    has_partition_versions: bool,
 }
 
-impl<S: TableStore> Altered<S> {
+impl<S: TableStore> AlteredStore<S> {
     /// A store to which other processes may write: it has no partition versions.
     pub(crate) fn shared(store: S) -> Self {
-        Self { store, scan: |scan| scan, is_alone: false }
+        Self { store, scan: |scan| scan, has_partition_versions: false }
     }
 
     /// A store whose result pages have one row each, as if every row exceeded the byte limit of a scan.
     pub(crate) fn with_short_pages(store: S) -> Self {
-        Self { store, scan: |scan| Scan { max_bytes: 1, ..scan }, is_alone: true }
+        Self { store, scan: |scan| Scan { max_bytes: 1, ..scan }, has_partition_versions: true }
     }
 }
 
 #[async_trait]
-impl<S: TableStore> Decorator for Altered<S> {
+impl<S: TableStore> Decorator for AlteredStore<S> {
     type Store = S;
 
     fn below(&self) -> &S {
@@ -41,19 +41,19 @@ impl<S: TableStore> Decorator for Altered<S> {
     }
 
     fn partition_versions(&self) -> Option<&PartitionVersions> {
-        self.store.partition_versions().filter(|_| self.is_alone)
+        self.store.partition_versions().filter(|_| self.has_partition_versions)
     }
 }
 
 /// A store in which some rows are damaged. A `get` of such a row fails with `Corrupt`, and so does a scan,
-/// unless the scan asks for a report. A row is undamaged once it was written again or deleted.
+/// unless the scan asks for a report. A write or a delete of a row removes its damage.
 #[derive(Debug)]
-pub(crate) struct Damaged<S> {
+pub(crate) struct DamagedStore<S> {
     store: S,
     rows: Mutex<BTreeSet<(&'static str, Key)>>,
 }
 
-impl<S: TableStore> Damaged<S> {
+impl<S: TableStore> DamagedStore<S> {
     pub(crate) fn new(store: S) -> Self {
         Self { store, rows: Mutex::default() }
     }
@@ -62,12 +62,12 @@ impl<S: TableStore> Damaged<S> {
         self.rows.lock().unwrap().insert((table.name(), key));
     }
 
-    pub(crate) fn damaged(&self) -> usize {
+    pub(crate) fn damaged_row_count(&self) -> usize {
         self.rows.lock().unwrap().len()
     }
 
     /// Removes the damage of the rows that these batches put or delete.
-    fn written(&self, batches: Vec<Batch>) {
+    fn remove_damage_of(&self, batches: Vec<Batch>) {
         let mut rows = self.rows.lock().unwrap();
         for Batch { partition, mutations } in batches {
             for mutation in mutations {
@@ -90,7 +90,7 @@ impl<S: TableStore> Damaged<S> {
 }
 
 #[async_trait]
-impl<S: TableStore> Decorator for Damaged<S> {
+impl<S: TableStore> Decorator for DamagedStore<S> {
     type Store = S;
 
     fn below(&self) -> &S {
@@ -118,7 +118,7 @@ impl<S: TableStore> Decorator for Damaged<S> {
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
         let batches: Vec<_> = first.iter().chain([&then]).cloned().collect();
         self.store.write(first, then).await?;
-        self.written(batches);
+        self.remove_damage_of(batches);
         Ok(())
     }
 
@@ -132,7 +132,7 @@ impl<S: TableStore> Decorator for Damaged<S> {
     ) -> Result<Swap> {
         let batches = first.clone();
         let swap = self.store.swap(first, table, key, expected, new).await?;
-        self.written(batches);
+        self.remove_damage_of(batches);
         Ok(swap)
     }
 

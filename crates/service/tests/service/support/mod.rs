@@ -30,7 +30,7 @@ use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
 pub(crate) use self::{
-    altered::{Altered, Damaged},
+    altered::{AlteredStore, DamagedStore},
     piece_set::{PieceSet, letters, noise},
     rows::{
         BlockEntry, BlockId, BlockPiece, ByRevRow, CulledRow, CurrentRow, IndexRow, LeaseRow, PositionRow,
@@ -47,8 +47,8 @@ pub(crate) fn runs_on_cassandra() -> bool {
     rashomon_test_stores::node().is_some()
 }
 
-/// The step between the points at which a test lets calls fail: all of them in memory, and every nth on a Cassandra node,
-/// where a run for each point would take minutes.
+/// The step between the points at which a test makes a call of the store fail. In memory the step is 1, so each
+/// point is tested. On a Cassandra node, a run for each point would take minutes, so the step is `nth`.
 pub(crate) fn every_point_or_nth(nth: usize) -> usize {
     if runs_on_cassandra() { nth } else { 1 }
 }
@@ -167,6 +167,7 @@ impl World {
         self.directory.as_ref().expect("the store is in files").path()
     }
 
+    /// Advances the clock.
     pub(crate) fn pass(&self, time: Duration) {
         self.clock.advance(time);
     }
@@ -368,7 +369,7 @@ pub(crate) async fn bytes(property: &Property) -> Vec<u8> {
 /// on a node of Cassandra, it skips the modules `in_sqlite` and `in_memory`.
 macro_rules! on_every_store {
     ($($test:ident),+ $(,)?) => {
-        mod in_the_given_store {
+        mod in_the_named_store {
             use crate::support::World;
 
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -404,8 +405,9 @@ pub(crate) fn record(number: i64, timestamp: Timestamp) -> RevisionRecord {
 }
 
 impl World {
-    /// An imported revision as in an XML export: with wikitext, and without a known render.
-    pub(crate) async fn history(
+    /// A revision to import, as an XML export has it: with wikitext, and with one render that has no properties
+    /// of its own.
+    pub(crate) async fn imported_revision(
         &self,
         page: &Page,
         number: i64,
@@ -422,7 +424,7 @@ impl World {
         }
     }
 
-    /// Properties of an imported history that were never rewritten.
+    /// Stages properties to import that were never rewritten.
     pub(crate) async fn properties_without_rewrite_time<B: AsRef<[u8]>>(
         &self,
         page: &Page,

@@ -85,8 +85,8 @@ async fn jump_in_another_process_loses_no_chunks() {
     assert_all_or_nothing(&one, &page, stored).await;
 }
 
-/// A collector that starts after the jump cannot know of it. So the process that receives the body refuses to
-/// store the body.
+/// A collector that starts after the jump cannot detect the jump. So the process that receives the body refuses
+/// to store the body.
 #[tokio::test]
 async fn upload_is_refused_if_all_clocks_jump_and_a_collector_starts_afterwards() {
     let (one, other) = two_processes().await;
@@ -130,7 +130,8 @@ async fn chunks_are_collected_when_as_much_time_has_passed_as_the_clock_jumped()
     assert_eq!(world.buckets.maintenance().collect_orphans(DAY).await.unwrap(), 1);
 }
 
-/// A seal halts at a call of the store. Then the clocks of all processes jump, and another process collects.
+/// A seal halts at a call of the store. Then the clocks of all processes jump, and another process collects
+/// garbage.
 #[tokio::test]
 async fn jump_during_a_seal_loses_no_revision() {
     for restarts in [false, true] {

@@ -21,6 +21,7 @@ const GRACE: Duration = Duration::from_secs(10 * 24 * 3600);
 /// The replica that a failed batch reaches.
 const REACHED: usize = 0;
 
+/// Only [`REACHED`].
 const ONE: Reach = [true, false, false];
 
 /// No replica: the batch is in a hint.
@@ -52,9 +53,10 @@ impl DeadWriter {
         Self { world, store, faulty }
     }
 
-    /// Rewrites the html of a render, and dies. The batch reaches these replicas. Returns another process.
+    /// Rewrites the html of a render, and dies. The batch of the rewrite reaches only the replicas in `reach`.
+    /// Returns another process.
     async fn rewrite(self, page: &Page, tid: Tid, reach: Reach) -> (World, Arc<ReplicaStore>) {
-        fail(&self.store, &schemas::CHUNK_REFERENCES, reach);
+        make_batches_fail(&self.store, &schemas::CHUNK_REFERENCES, reach);
         self.faulty.set_plan(Plan::empty().on(Call::Write, 2, Fault::Before));
         self.world.rewrite(page, tid, "html", SMALL).await.unwrap_err();
         self.store.clear_plan();
@@ -80,12 +82,12 @@ fn puts(batch: &Batch, of: &Schema) -> bool {
 
 /// From now on, a batch that puts a row into the table reaches only these replicas. Other batches reach all
 /// replicas.
-fn fail(store: &ReplicaStore, table: &'static Schema, reach: Reach) {
+fn make_batches_fail(store: &ReplicaStore, table: &'static Schema, reach: Reach) {
     store.set_plan(move |batch| if puts(batch, table) { reach } else { [true; 3] });
 }
 
-/// Collects three times: while the failed batch may still be in a hint, while a replica is away, and
-/// afterwards. `visible` says whether the quorum reads of the collector see the failed batch.
+/// Collects garbage three times: while the failed batch may still be in a hint, while a replica is away, and
+/// after it has returned. `visible` says whether the quorum reads of the collector see the failed batch.
 async fn collect(world: &World, store: &ReplicaStore, order: Order, visible: bool) {
     // Either one of the answering replicas has the batch, or none of them has.
     store.read_without(if visible { (REACHED + 1) % 3 } else { REACHED });
@@ -132,7 +134,7 @@ async fn failed_seal_loses_no_revision() {
             world.edit(&page, 1..=5).await;
             world.pass(later());
             let before = world.read_everything(&page).await;
-            fail(&store, &schemas::ARCHIVE_INDEX, reach);
+            make_batches_fail(&store, &schemas::ARCHIVE_INDEX, reach);
             world.try_seal().await.unwrap_err();
             store.clear_plan();
             assert_eq!(world.blocks().await, 1);
@@ -148,7 +150,7 @@ async fn block_of_a_seal_that_reached_no_replica_is_collected_after_the_grace() 
     let (world, store) = world(settings()).await;
     world.edit(&page("Main_Page"), 1..=5).await;
     world.pass(later());
-    fail(&store, &schemas::ARCHIVE_INDEX, NONE);
+    make_batches_fail(&store, &schemas::ARCHIVE_INDEX, NONE);
     world.try_seal().await.unwrap_err();
     store.clear_plan();
     world.pass(GRACE + DAY - Duration::from_secs(1));
@@ -175,7 +177,7 @@ async fn failed_compaction_loses_no_revision() {
             world.seal_in_parts().await;
             let page = page("Main_Page");
             let before = world.read_everything(&page).await;
-            fail(&store, &schemas::ARCHIVE_INDEX, reach);
+            make_batches_fail(&store, &schemas::ARCHIVE_INDEX, reach);
             world.try_compact().await.unwrap_err();
             store.clear_plan();
             collect(&world, &store, order, visible).await;
@@ -227,7 +229,7 @@ async fn failed_write_of_a_large_body_is_complete_when_it_spreads() {
             let (world, store) = world(Settings::default()).await;
             let page = page("Main_Page");
             let first = world.put_revision(&page, 1, &[("html", large(1))]).await.unwrap().tid;
-            fail(&store, &schemas::CHUNK_REFERENCES, reach);
+            make_batches_fail(&store, &schemas::CHUNK_REFERENCES, reach);
             world.put_revision(&page, 2, &[("html", large(2))]).await.unwrap_err();
             store.clear_plan();
             collect(&world, &store, order, visible).await;
@@ -243,7 +245,7 @@ async fn failed_write_of_a_large_body_is_complete_when_it_spreads() {
 #[tokio::test]
 async fn chunks_of_a_write_that_reached_no_replica_are_collected_after_the_grace() {
     let (world, store) = world(Settings::default()).await;
-    fail(&store, &schemas::CHUNK_REFERENCES, NONE);
+    make_batches_fail(&store, &schemas::CHUNK_REFERENCES, NONE);
     world.put_revision(&page("Main_Page"), 1, &[("html", large(1))]).await.unwrap_err();
     store.clear_plan();
     world.pass(GRACE + DAY - Duration::from_secs(1));
@@ -334,7 +336,7 @@ async fn failed_cull_of_large_bodies_deletes_each_body_fully_or_not_at_all() {
         let first = world.put_revision(&page, 1, &[("html", large(1))]).await.unwrap().tid;
         world.put_revision(&page, 2, &[("html", large(2))]).await.unwrap();
         world.pass(DAY + retention::policy().slack);
-        fail(&store, &schemas::CULLED, ONE);
+        make_batches_fail(&store, &schemas::CULLED, ONE);
         world.buckets.maintenance().sweep(std::num::NonZeroUsize::MIN).await.ok();
         store.clear_plan();
         assert!(store.has_incomplete_batches(), "a cull has failed");
