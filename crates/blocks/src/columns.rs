@@ -272,8 +272,10 @@ pub(crate) fn strings<'a>(input: &mut Input<'a>, count: usize) -> Option<Vec<&'a
 mod tests {
     use super::*;
 
+    /// Checks that values are read as they were written, and that shorter bytes do not give the same values.
+    /// Returns the bytes.
     #[track_caller]
-    fn comes_back(kind: Kind, values: &[Value]) -> Vec<u8> {
+    fn assert_round_trip(kind: Kind, values: &[Value]) -> Vec<u8> {
         let bytes = write(kind, values.iter());
         let read = |bytes: &[u8]| read(kind, values.len(), bytes, &mut (1 << 20));
         assert_eq!(read(&bytes).as_deref(), Some(values));
@@ -294,33 +296,33 @@ mod tests {
             &[0, i64::MIN],
         ] {
             let values: Vec<_> = numbers.iter().map(|number| Value::Integer(*number)).collect();
-            comes_back(Kind::Integer, &values);
+            assert_round_trip(Kind::Integer, &values);
         }
     }
 
     #[test]
     fn times_in_microseconds_are_as_small_as_seconds() {
         let times = |unit: i64| -> Vec<_> { (0..50).map(|n| Value::Integer(n * n * unit)).collect() };
-        let seconds = comes_back(Kind::Integer, &times(1));
-        let micros = comes_back(Kind::Integer, &times(1_000_000));
+        let seconds = assert_round_trip(Kind::Integer, &times(1));
+        let micros = assert_round_trip(Kind::Integer, &times(1_000_000));
         assert!(micros.len() <= seconds.len() + 2, "{} and {} bytes", micros.len(), seconds.len());
     }
 
     #[test]
     fn absent_and_empty_values_are_distinguished() {
         let some = |text: &str| Value::Bytes(text.into());
-        comes_back(Kind::Bytes, &[some(""), Value::Absent, some("a"), Value::Absent, Value::Absent]);
-        assert_eq!(comes_back(Kind::Bytes, &[Value::Absent]), [], "absent values take no bytes");
-        comes_back(Kind::Integer, &[Value::Absent, Value::Integer(0)]);
+        assert_round_trip(Kind::Bytes, &[some(""), Value::Absent, some("a"), Value::Absent, Value::Absent]);
+        assert_eq!(assert_round_trip(Kind::Bytes, &[Value::Absent]), [], "absent values take no bytes");
+        assert_round_trip(Kind::Integer, &[Value::Absent, Value::Integer(0)]);
     }
 
     #[test]
     fn repeated_strings_are_written_once() {
         let some = |text: &str| Value::Bytes(text.into());
         let users = ["an unusual name", "another one", "an unusual name", "an unusual name"].map(some);
-        let bytes = comes_back(Kind::Bytes, &[&users[..], &[Value::Absent], &users].concat());
+        let bytes = assert_round_trip(Kind::Bytes, &[&users[..], &[Value::Absent], &users].concat());
         assert!(bytes.len() < 45, "{} bytes", bytes.len());
-        comes_back(Kind::Bytes, &["", "", "", "a"].map(some));
+        assert_round_trip(Kind::Bytes, &["", "", "", "a"].map(some));
         // A number that no string has.
         assert_eq!(read(Kind::Bytes, 2, &[0, 1, 1, b'a', 0, 1], &mut 100), None);
     }

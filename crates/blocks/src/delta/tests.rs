@@ -11,8 +11,8 @@ use super::{
 };
 
 const MIB: usize = 1 << 20;
-/// The bytes that may be compared for each byte of the text, and for each byte of the longest text.
-const COMPARED: u64 = 100;
+/// The maximum number of compared bytes for each byte of the text, and for each byte of the longest text.
+const MAX_COMPARED_PER_BYTE: u64 = 100;
 
 /// Encodes texts, and compares the number of compared bytes with the bound.
 #[track_caller]
@@ -23,7 +23,7 @@ fn assert_bounded(texts: &[Vec<u8>]) {
         let script = encoder.push(0, text, true);
         assert!(script.edits.len() <= MAX_SEGMENTS);
         let longest = texts.iter().map(Vec::len).max().unwrap_or(0) as u64;
-        let bound = (2 << 20) + COMPARED * (text.len() as u64 + longest);
+        let bound = (2 << 20) + MAX_COMPARED_PER_BYTE * (text.len() as u64 + longest);
         let compared = encoder.compared() - before;
         assert!(compared <= bound, "{compared} bytes were compared, and at most {bound} may be");
     }
@@ -169,7 +169,7 @@ fn a_script_that_goes_back_in_many_edits_is_folded() {
         };
         let parent = [Segment { at: 0, len: 10_000 }];
         let expected = fold(&parent, &second, 10_000, 1 << 20);
-        assert!(expected.is_some(), "it stays in its parent");
+        assert!(expected.is_some(), "the script stays within its parent");
         assert_eq!(fold_all(1, 1 << 20, step), expected);
     }
 }
@@ -206,7 +206,7 @@ fn folding_scripts_in_a_row_equals_folding_each() {
                     skip,
                 });
             }
-            lists.push(fold(parent, &edits, start, 1 << 30).expect("it stays in its parent"));
+            lists.push(fold(parent, &edits, start, 1 << 30).expect("the script stays within its parent"));
             scripts.push(edits);
             literals.push(start);
         }

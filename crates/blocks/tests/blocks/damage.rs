@@ -148,7 +148,7 @@ fn literals_before_the_damage_are_read() {
 }
 
 #[test]
-fn each_bit_of_a_small_block_matters() {
+fn flip_of_any_bit_of_a_small_block_is_detected() {
     let versions =
         [Version { stream: b"s".to_vec(), content: b"content".to_vec(), values: vec![Value::Absent; 2] }];
     let bytes = block(&versions, 0);

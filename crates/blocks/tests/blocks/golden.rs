@@ -86,13 +86,13 @@ pub(crate) fn noise(seed: u64, size: usize) -> Vec<u8> {
 }
 
 /// The size of an entry of the block of frames.
-const NOISE: usize = 8_500;
+const NOISE_BYTES: usize = 8_500;
 
 /// A block of frames.
 fn frames() -> Vec<u8> {
     let mut builder = BlockBuilder::new(settings(), Vec::new(), 0).unwrap();
     for seed in 1..3 {
-        builder.push(b"image", &noise(seed, NOISE), &[]).unwrap();
+        builder.push(b"image", &noise(seed, NOISE_BYTES), &[]).unwrap();
     }
     builder.finish().unwrap()
 }
@@ -142,8 +142,8 @@ fn frames_of_version_1_are_read() {
     let block = Block::open(&bytes, Limits::default()).unwrap();
     assert_eq!((block.codec(), block.len()), (Codec::Frames, 2));
     assert_eq!(block.streams().unwrap(), [b"image"]);
-    assert_eq!(block.get(0).unwrap(), noise(1, NOISE));
-    assert_eq!(block.get(1).unwrap(), noise(2, NOISE));
+    assert_eq!(block.get(0).unwrap(), noise(1, NOISE_BYTES));
+    assert_eq!(block.get(1).unwrap(), noise(2, NOISE_BYTES));
 }
 
 #[test]

@@ -12,14 +12,14 @@ use crate::{
 use rashomon_blocks::{Block, BlockBuilder, Codec, Error, Limits, Value};
 
 /// A block of the folder `golden`, with its entries.
-struct Sparse {
+struct SparseBlock {
     bytes: Vec<u8>,
     codec: Codec,
     chunks: usize,
     versions: Vec<Version>,
 }
 
-impl Sparse {
+impl SparseBlock {
     fn all() -> [Self; 2] {
         [
             Self {
@@ -96,7 +96,7 @@ fn frames() -> Vec<Version> {
 
 #[test]
 fn erased_entries_and_unused_ordinals_are_read() {
-    for sparse in Sparse::all() {
+    for sparse in SparseBlock::all() {
         let (block, expected) = (open(&sparse.bytes), sparse.expected());
         assert_eq!((block.codec(), block.chunk_count()), (sparse.codec, sparse.chunks));
         assert_has(&sparse.bytes, &expected);
@@ -115,7 +115,7 @@ fn erased_entries_and_unused_ordinals_are_read() {
 
 #[test]
 fn entries_are_appended_to_blocks_with_erased_entries() {
-    for sparse in Sparse::all() {
+    for sparse in SparseBlock::all() {
         let mut expected = sparse.expected();
         let (next, more) = (expected.last().unwrap().ordinal + 1, &sparse.versions[..6]);
         let mut builder = BlockBuilder::resume(small(), &open(&sparse.bytes)).unwrap();
@@ -126,15 +126,15 @@ fn entries_are_appended_to_blocks_with_erased_entries() {
 }
 
 /// The approximate number of positions at which a block is damaged.
-const DAMAGES: usize = 400;
+const DAMAGED_POSITIONS: usize = 400;
 
 #[test]
 fn damaged_blocks_with_erased_entries_return_nothing_wrong() {
-    for sparse in Sparse::all() {
+    for sparse in SparseBlock::all() {
         let expected = sparse.expected();
         let contents = expected.iter().filter(|expected| !expected.is_erased).count();
         assert_eq!(assert_right_or_error(&sparse.bytes, &expected), contents);
-        for at in (0..sparse.bytes.len()).step_by(sparse.bytes.len() / DAMAGES) {
+        for at in (0..sparse.bytes.len()).step_by(sparse.bytes.len() / DAMAGED_POSITIONS) {
             let mut damaged = sparse.bytes.clone();
             damaged[at] ^= 1 << (at % 8);
             for damaged in [&damaged, &sparse.bytes[..at]] {

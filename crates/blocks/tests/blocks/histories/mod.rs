@@ -51,7 +51,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn take(step: Step, before: &[Version]) -> Vec<u8> {
+/// Makes the content of a step from the versions before it.
+fn make_content(step: Step, before: &[Version]) -> Vec<u8> {
     let of = |index: prop::sample::Index| match before {
         [] => Vec::new(),
         _ => index.get(before).content.clone(),
@@ -89,7 +90,7 @@ pub(crate) fn history(most: usize) -> impl Strategy<Value = Vec<Version>> {
     vec((step(), 0..3_u8, value), 0..most).prop_map(|steps| {
         let mut versions = Vec::new();
         for (step, stream, values) in steps {
-            let content = take(step, &versions);
+            let content = make_content(step, &versions);
             versions.push(Version { stream: vec![b's', stream], content, values: values.to_vec() });
         }
         versions
