@@ -5,15 +5,15 @@ use tokio::{sync::Semaphore, task::JoinHandle};
 use super::*;
 use crate::{Error, Missing};
 
-/// A slow read. Each read waits for the gate, and then returns its number; the second read fails.
+/// Slow reads. Each read waits for the gate, and then returns its number. The second read fails.
 #[derive(Clone)]
-struct Slow {
+struct SlowReads {
     reads: Arc<CoalescedReads<&'static str, u64>>,
     begun: Arc<AtomicU64>,
     gate: Arc<Semaphore>,
 }
 
-impl Slow {
+impl SlowReads {
     fn new() -> Self {
         Self {
             reads: Arc::new(CoalescedReads::new()),
@@ -23,7 +23,7 @@ impl Slow {
     }
 
     /// Starts a reader, and returns when the reader waits. The tests run on one thread.
-    async fn ask(&self, what: &'static str) -> JoinHandle<Result<u64>> {
+    async fn spawn_reader(&self, what: &'static str) -> JoinHandle<Result<u64>> {
         let this = self.clone();
         let reader = tokio::spawn(async move {
             let read = async {
@@ -52,11 +52,11 @@ impl Slow {
 
 #[tokio::test]
 async fn read_is_shared_by_callers_that_arrived_before_it_began() {
-    let slow = Slow::new();
-    let first = slow.ask("a").await;
+    let slow = SlowReads::new();
+    let first = slow.spawn_reader("a").await;
     let mut others = Vec::new();
     for _ in 0..100 {
-        others.push(slow.ask("a").await);
+        others.push(slow.spawn_reader("a").await);
     }
     assert_eq!((slow.begun(), slow.waiting_keys()), (1, 1));
     slow.let_through(200);
@@ -69,17 +69,17 @@ async fn read_is_shared_by_callers_that_arrived_before_it_began() {
 
 #[tokio::test]
 async fn caller_that_arrives_during_a_read_gets_a_later_one() {
-    let slow = Slow::new();
+    let slow = SlowReads::new();
     let mut readers = Vec::new();
     for _ in 0..3 {
-        readers.push(slow.ask("a").await);
+        readers.push(slow.spawn_reader("a").await);
     }
     slow.let_through(1);
     assert_eq!(readers.remove(0).await.unwrap().unwrap(), 1);
     assert_eq!(slow.begun(), 2);
     // The second read is running, for the second and the third reader. The late reader cannot share this
     // read.
-    let late = slow.ask("a").await;
+    let late = slow.spawn_reader("a").await;
     slow.let_through(1);
     for reader in readers {
         reader.await.unwrap().unwrap_err();
@@ -90,9 +90,9 @@ async fn caller_that_arrives_during_a_read_gets_a_later_one() {
 
 #[tokio::test]
 async fn reads_of_different_keys_run_side_by_side() {
-    let slow = Slow::new();
-    let one = slow.ask("a").await;
-    let other = slow.ask("b").await;
+    let slow = SlowReads::new();
+    let one = slow.spawn_reader("a").await;
+    let other = slow.spawn_reader("b").await;
     assert_eq!((slow.begun(), slow.waiting_keys()), (2, 2));
     slow.let_through(2);
     assert_eq!(one.await.unwrap().unwrap(), 1);
@@ -102,10 +102,10 @@ async fn reads_of_different_keys_run_side_by_side() {
 
 #[tokio::test]
 async fn cancelled_caller_does_not_block_the_others() {
-    let slow = Slow::new();
-    let reading = slow.ask("a").await;
-    let next = slow.ask("a").await;
-    let last = slow.ask("a").await;
+    let slow = SlowReads::new();
+    let reading = slow.spawn_reader("a").await;
+    let next = slow.spawn_reader("a").await;
+    let last = slow.spawn_reader("a").await;
     for gone in [next, reading] {
         gone.abort();
         assert!(gone.await.unwrap_err().is_cancelled());

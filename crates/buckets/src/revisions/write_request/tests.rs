@@ -21,7 +21,7 @@ fn info(content_type: &str, headers: &[(&str, &str)], body: &str) -> PropertyInf
     }
 }
 
-fn of(properties: &[(&str, PropertyInfo)]) -> Properties {
+fn properties_of(properties: &[(&str, PropertyInfo)]) -> Properties {
     properties.iter().map(|(property, info)| (name(property), info.clone())).collect()
 }
 
@@ -29,20 +29,20 @@ fn of(properties: &[(&str, PropertyInfo)]) -> Properties {
 fn requests() -> Vec<Properties> {
     let plain = info("t", &[], "body");
     vec![
-        of(&[]),
-        of(&[("a", plain.clone())]),
-        of(&[("b", plain.clone())]),
-        of(&[("a", plain.clone()), ("b", plain.clone())]),
-        of(&[("a", info("t", &[], "ydob"))]),
-        of(&[("a", info("t", &[], ""))]),
-        of(&[("a", info("u", &[], "body"))]),
-        of(&[("a", info("", &[("t", "")], "body"))]),
-        of(&[("a", info("t", &[("x", "yz")], "body"))]),
-        of(&[("a", info("t", &[("xy", "z")], "body"))]),
-        of(&[("a", info("t", &[("x", "y"), ("z", "")], "body"))]),
-        of(&[("at", info("", &[], "body"))]),
-        of(&[("a", info("t", &[], "other")), ("b", plain.clone())]),
-        of(&[("a", plain), ("b", info("t", &[], "other"))]),
+        properties_of(&[]),
+        properties_of(&[("a", plain.clone())]),
+        properties_of(&[("b", plain.clone())]),
+        properties_of(&[("a", plain.clone()), ("b", plain.clone())]),
+        properties_of(&[("a", info("t", &[], "ydob"))]),
+        properties_of(&[("a", info("t", &[], ""))]),
+        properties_of(&[("a", info("u", &[], "body"))]),
+        properties_of(&[("a", info("", &[("t", "")], "body"))]),
+        properties_of(&[("a", info("t", &[("x", "yz")], "body"))]),
+        properties_of(&[("a", info("t", &[("xy", "z")], "body"))]),
+        properties_of(&[("a", info("t", &[("x", "y"), ("z", "")], "body"))]),
+        properties_of(&[("at", info("", &[], "body"))]),
+        properties_of(&[("a", info("t", &[], "other")), ("b", plain.clone())]),
+        properties_of(&[("a", plain), ("b", info("t", &[], "other"))]),
     ]
 }
 
@@ -58,7 +58,7 @@ fn digest_differs_for_different_requests() {
 /// Every store contains digests. If their computation changed, every repeated request would be a conflict.
 #[test]
 fn digest_never_changes() {
-    let properties = of(&[("html", info("text/html", &[("x-a", "b")], "body"))]);
+    let properties = properties_of(&[("html", info("text/html", &[("x-a", "b")], "body"))]);
     let hex: String = digest(properties.iter()).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, "9c2d01fb89406bc83be95d80a63f10f7");
 }
@@ -72,20 +72,23 @@ fn same_content_compares_names_headers_and_bytes() {
         }
     }
     let rewritten = PropertyInfo { rewritten_at: Some(Timestamp::EPOCH), ..info("t", &[], "body") };
-    assert!(same_content(&of(&[("a", rewritten)]), &requests[1]), "replacement times do not matter");
+    assert!(
+        same_content(&properties_of(&[("a", rewritten)]), &requests[1]),
+        "replacement times do not matter"
+    );
 }
 
 #[test]
 fn added_to_revision_accepts_a_stored_property_only_with_the_same_bytes() {
-    let stored = of(&[("wikitext", info("t", &[], "text"))]);
+    let stored = properties_of(&[("wikitext", info("t", &[], "text"))]);
     let slot = info("t", &[], "slot");
     for (input, expected) in [
-        (of(&[]), Some(of(&[]))),
-        (of(&[("wikitext", info("t", &[], "text"))]), Some(of(&[]))),
-        (of(&[("wikitext", info("other", &[], "text"))]), Some(of(&[]))),
-        (of(&[("slot-a", slot.clone())]), Some(of(&[("slot-a", slot.clone())]))),
-        (of(&[("wikitext", info("t", &[], "other"))]), None),
-        (of(&[("slot-a", slot), ("wikitext", info("t", &[], "other"))]), None),
+        (properties_of(&[]), Some(properties_of(&[]))),
+        (properties_of(&[("wikitext", info("t", &[], "text"))]), Some(properties_of(&[]))),
+        (properties_of(&[("wikitext", info("other", &[], "text"))]), Some(properties_of(&[]))),
+        (properties_of(&[("slot-a", slot.clone())]), Some(properties_of(&[("slot-a", slot.clone())]))),
+        (properties_of(&[("wikitext", info("t", &[], "other"))]), None),
+        (properties_of(&[("slot-a", slot), ("wikitext", info("t", &[], "other"))]), None),
     ] {
         assert_eq!(added_to_revision(&stored, input).ok(), expected);
     }
@@ -105,7 +108,7 @@ fn by_versions_uses_the_definitions() {
 
 #[test]
 fn check_index_enforces_the_limit() {
-    let properties = |bytes: usize| of(&[("a", info(&"x".repeat(bytes), &[], ""))]);
+    let properties = |bytes: usize| properties_of(&[("a", info(&"x".repeat(bytes), &[], ""))]);
     let none = Properties::new();
     let most = MAX_INDEX - index_size(&properties(0)) - index_size(&none);
     assert_eq!(check_index(&properties(most), &none).unwrap(), MAX_INDEX);
