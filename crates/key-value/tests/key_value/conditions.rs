@@ -78,7 +78,8 @@ async fn no_conditional_write_is_lost() {
     }
 }
 
-/// Two processes whose clocks differ delete an entry and make it again. It is never missing in the index.
+/// Two processes whose clocks differ delete an entry and create it again. After that, the index lists the
+/// entry.
 #[tokio::test]
 async fn deleted_entry_that_is_made_again_is_listed() {
     let world = World::cluster().await;

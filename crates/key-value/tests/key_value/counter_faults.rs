@@ -11,15 +11,15 @@ use crate::support::{World, counter, idempotency_key, key, process};
 
 type Tables = Arc<Faulty<Arc<dyn TableStore>>>;
 
-/// What the other process does while a call waits.
+/// The actions of the other process while a call waits.
 #[derive(Debug, Clone, Copy)]
-enum Between {
+enum OtherActions {
     Count,
     CountAndMove,
     CountMoveAndDelete,
 }
 
-async fn once(store: &KeyValueStore, bucket: &Bucket, text: &str) -> Result<i64, Error> {
+async fn increment_once(store: &KeyValueStore, bucket: &Bucket, text: &str) -> Result<i64, Error> {
     store.increment(bucket, &key("n"), 1, Some(&idempotency_key(text))).await
 }
 
@@ -37,7 +37,7 @@ async fn cluster() -> (World, Tables, KeyValueStore, Arc<Bucket>) {
 }
 
 /// Starts a repeat of the key `k` that waits at the gate.
-async fn paused(
+async fn start_paused_repeat(
     world: &World,
     faulty: &Tables,
     bucket: &Arc<Bucket>,
@@ -48,7 +48,7 @@ async fn paused(
     let gate = Gate::new();
     faulty.set_plan(Plan::empty().on(call, number, fault(gate.clone())));
     let (store, bucket) = (world.store.clone(), Arc::clone(bucket));
-    let repeat = tokio::spawn(async move { once(&store, &bucket, "k").await });
+    let repeat = tokio::spawn(async move { increment_once(&store, &bucket, "k").await });
     gate.reached().await;
     (gate, repeat)
 }
@@ -56,18 +56,18 @@ async fn paused(
 /// Another process counts the key, or moves its answer, while this process carries out a repeat.
 #[tokio::test]
 async fn repeat_sees_what_another_process_does_meanwhile() {
-    use Between::{Count, CountAndMove, CountMoveAndDelete};
+    use OtherActions::{Count, CountAndMove, CountMoveAndDelete};
     let places = [(Call::Get, 1), (Call::Get, 2), (Call::Swap, 1)];
     for (call, number) in places {
         for between in [Count, CountAndMove, CountMoveAndDelete] {
             let (world, faulty, other, bucket) = cluster().await;
             let (gate, repeat) = if call == Call::Swap {
-                paused(&world, &faulty, &bucket, call, number, Fault::Pause).await
+                start_paused_repeat(&world, &faulty, &bucket, call, number, Fault::Pause).await
             } else {
-                paused(&world, &faulty, &bucket, call, number, Fault::PauseAfter).await
+                start_paused_repeat(&world, &faulty, &bucket, call, number, Fault::PauseAfter).await
             };
             let place = format!("{call:?} {number}, {between:?}");
-            assert_eq!(once(&other, &bucket, "k").await.unwrap(), 11, "{place}");
+            assert_eq!(increment_once(&other, &bucket, "k").await.unwrap(), 11, "{place}");
             let mut expected = 11;
             if !matches!(between, Count) {
                 expected = add(&other, &bucket, 5).await.unwrap();
@@ -88,8 +88,8 @@ async fn repeat_sees_what_another_process_does_meanwhile() {
 #[tokio::test]
 async fn repeat_finds_an_answer_that_is_being_moved() {
     let (world, faulty, other, bucket) = cluster().await;
-    assert_eq!(once(&other, &bucket, "k").await.unwrap(), 11);
-    let (gate, repeat) = paused(&world, &faulty, &bucket, Call::Get, 1, Fault::PauseAfter).await;
+    assert_eq!(increment_once(&other, &bucket, "k").await.unwrap(), 11);
+    let (gate, repeat) = start_paused_repeat(&world, &faulty, &bucket, Call::Get, 1, Fault::PauseAfter).await;
     add(&other, &bucket, 5).await.unwrap();
     gate.open();
     assert_eq!(repeat.await.unwrap().unwrap(), 11);
@@ -101,12 +101,12 @@ async fn repeat_finds_an_answer_that_is_being_moved() {
 #[tokio::test]
 async fn refused_swap_keeps_the_answers_of_the_other_process() {
     let (world, faulty, other, bucket) = cluster().await;
-    let (gate, repeat) = paused(&world, &faulty, &bucket, Call::Swap, 1, Fault::Pause).await;
-    assert_eq!(once(&other, &bucket, "l").await.unwrap(), 11);
+    let (gate, repeat) = start_paused_repeat(&world, &faulty, &bucket, Call::Swap, 1, Fault::Pause).await;
+    assert_eq!(increment_once(&other, &bucket, "l").await.unwrap(), 11);
     gate.open();
     assert_eq!(repeat.await.unwrap().unwrap(), 12);
-    assert_eq!(once(&other, &bucket, "l").await.unwrap(), 11);
-    assert_eq!(once(&other, &bucket, "k").await.unwrap(), 12);
+    assert_eq!(increment_once(&other, &bucket, "l").await.unwrap(), 11);
+    assert_eq!(increment_once(&other, &bucket, "k").await.unwrap(), 12);
     assert_eq!(other.value(&bucket, &key("n")).await.unwrap(), 12);
 }
 
@@ -122,20 +122,20 @@ async fn repeat_after_an_unknown_outcome_counts_once() {
         ] {
             let (world, faulty) = World::faulty(is_alone).await;
             let bucket = world.bucket("hits", counter()).await;
-            once(&world.store, &bucket, "before").await.unwrap();
+            increment_once(&world.store, &bucket, "before").await.unwrap();
             faulty.set_plan(Plan::empty().on(Call::Swap, 1, fault));
             let texts = ["a", "b", "c"];
-            let failed = join_all(texts.map(|text| once(&world.store, &bucket, text))).await;
+            let failed = join_all(texts.map(|text| increment_once(&world.store, &bucket, text))).await;
             for answer in failed {
                 let Err(Error::Records(error)) = answer else { panic!("{answer:?}") };
                 assert!(error.to_string().contains("planned fault"), "{error}");
             }
             let value = world.store.value(&bucket, &key("n")).await.unwrap();
             assert_eq!(value, if is_stored { 4 } else { 1 });
-            let answers = join_all(texts.map(|text| once(&world.store, &bucket, text))).await;
+            let answers = join_all(texts.map(|text| increment_once(&world.store, &bucket, text))).await;
             let answers: Vec<_> = answers.into_iter().map(Result::unwrap).collect();
             assert_eq!(answers, [2, 3, 4]);
-            assert_eq!(once(&world.store, &bucket, "before").await.unwrap(), 1);
+            assert_eq!(increment_once(&world.store, &bucket, "before").await.unwrap(), 1);
             assert_eq!(world.store.value(&bucket, &key("n")).await.unwrap(), 4);
         }
     }
@@ -143,21 +143,21 @@ async fn repeat_after_an_unknown_outcome_counts_once() {
 
 /// The row has only the answers of the last group, so its size is bounded. The table has the others.
 #[tokio::test]
-async fn answers_do_not_gather_in_the_row() {
+async fn row_keeps_only_the_answers_of_the_last_group() {
     let (world, faulty) = World::faulty(true).await;
     let bucket = world.bucket("hits", counter()).await;
-    once(&world.store, &bucket, "0").await.unwrap();
-    let size = the_rows(&faulty, &COUNTERS).await[0].size();
+    increment_once(&world.store, &bucket, "0").await.unwrap();
+    let size = rows_of(&faulty, &COUNTERS).await[0].size();
     for number in 1..9 {
-        once(&world.store, &bucket, &number.to_string()).await.unwrap();
-        let [row] = &the_rows(&faulty, &COUNTERS).await[..] else { panic!("not one counter") };
+        increment_once(&world.store, &bucket, &number.to_string()).await.unwrap();
+        let [row] = &rows_of(&faulty, &COUNTERS).await[..] else { panic!("not one counter") };
         assert!(row.size() <= size + 1, "{row:?}");
-        assert_eq!(the_rows(&faulty, &COUNTER_REQUESTS).await.len(), number);
+        assert_eq!(rows_of(&faulty, &COUNTER_REQUESTS).await.len(), number);
     }
 }
 
 /// The rows of a table with a single partition.
-async fn the_rows(faulty: &Tables, table: &'static Schema) -> Vec<Row> {
+async fn rows_of(faulty: &Tables, table: &'static Schema) -> Vec<Row> {
     let limit = NonZeroUsize::new(100).expect("not zero");
     match faulty.partitions(table, None, limit).await.expect("read").items.pop() {
         Some(partition) => faulty.scan(table, Scan::new(partition, limit)).await.expect("read").items,
@@ -195,7 +195,7 @@ async fn cancelled_increment_is_carried_out_once() {
         assert!(poll!(&mut cancelled).is_pending());
     }
     assert_eq!(add(&world.store, &bucket, 10).await.unwrap(), 11);
-    assert_eq!(once(&world.store, &bucket, "k").await.unwrap(), 1);
+    assert_eq!(increment_once(&world.store, &bucket, "k").await.unwrap(), 1);
     {
         let mut cancelled = pin!(world.store.delete_counter(&bucket, &n));
         assert!(poll!(&mut cancelled).is_pending());

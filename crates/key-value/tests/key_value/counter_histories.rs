@@ -188,7 +188,7 @@ impl History {
     }
 }
 
-/// Whether increments, each with its answer, give these answers in some order.
+/// Whether some order of the increments, from this value on, gives each increment its answer.
 fn is_chain(value: i64, increments: &mut Vec<(i64, i64)>) -> bool {
     if increments.is_empty() {
         return true;

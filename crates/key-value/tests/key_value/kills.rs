@@ -50,9 +50,9 @@ impl State {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows a line of a process: `put KEY`, `delete KEY` and `done`, the answer to the line before. Returns `false` for
-    /// another line, such as that of a panic.
-    fn follow(&self, line: &str, request: &mut Option<(bool, String)>) -> bool {
+    /// Applies a line of a process: `put KEY`, `delete KEY`, or `done`, which is the answer to the line before.
+    /// Returns `false` for another line, such as that of a panic.
+    fn apply_line(&self, line: &str, request: &mut Option<(bool, String)>) -> bool {
         let mut keys = self.keys();
         if line == "done" {
             let (is_put, key) = request.take().expect("an answer to a request");
@@ -96,14 +96,14 @@ impl Writer {
         let reader = thread::spawn(move || {
             let (mut request, mut lines) = (None, lines.map_while(Result::ok));
             while let Some(line) = lines.next() {
-                let is_known = state.follow(&line, &mut request);
+                let is_known = state.apply_line(&line, &mut request);
                 assert!(
                     is_known,
                     "a process that writes has failed: {}",
                     lines.collect::<Vec<_>>().join("\n")
                 );
                 if line == "done" {
-                    // After the kill, nobody receives it.
+                    // After the kill, there is no receiver.
                     let _ = sender.send(());
                 }
             }
@@ -132,7 +132,7 @@ impl Writer {
     }
 }
 
-/// Lists the bucket. No key is listed twice, and each acknowledged one is listed.
+/// Lists the bucket. Panics if a key is listed twice, or if an acknowledged key is missing.
 async fn check(store: &KeyValueStore, bucket: &Bucket, state: &State, order: Order) -> Vec<String> {
     let before = state.keys().stored.clone();
     let mut listed: Vec<String> = list(store, bucket, &KeyRange::all(), order, 7)
@@ -212,7 +212,7 @@ async fn no_key_is_lost_or_listed_twice_after_processes_were_killed_in_splits() 
     );
 }
 
-/// The other end of [`Writer`]. Does nothing unless the test above has started this process.
+/// The process that a [`Writer`] starts. Does nothing unless the test above has started this process.
 #[tokio::test]
 async fn process_that_writes_until_it_is_killed() {
     let (Some(node), Ok(arguments)) = (node(), std::env::var(WRITER)) else { return };
@@ -236,7 +236,7 @@ async fn process_that_writes_until_it_is_killed() {
         std::io::stdin().lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
     });
     for number in 0_u64.. {
-        // At the end of its input, the test has failed.
+        // The input ends only if the test has failed.
         let Some(_) = allowed.recv().await else { return };
         if random.u8(..5) == 0 && !stored.is_empty() {
             let text: String = stored.swap_remove(random.usize(..stored.len()));

@@ -41,7 +41,7 @@ async fn large_body_is_read_as_it_was_stored() {
     }
 }
 
-/// Also a small body can be in chunks: the server moves it there when its memory is short.
+/// A small body can be in chunks too: the server moves bodies into chunks when its memory is short.
 #[tokio::test]
 async fn body_moved_to_chunks_is_read_and_collected() {
     let world = World::new().await;
@@ -160,7 +160,7 @@ async fn entry_expires_to_the_microsecond_and_its_chunks_are_collected() {
     assert_eq!(chunk_sets(&world).await, 0);
 }
 
-/// The collector runs while the entry exists, and has to come back when the entry has expired.
+/// The collector runs while the entry exists. A run after the expiry of the entry deletes the chunks.
 #[tokio::test]
 async fn chunks_of_a_long_lived_entry_are_collected_after_its_expiry() {
     let world = World::new().await;

@@ -22,10 +22,10 @@ use crate::support::{World, cluster, domain, histories, key, list, name, ordered
 
 /// A store whose result pages have few rows, so that other calls come between two pages of a scan.
 #[derive(Debug)]
-struct ShortPages(Arc<dyn TableStore>);
+struct ShortPageStore(Arc<dyn TableStore>);
 
 #[async_trait]
-impl Decorator for ShortPages {
+impl Decorator for ShortPageStore {
     type Store = dyn TableStore;
 
     fn below(&self) -> &(dyn TableStore + 'static) {
@@ -44,10 +44,10 @@ impl Decorator for ShortPages {
 
 /// A store whose writes take long, so that whole splits come between two calls of a writer.
 #[derive(Debug)]
-struct SlowWrites(Arc<dyn TableStore>, Mutex<fastrand::Rng>);
+struct SlowStore(Arc<dyn TableStore>, Mutex<fastrand::Rng>);
 
 #[async_trait]
-impl Decorator for SlowWrites {
+impl Decorator for SlowStore {
     type Store = dyn TableStore;
 
     fn below(&self) -> &(dyn TableStore + 'static) {
@@ -66,7 +66,7 @@ impl Decorator for SlowWrites {
 async fn world() -> World {
     let clock = World::clock();
     let tables = cluster(&clock).await;
-    World::of(Arc::new(ShortPages(tables)), clock).await
+    World::of(Arc::new(ShortPageStore(tables)), clock).await
 }
 
 /// Keys that exist from the beginning to the end.
@@ -168,7 +168,7 @@ async fn run(seed: u64) -> usize {
         Plan::seeded(seed, Rates { before: 60, after: 60, midway: 60 }),
     ));
     let stops = Arc::new(AtomicBool::new(false));
-    let slow = SlowWrites(Arc::clone(&world.tables), Mutex::new(fastrand::Rng::with_seed(seed)));
+    let slow = SlowStore(Arc::clone(&world.tables), Mutex::new(fastrand::Rng::with_seed(seed)));
     let slow = process(&(Arc::new(slow) as Arc<dyn TableStore>), Arc::clone(&world.clock) as _, 2);
     let behind = world.behind(Duration::from_secs(30));
     let stores = [world.store.clone(), slow, behind];
@@ -203,7 +203,7 @@ async fn run(seed: u64) -> usize {
     assert!(map.iter().all(|row| row.values[1].is_none()), "seed {seed}: {map:?}");
     let listed = keys(list(&world.store, &bucket, &KeyRange::all(), Order::Ascending, 4).await);
     assert_eq!(listed, expected, "seed {seed}");
-    // Every deleted bucket leaves nothing.
+    // A deleted bucket leaves no rows.
     world.store.delete_bucket(&domain(), &name("b")).await.expect("deleted");
     world.clock.advance(Duration::from_secs(7200));
     world.store.collect(Duration::from_secs(3600)).await.expect("collected");
@@ -219,10 +219,11 @@ async fn no_key_is_missed_or_listed_twice_while_parts_are_split() {
     for seed in 0..count {
         parts += run(seed).await as u64;
     }
-    assert!(parts > 2 * count, "{count} histories made only {parts} parts");
+    assert!(parts > 2 * count, "{count} histories gave only {parts} parts");
 }
 
-/// A deletion that failed after its note leaves the bucket as it is, also when the note is old.
+/// A deletion that failed after it stored its row of `deleted_buckets` leaves the bucket unchanged, even when
+/// that row is old.
 #[tokio::test]
 async fn bucket_whose_deletion_failed_keeps_its_parts() {
     let world = world().await;

@@ -66,7 +66,7 @@ impl World {
         Self::of(cluster(&clock).await, clock).await
     }
 
-    /// A store in memory of a single process, or a cluster, whose calls a plan makes fail.
+    /// A store in memory whose calls fail as a plan says. The store has a single process, or is a cluster.
     pub(crate) async fn faulty(is_alone: bool) -> (Self, Arc<Faulty<Arc<dyn TableStore>>>) {
         let clock = Self::clock();
         let memory = Memory::new(Arc::clone(&clock) as _);
@@ -114,7 +114,7 @@ impl World {
 
     /// Another process on the store, whose clock is behind.
     pub(crate) fn behind(&self, by: Duration) -> KeyValueStore {
-        process(&self.tables, Arc::new(Behind { clock: Arc::clone(&self.clock), by }), 77)
+        process(&self.tables, Arc::new(DelayedClock { clock: Arc::clone(&self.clock), by }), 77)
     }
 
     pub(crate) async fn bucket(&self, text: &str, definition: Definition) -> Bucket {
@@ -153,14 +153,14 @@ pub(crate) fn histories(in_memory: u64, on_a_node: u64) -> u64 {
     if rashomon_test_stores::node().is_some() { on_a_node } else { in_memory }
 }
 
-/// A clock that shows an earlier time than another one.
+/// A clock that shows an earlier time than another clock.
 #[derive(Debug)]
-struct Behind {
+struct DelayedClock {
     clock: Arc<ManualClock>,
     by: Duration,
 }
 
-impl Clock for Behind {
+impl Clock for DelayedClock {
     fn now(&self) -> Timestamp {
         self.clock.now().saturating_sub(self.by)
     }
@@ -174,7 +174,7 @@ pub(crate) fn process(tables: &Arc<dyn TableStore>, clock: Arc<dyn Clock>, seed:
     process_with(tables, clock, seed, MAX_IDEMPOTENCY_KEYS)
 }
 
-/// A process whose counters keep at most so many idempotency keys.
+/// A process whose counters keep at most `max_idempotency_keys` idempotency keys.
 pub(crate) fn process_with(
     tables: &Arc<dyn TableStore>,
     clock: Arc<dyn Clock>,

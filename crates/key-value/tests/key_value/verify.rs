@@ -16,7 +16,8 @@ async fn verify(world: &World) -> VerifyReport {
     report
 }
 
-async fn filled() -> (World, rashomon_key_value::Bucket) {
+/// A store with entries, one of them in chunks, and a counter. Returns the bucket of the entries.
+async fn filled_store() -> (World, rashomon_key_value::Bucket) {
     let world = World::new().await;
     let bucket = world.bucket("images", blob()).await;
     world.put(&bucket, "a", b"one").await;
@@ -43,7 +44,7 @@ async fn clear(world: &World, table: &'static rashomon_tables::Schema) {
 
 #[tokio::test]
 async fn sound_store_has_no_problem() {
-    let (world, bucket) = filled().await;
+    let (world, bucket) = filled_store().await;
     let report = verify(&world).await;
     assert_eq!(report.problems, Vec::<String>::new());
     assert_eq!((report.entries, report.bytes), (3, 2_500_003));
@@ -60,8 +61,8 @@ async fn sound_store_has_no_problem() {
 }
 
 #[tokio::test]
-async fn lost_rows_are_named() {
-    let (world, _) = filled().await;
+async fn verify_names_lost_rows() {
+    let (world, _) = filled_store().await;
     clear(&world, &ENTRY_KEYS).await;
     let report = verify(&world).await;
     let place = "domain enwiki, bucket images, key";
@@ -77,15 +78,15 @@ async fn lost_rows_are_named() {
         assert_eq!(repairs, places().map(|place| format!("{place}: added the key to the index")).to_vec());
     }
     assert_eq!(verify(&world).await.problems, Vec::<String>::new());
-    let (world, _) = filled().await;
+    let (world, _) = filled_store().await;
     clear(&world, &CHUNKS).await;
     let [problem] = verify(&world).await.problems.try_into().unwrap();
     assert!(problem.starts_with(&format!("{place} b: chunk 0 of 3")), "{problem}");
 }
 
 #[tokio::test]
-async fn changed_chunk_is_named() {
-    let (world, _) = filled().await;
+async fn verify_names_a_changed_chunk() {
+    let (world, _) = filled_store().await;
     let mut sets = PartitionStream::new(&*world.tables, &CHUNKS, std::num::NonZeroUsize::MIN);
     let set = sets.next().await.unwrap().unwrap();
     let mut batch = Batch::new(set);
