@@ -40,7 +40,7 @@ static HEADS: LazyLock<Schema> = LazyLock::new(|| schema("heads").swap_only().bu
 const NOW: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
 
 /// The size of a row of `page`: 4 + 8 bytes of key, and 5 bytes of text.
-const ROW: u64 = 17;
+const ROW_BYTES: u64 = 17;
 
 fn texts() -> Vec<Option<Value>> {
     vec![Some("12345".into())]
@@ -76,13 +76,13 @@ async fn writes_are_counted_by_call_batch_and_mutation() {
     assert_eq!(store.counts(), Counts::default());
     write(&store).await.unwrap();
     let counts = store.counts();
-    assert_eq!(counts.writes, count(1, 4, 2 * ROW + 12 + 12 + 20));
-    assert_eq!(counts.batches, count(2, 4, 2 * ROW + 12 + 12 + 20));
-    assert_eq!(counts.of("pages", Kind::Put), count(2, 2, 2 * ROW));
+    assert_eq!(counts.writes, count(1, 4, 2 * ROW_BYTES + 12 + 12 + 20));
+    assert_eq!(counts.batches, count(2, 4, 2 * ROW_BYTES + 12 + 12 + 20));
+    assert_eq!(counts.of("pages", Kind::Put), count(2, 2, 2 * ROW_BYTES));
     assert_eq!(counts.of("pages_index", Kind::Put), count(1, 1, 12));
     assert_eq!(counts.of("pages_index", Kind::Delete), count(1, 1, 12));
     assert_eq!(counts.of("pages_index", Kind::DeleteRange), count(1, 0, 20));
-    assert_eq!(counts.total(Kind::Put), count(3, 3, 2 * ROW + 12));
+    assert_eq!(counts.total(Kind::Put), count(3, 3, 2 * ROW_BYTES + 12));
     assert_eq!(counts.of("pages", Kind::Delete), Count::default());
     assert_eq!(counts.of("heads", Kind::Swap), Count::default());
 }
@@ -100,10 +100,14 @@ async fn reads_are_counted_with_the_rows_that_they_found() {
     store.scan(&PAGES, Scan::new(vec!["page".into()], limit).after(page.next)).await.unwrap();
     store.partitions(&INDEX, None, limit).await.unwrap();
     let counts = store.counts() - &before;
-    assert_eq!(counts.of("pages", Kind::Get), count(3, 2, 2 * ROW));
-    assert_eq!(counts.of("pages", Kind::Scan), count(2, 2, 2 * ROW));
+    assert_eq!(counts.of("pages", Kind::Get), count(3, 2, 2 * ROW_BYTES));
+    assert_eq!(counts.of("pages", Kind::Scan), count(2, 2, 2 * ROW_BYTES));
     assert_eq!(counts.of("pages_index", Kind::Partitions), count(1, 1, 4));
-    assert_eq!(counts.of("pages", Kind::Put), Count::default(), "that was before");
+    assert_eq!(
+        counts.of("pages", Kind::Put),
+        Count::default(),
+        "the puts are not among the calls since then"
+    );
     assert_eq!(counts.writes, Count::default());
 }
 
@@ -114,11 +118,11 @@ async fn swaps_are_counted_with_the_rows_that_were_set_or_returned() {
     let row = Row { key: key.clone(), values: texts(), written_at: NOW, expires_at: None };
     let swap = |expected, new| store.swap(Vec::new(), &HEADS, &key, expected, new);
     assert_eq!(swap(None, Some(row.clone())).await.unwrap(), Swap::Applied);
-    assert_eq!(store.counts().of("heads", Kind::Swap), count(1, 1, ROW));
+    assert_eq!(store.counts().of("heads", Kind::Swap), count(1, 1, ROW_BYTES));
     assert!(matches!(swap(None, None).await.unwrap(), Swap::Refused { .. }));
-    assert_eq!(store.counts().of("heads", Kind::Swap), count(2, 2, 2 * ROW));
+    assert_eq!(store.counts().of("heads", Kind::Swap), count(2, 2, 2 * ROW_BYTES));
     assert_eq!(swap(Some(&row), None).await.unwrap(), Swap::Applied);
-    assert_eq!(store.counts().of("heads", Kind::Swap), count(3, 2, 2 * ROW));
+    assert_eq!(store.counts().of("heads", Kind::Swap), count(3, 2, 2 * ROW_BYTES));
 }
 
 #[tokio::test]
@@ -136,9 +140,9 @@ async fn batches_of_swaps_are_counted() {
     assert!(matches!(swap(2).await.unwrap(), Swap::Refused { .. }));
     let counts = store.counts();
     assert_eq!(counts.writes, Count::default());
-    assert_eq!(counts.batches, count(2, 2, 2 * ROW));
-    assert_eq!(counts.of("pages", Kind::Put), count(2, 2, 2 * ROW));
-    assert_eq!(counts.of("heads", Kind::Swap), count(2, 2, 2 * ROW));
+    assert_eq!(counts.batches, count(2, 2, 2 * ROW_BYTES));
+    assert_eq!(counts.of("pages", Kind::Put), count(2, 2, 2 * ROW_BYTES));
+    assert_eq!(counts.of("heads", Kind::Swap), count(2, 2, 2 * ROW_BYTES));
     swap(3).await.unwrap_err();
     let failed = Count { operations: 1, failures: 1, rows: 0, bytes: 0 };
     assert_eq!((store.counts() - &counts).batches, failed);
@@ -177,6 +181,6 @@ async fn concurrent_calls_are_all_counted() {
         });
     }
     tasks.join_all().await;
-    assert_eq!(store.counts().of("pages", Kind::Put), count(1600, 1600, 1600 * ROW));
+    assert_eq!(store.counts().of("pages", Kind::Put), count(1600, 1600, 1600 * ROW_BYTES));
     assert_eq!(store.counts().writes.operations, 800);
 }

@@ -18,9 +18,9 @@ enum Flaw {
     /// Range deletes with only an upper bound do nothing.
     KeepsRanges,
     /// Deletes ignore their time.
-    DeletesWhatIsLater,
+    DeletesLaterRows,
     /// Scans in reverse begin again at every page.
-    ForgetsWhereItWas,
+    ForgetsTheCursor,
     /// Swaps ignore the expected row.
     DoesNotCompare,
     /// Every page of partitions except the first lacks one partition.
@@ -34,19 +34,20 @@ enum Flaw {
 }
 
 #[derive(Debug)]
-struct Flawed {
+struct FlawedStore {
     flaw: Flaw,
     store: Memory,
 }
 
-impl Flawed {
-    fn spoil(&self, batch: &mut Batch) {
+impl FlawedStore {
+    /// Changes a batch as the flaw does.
+    fn apply_flaw(&self, batch: &mut Batch) {
         match self.flaw {
             Flaw::KeepsRanges => batch.mutations.retain(|mutation| {
                 !matches!(mutation, Mutation::DeleteRange { range, .. }
                     if range.upper != std::ops::Bound::Unbounded && range.lower == std::ops::Bound::Unbounded)
             }),
-            Flaw::DeletesWhatIsLater => {
+            Flaw::DeletesLaterRows => {
                 for mutation in &mut batch.mutations {
                     if let Mutation::DeleteRange { written_before: at, .. }
                     | Mutation::Delete { written_at: at, .. } = mutation
@@ -61,7 +62,7 @@ impl Flawed {
 }
 
 #[async_trait]
-impl Decorator for Flawed {
+impl Decorator for FlawedStore {
     type Store = Memory;
 
     fn below(&self) -> &Memory {
@@ -69,7 +70,7 @@ impl Decorator for Flawed {
     }
 
     async fn scan(&self, table: &'static Schema, mut scan: Scan) -> Result<Page<Row>> {
-        if self.flaw == Flaw::ForgetsWhereItWas && scan.order == Order::Reverse {
+        if self.flaw == Flaw::ForgetsTheCursor && scan.order == Order::Reverse {
             scan.after = None;
         }
         self.store.scan(table, scan).await
@@ -96,7 +97,7 @@ impl Decorator for Flawed {
         {
             first.pop();
         }
-        first.iter_mut().chain([&mut then]).for_each(|batch| self.spoil(batch));
+        first.iter_mut().chain([&mut then]).for_each(|batch| self.apply_flaw(batch));
         self.store.write(first, then).await
     }
 
@@ -108,7 +109,7 @@ impl Decorator for Flawed {
         expected: Option<&Row>,
         new: Option<Row>,
     ) -> Result<Swap> {
-        first.iter_mut().for_each(|batch| self.spoil(batch));
+        first.iter_mut().for_each(|batch| self.apply_flaw(batch));
         let current = self.store.get(table, key).await?;
         let is_expected = current.as_ref().map(|row| &row.values) == expected.map(|row| &row.values);
         match self.flaw {
@@ -129,11 +130,11 @@ impl Decorator for Flawed {
     }
 }
 
-/// A clock that is a microsecond behind another one.
+/// A clock that is a microsecond behind another clock.
 #[derive(Debug)]
-struct Late(Arc<dyn Clock>);
+struct LateClock(Arc<dyn Clock>);
 
-impl Clock for Late {
+impl Clock for LateClock {
     fn now(&self) -> rashomon_clock::Timestamp {
         self.0.now().saturating_sub(std::time::Duration::from_micros(1))
     }
@@ -145,8 +146,8 @@ impl Clock for Late {
 
 fn factory(flaw: Flaw) -> impl Factory {
     move |clock: Arc<dyn Clock>| -> Arc<dyn TableStore> {
-        let clock = if flaw == Flaw::ExpiresLate { Arc::new(Late(clock)) } else { clock };
-        Arc::new(Flawed { flaw, store: Memory::new(clock) })
+        let clock = if flaw == Flaw::ExpiresLate { Arc::new(LateClock(clock)) } else { clock };
+        Arc::new(FlawedStore { flaw, store: Memory::new(clock) })
     }
 }
 
@@ -187,12 +188,12 @@ fn a_kept_range_is_found() {
 
 #[test]
 fn a_delete_of_later_rows_is_found() {
-    assert_found(Flaw::DeletesWhatIsLater);
+    assert_found(Flaw::DeletesLaterRows);
 }
 
 #[test]
 fn a_forgotten_cursor_is_found() {
-    assert_found(Flaw::ForgetsWhereItWas);
+    assert_found(Flaw::ForgetsTheCursor);
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn a_schema_is_shown_on_one_line() {
 }
 
 #[tokio::test]
-async fn memory_refuses_a_cursor_that_it_never_gave() {
+async fn memory_refuses_a_cursor_that_it_did_not_return() {
     let memory = Memory::new(Arc::new(ManualClock::new(NOW)));
     memory.create(&PAGES).await.unwrap();
     for bytes in

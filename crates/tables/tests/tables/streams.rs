@@ -44,7 +44,7 @@ fn number(row: &Row) -> i64 {
 }
 
 #[tokio::test]
-async fn row_stream_shows_every_row_of_the_range_in_order() {
+async fn row_stream_returns_every_row_of_the_range_in_order() {
     let store = store(Plan::empty()).await;
     for limit in 1..9 {
         let range = ClusteringRange::all().at_least(1).at_most(5);
@@ -112,7 +112,7 @@ async fn streams_read_the_same_page_again_after_an_error() {
 }
 
 #[tokio::test]
-async fn partition_stream_shows_every_partition_once() {
+async fn partition_stream_returns_every_partition_once() {
     let store = store(Plan::empty()).await;
     for limit in 1..5 {
         let limit = NonZeroUsize::new(limit).unwrap();
