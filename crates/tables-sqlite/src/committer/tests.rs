@@ -62,7 +62,7 @@ fn wait_while(blocked: &AtomicBool) {
 }
 
 /// Waits until a commit sets the flag.
-async fn until(flag: &AtomicBool) {
+async fn wait_for(flag: &AtomicBool) {
     let set = async {
         while !flag.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -140,7 +140,7 @@ async fn unfinished_commit_is_invisible_to_reads() {
             let (store, title) = (store.clone(), title.clone());
             async move { store.write(Vec::new(), put(&title, 1, NOW)).await }
         });
-        until(&VISIBLE).await;
+        wait_for(&VISIBLE).await;
         let partition = key(&title).partition;
         let elsewhere = number(&store, "elsewhere").await;
         assert!(elsewhere.is_none() && !OVER.load(Ordering::SeqCst), "other partitions are read meanwhile");
@@ -191,7 +191,7 @@ async fn failing_call_fails_no_other_call_of_its_commit() {
         let store = store.clone();
         async move { store.write(Vec::new(), put("under way", 1, NOW)).await }
     });
-    until(&BEGUN).await;
+    wait_for(&BEGUN).await;
     let (one, half, swap, other, ()) = tokio::join!(
         biased;
         store.write(Vec::new(), put("one", 1, NOW)),
@@ -202,7 +202,7 @@ async fn failing_call_fails_no_other_call_of_its_commit() {
         async { BLOCKED.store(false, Ordering::SeqCst) },
     );
     under_way.await.expect("it ends").expect("written");
-    assert_eq!(store.calls_and_commits().1 - before, 2, "they did not share a commit");
+    assert_eq!(store.calls_and_commits().1 - before, 2, "the calls did not share a commit");
     one.expect("written");
     other.expect("written");
     assert!(matches!(half, Err(Error::Unavailable(_))), "{half:?}");
@@ -225,7 +225,7 @@ fn refuse_a_write_time(directory: &TempDir) {
     connection.execute_batch(&sql).expect("done");
 }
 
-/// A swap is one transaction with its batches: the fsync is one, and a failure undoes all of them.
+/// A swap and its batches are one transaction, with one fsync. A failure undoes the swap and all batches.
 #[tokio::test]
 async fn swap_and_its_batches_are_one_commit() {
     static BROKEN: AtomicBool = AtomicBool::new(false);

@@ -21,7 +21,7 @@ fn values() -> Vec<Option<Value>> {
     ]
 }
 
-fn opened(identity: Identity<'_>, envelope: &[u8]) -> Result<Vec<Option<Value>>, &'static str> {
+fn open_all_columns(identity: Identity<'_>, envelope: &[u8]) -> Result<Vec<Option<Value>>, &'static str> {
     open(identity, envelope, COLUMNS.into_iter())
 }
 
@@ -33,7 +33,7 @@ fn sealed_values_are_opened_unchanged() {
         let some =
             |(column, value): (usize, &Option<Value>)| value.clone().filter(|_| mask >> column & 1 == 1);
         let values: Vec<_> = all.iter().enumerate().map(some).collect();
-        assert_eq!(opened(identity(), &seal(identity(), &values)), Ok(values));
+        assert_eq!(open_all_columns(identity(), &seal(identity(), &values)), Ok(values));
     }
 }
 
@@ -51,7 +51,7 @@ fn numbers_of_every_size_are_opened_unchanged() {
 fn columns_that_were_added_after_the_row_are_empty() {
     let envelope = seal(identity(), &values()[..2]);
     let expected = [&values()[..2], &[None, None, None]].concat();
-    assert_eq!(opened(identity(), &envelope), Ok(expected));
+    assert_eq!(open_all_columns(identity(), &envelope), Ok(expected));
 }
 
 #[test]
@@ -60,10 +60,10 @@ fn every_flipped_bit_is_detected() {
     for bit in 0..envelope.len() * 8 {
         let mut flipped = envelope.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
-        assert!(opened(identity(), &flipped).is_err(), "bit {bit}");
+        assert!(open_all_columns(identity(), &flipped).is_err(), "bit {bit}");
     }
     for length in 0..envelope.len() {
-        assert!(opened(identity(), &envelope[..length]).is_err(), "{length} bytes");
+        assert!(open_all_columns(identity(), &envelope[..length]).is_err(), "{length} bytes");
     }
 }
 
@@ -77,8 +77,8 @@ fn row_under_another_name_or_time_is_refused() {
         Identity { written_at: later, ..identity() },
         Identity { expires_at: Some(Timestamp::EPOCH), ..identity() },
     ] {
-        assert!(opened(other, &envelope).is_err(), "{other:?}");
+        assert!(open_all_columns(other, &envelope).is_err(), "{other:?}");
     }
     let expiring = Identity { expires_at: Some(later), ..identity() };
-    assert!(opened(identity(), &seal(expiring, &values())).is_err());
+    assert!(open_all_columns(identity(), &seal(expiring, &values())).is_err());
 }

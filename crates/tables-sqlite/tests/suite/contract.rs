@@ -8,16 +8,16 @@ use rashomon_tables::{Schema, TableStore, contract::Factory};
 use rashomon_tables_sqlite::{Options, SqliteStore, UpgradeOptions, UpgradeOutcome, upgrade};
 use tempfile::TempDir;
 
-struct InSqlite(TempDir);
+struct SqliteFactory(TempDir);
 
-impl InSqlite {
+impl SqliteFactory {
     fn new() -> Self {
         Self(TempDir::new().expect("a directory"))
     }
 }
 
 #[async_trait]
-impl Factory for InSqlite {
+impl Factory for SqliteFactory {
     async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
         Arc::new(SqliteStore::open(self.0.path(), clock, Options::default()).expect("the store opens"))
     }
@@ -48,9 +48,9 @@ impl Factory for InSqlite {
     }
 }
 
-rashomon_tables::contract_tests!(InSqlite::new());
+rashomon_tables::contract_tests!(SqliteFactory::new());
 
 #[test]
 fn random_operations() {
-    rashomon_tables::contract::random::assert_matches_memory(32, InSqlite::new);
+    rashomon_tables::contract::random::assert_matches_memory(32, SqliteFactory::new);
 }

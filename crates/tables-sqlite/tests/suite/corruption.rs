@@ -38,8 +38,9 @@ async fn fill(directory: &Path) -> Vec<Vec<Row>> {
     all
 }
 
+/// The number of damaged stores with each outcome.
 #[derive(Debug, Default)]
-struct Seen {
+struct Outcomes {
     not_opened: usize,
     refused: usize,
     missing: usize,
@@ -48,14 +49,14 @@ struct Seen {
 
 /// Reads everything, and panics if bytes differ. Missing or unreadable rows are allowed only if a check
 /// reports a problem.
-async fn read_all(directory: &Path, expected: &[Vec<Row>], what: &str, seen: &mut Seen) {
+async fn read_all(directory: &Path, expected: &[Vec<Row>], what: &str, outcomes: &mut Outcomes) {
     let opened = SqliteStore::open(directory, system_clock(), Options::default());
     let Ok(store) = opened else {
-        seen.not_opened += 1;
+        outcomes.not_opened += 1;
         return;
     };
     if create(&store).await.is_err() {
-        seen.not_opened += 1;
+        outcomes.not_opened += 1;
         return;
     }
     let (mut refused, mut missing) = (0, 0);
@@ -81,9 +82,9 @@ async fn read_all(directory: &Path, expected: &[Vec<Row>], what: &str, seen: &mu
         !clean || refused + missing == 0,
         "{what}: {refused} refused, {missing} missing, and nothing found"
     );
-    seen.refused += usize::from(refused > 0);
-    seen.missing += usize::from(missing > 0);
-    seen.unharmed += usize::from(refused + missing == 0);
+    outcomes.refused += usize::from(refused > 0);
+    outcomes.missing += usize::from(missing > 0);
+    outcomes.unharmed += usize::from(refused + missing == 0);
 }
 
 fn count_refusal(error: &Error) -> usize {
@@ -96,17 +97,17 @@ async fn flipped_bit_is_never_read_as_wrong_bytes() {
     let original = TempDir::new().expect("a directory");
     let expected = fill(original.path()).await;
     let file = fs::read(original.path().join("rashomon.sqlite")).expect("read");
-    let mut seen = Seen::default();
+    let mut outcomes = Outcomes::default();
     for number in 0..FLIPS {
         let bit = scramble(number) as usize % (file.len() * 8);
         let mut flipped = file.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
         let copy = TempDir::new().expect("a directory");
         fs::write(copy.path().join("rashomon.sqlite"), flipped).expect("written");
-        read_all(copy.path(), &expected, &format!("bit {bit}"), &mut seen).await;
+        read_all(copy.path(), &expected, &format!("bit {bit}"), &mut outcomes).await;
     }
-    // With fewer errors, too many of the flipped bits were in places that do no harm.
-    assert!(seen.refused >= FLIPS as usize / 4, "{seen:?}");
+    // A lower number means that too many flipped bits were in places that do no harm.
+    assert!(outcomes.refused >= FLIPS as usize / 4, "{outcomes:?}");
 }
 
 /// Flips bits in keys and beside keys, which random bits rarely hit.
@@ -117,7 +118,7 @@ async fn flipped_bit_of_a_key_is_always_detected() {
     let file = fs::read(original.path().join("rashomon.sqlite")).expect("read");
     let keys: Vec<_> = (0..file.len()).filter(|at| file[*at..].starts_with(b"Title ")).collect();
     assert!(keys.len() as i64 >= TITLES as i64 * REVISIONS * 2, "{} keys", keys.len());
-    let mut seen = Seen::default();
+    let mut outcomes = Outcomes::default();
     for number in 0..FLIPS {
         // The flipped bit is in the header of the row's record, in the key, or in the time after the key.
         let key = keys[scramble(number) as usize % keys.len()];
@@ -126,10 +127,10 @@ async fn flipped_bit_of_a_key_is_always_detected() {
         flipped[byte] ^= 1 << (number % 8);
         let copy = TempDir::new().expect("a directory");
         fs::write(copy.path().join("rashomon.sqlite"), flipped).expect("written");
-        read_all(copy.path(), &expected, &format!("byte {byte}"), &mut seen).await;
+        read_all(copy.path(), &expected, &format!("byte {byte}"), &mut outcomes).await;
     }
-    assert!(seen.refused >= FLIPS as usize / 3, "{seen:?}");
-    assert_eq!(seen.missing, 0, "a row is missing, and nothing says so: {seen:?}");
+    assert!(outcomes.refused >= FLIPS as usize / 3, "{outcomes:?}");
+    assert_eq!(outcomes.missing, 0, "a row is missing, and nothing says so: {outcomes:?}");
 }
 
 /// In a table whose values have their own checksums, damaged values are returned. A check finds the damage.
@@ -212,7 +213,7 @@ async fn unreferenced_and_missing_large_values_are_found() {
         let report = store.check(|_| {}).expect("checked");
         assert!(report.problems.iter().any(|problem| problem.contains(named)), "{report:?}");
         drop(store);
-        read_all(directory.path(), &expected, sql, &mut Seen::default()).await;
+        read_all(directory.path(), &expected, sql, &mut Outcomes::default()).await;
     }
 }
 

@@ -21,7 +21,7 @@ const ROUNDS: u64 = 8;
 const WRITERS: usize = 8;
 const LOG_BYTES: u64 = 1 << 20;
 
-/// The number of the last call of a writer that was a swap.
+/// Has, for each writer, the number of its last call that was a swap.
 static HEADS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("heads")
         .partition("title", ColumnType::Text)
@@ -62,7 +62,7 @@ fn acknowledged_writes_survive_a_kill() {
         write_until_killed(directory.path(), 40 + round * 35, &mut acknowledged);
         assert!(acknowledged.values().sum::<i64>() > before, "nothing was acknowledged in round {round}");
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        runtime.block_on(look(directory.path(), &acknowledged));
+        runtime.block_on(check_store(directory.path(), &acknowledged));
     }
 }
 
@@ -107,13 +107,13 @@ fn child_process_that_writes() {
         store.create(&HEADS).await.expect("the table is made");
         let mut writers = tokio::task::JoinSet::new();
         for writer in 0..WRITERS {
-            writers.spawn(write_for_ever(Arc::clone(&store), writer));
+            writers.spawn(write_without_end(Arc::clone(&store), writer));
         }
         writers.join_all().await;
     });
 }
 
-async fn write_for_ever(store: Arc<SqliteStore>, writer: usize) {
+async fn write_without_end(store: Arc<SqliteStore>, writer: usize) {
     let there = rows(&store, &NOTES, &format!("Title {writer}")).await.expect("read").len() as i64;
     for rev in there + 1.. {
         let (mut first, then) = call(writer, rev);
@@ -133,7 +133,7 @@ async fn write_for_ever(store: Arc<SqliteStore>, writer: usize) {
 
 /// Checks that all acknowledged calls are stored, and that all stored calls are complete. The last call of a
 /// writer may be stored without an acknowledgement.
-async fn look(directory: &Path, acknowledged: &BTreeMap<usize, i64>) {
+async fn check_store(directory: &Path, acknowledged: &BTreeMap<usize, i64>) {
     let store = open(directory, system_clock(), Options::default()).await;
     store.create(&HEADS).await.expect("the table is made");
     for writer in 0..WRITERS {

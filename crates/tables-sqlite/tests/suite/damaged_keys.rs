@@ -23,7 +23,7 @@ fn title(number: u64) -> String {
     format!("Title {number:02}")
 }
 
-fn many() -> NonZeroUsize {
+fn row_limit() -> NonZeroUsize {
     NonZeroUsize::new(100).expect("not zero")
 }
 
@@ -106,7 +106,7 @@ async fn scan(
 /// Checks that every row except `lost` is read, that `lost` is reported, and that every partition is listed.
 async fn check_others(store: &SqliteStore, table: &'static Schema, lost: &(String, i64), what: &str) {
     let lost_key = key(&lost.0, lost.1);
-    let listed = store.partitions(table, None, many()).await.expect(what).items;
+    let listed = store.partitions(table, None, row_limit()).await.expect(what).items;
     let expected: Vec<Vec<Value>> = (0..TITLES).map(|number| vec![title(number).as_str().into()]).collect();
     assert_eq!(listed, expected, "{what}");
     for number in 0..TITLES {

@@ -25,7 +25,7 @@ async fn write_until_full(store: &SqliteStore, first: i64) -> i64 {
     unreachable!("numbers have no end")
 }
 
-async fn all_are_there(store: &SqliteStore, last: i64) {
+async fn assert_all_are_stored(store: &SqliteStore, last: i64) {
     for rev in 1..=last {
         let row = store.get(&BODIES, &key("Title", rev)).await.expect("read");
         assert_eq!(row.expect("there").values, [Some(body("Title", rev, BODY_BYTES))], "revision {rev}");
@@ -39,18 +39,18 @@ async fn full_file_is_read_and_can_be_written_when_it_may_grow() {
     let store = open(directory.path(), system_clock(), options(Some(400))).await;
     let last = write_until_full(&store, 1).await;
     assert!(last > 3, "{last} revisions");
-    all_are_there(&store, last).await;
+    assert_all_are_stored(&store, last).await;
     // A delete makes room.
     let mut gone = rashomon_tables::Batch::new(vec!["Title".into()]);
     gone.delete(&BODIES, vec![last.into()], super::fixtures::NOW);
     write(&store, gone).await.expect("deleted");
     write(&store, revision("Title", last, BODY_BYTES)).await.expect("there is room again");
-    all_are_there(&store, last).await;
+    assert_all_are_stored(&store, last).await;
     store.close();
 
     let store = open(directory.path(), system_clock(), options(None)).await;
     write(&store, revision("Title", last + 1, BODY_BYTES)).await.expect("it may grow now");
-    all_are_there(&store, last + 1).await;
+    assert_all_are_stored(&store, last + 1).await;
 }
 
 /// A file system of a few megabytes, in memory. `None` if this process may not create one.
@@ -90,19 +90,19 @@ async fn full_disk_is_read_and_can_be_written_when_there_is_room() {
     let store = open(&directory, system_clock(), Options::default()).await;
     let mut last = write_until_full(&store, 1).await;
     assert!(last > 3, "{last} revisions");
-    all_are_there(&store, last).await;
+    assert_all_are_stored(&store, last).await;
     // The disk stays full.
     assert_eq!(write_until_full(&store, last + 1).await, last);
 
     fs::remove_file(&ballast).expect("removed");
     write(&store, revision("Title", last + 1, BODY_BYTES)).await.expect("there is room again");
     last = write_until_full(&store, last + 2).await;
-    all_are_there(&store, last).await;
+    assert_all_are_stored(&store, last).await;
     // The disk may be too full to write the log into the file. In this case the writes stay in the log.
     store.close();
     let store = SqliteStore::open(&directory, system_clock(), Options::default()).expect("opens");
     create(&store).await.expect("the tables are there");
-    all_are_there(&store, last).await;
+    assert_all_are_stored(&store, last).await;
     let report = store.check(|_| {}).expect("checked");
     assert!(report.is_clean(), "{report:?}");
 }

@@ -11,7 +11,7 @@ use super::fixtures::{NOTES, create, key, open, revision, system_clock, write};
 const FRAME_BYTES: usize = 24 + PAGE_BYTES;
 
 /// Returns the file and the log of a process that was killed after writes.
-async fn killed() -> (Vec<u8>, Vec<u8>) {
+async fn files_of_a_killed_process() -> (Vec<u8>, Vec<u8>) {
     let directory = TempDir::new().expect("a directory");
     let store = open(directory.path(), system_clock(), Options::default()).await;
     write(&store, revision("Title", 1, 3_000)).await.expect("written");
@@ -23,7 +23,8 @@ async fn killed() -> (Vec<u8>, Vec<u8>) {
     (read("rashomon.sqlite"), read("rashomon.sqlite-wal"))
 }
 
-fn lay(directory: &Path, file: &[u8], log: Option<&[u8]>) {
+/// Writes the files of a store.
+fn write_files(directory: &Path, file: &[u8], log: Option<&[u8]>) {
     fs::write(directory.join("rashomon.sqlite"), file).expect("written");
     if let Some(log) = log {
         fs::write(directory.join("rashomon.sqlite-wal"), log).expect("written");
@@ -32,7 +33,7 @@ fn lay(directory: &Path, file: &[u8], log: Option<&[u8]>) {
 
 #[tokio::test]
 async fn file_without_its_log_is_refused_until_the_loss_is_accepted() {
-    let (file, log) = killed().await;
+    let (file, log) = files_of_a_killed_process().await;
     let mut other = log.clone();
     other[16] ^= 0x40;
     for (what, log) in [
@@ -42,7 +43,7 @@ async fn file_without_its_log_is_refused_until_the_loss_is_accepted() {
         ("other", Some(&other[..])),
     ] {
         let directory = TempDir::new().expect("a directory");
-        lay(directory.path(), &file, log);
+        write_files(directory.path(), &file, log);
         let error = SqliteStore::open(directory.path(), system_clock(), Options::default())
             .expect_err("the log has gone");
         assert!(matches!(error, Error::Corrupt(_)), "{what}: {error:?}");
@@ -69,9 +70,9 @@ async fn file_without_its_log_is_refused_until_the_loss_is_accepted() {
 
 #[tokio::test]
 async fn file_with_its_log_is_opened_after_a_kill() {
-    let (file, log) = killed().await;
+    let (file, log) = files_of_a_killed_process().await;
     let directory = TempDir::new().expect("a directory");
-    lay(directory.path(), &file, Some(&log));
+    write_files(directory.path(), &file, Some(&log));
     let store = open(directory.path(), system_clock(), Options::default()).await;
     for rev in 1..=3 {
         assert!(store.get(&NOTES, &key("Title", rev)).await.expect("read").is_some(), "{rev}");
@@ -80,7 +81,7 @@ async fn file_with_its_log_is_opened_after_a_kill() {
 }
 
 /// The ends of the frames that end a commit.
-fn commits(log: &[u8]) -> Vec<usize> {
+fn commit_ends(log: &[u8]) -> Vec<usize> {
     let frames = (32..).step_by(FRAME_BYTES).take_while(|at| at + FRAME_BYTES <= log.len());
     let of_the_log = frames.filter(|at| log[at + 8..at + 16] == log[16..24]);
     of_the_log.filter(|at| log[at + 4..at + 8] != [0; 4]).map(|at| at + FRAME_BYTES).collect()
@@ -89,7 +90,7 @@ fn commits(log: &[u8]) -> Vec<usize> {
 /// Opens the files of a process that was killed. Returns the highest revision that is stored, or the error.
 async fn latest(file: &[u8], log: &[u8]) -> Result<i64, Error> {
     let directory = TempDir::new().expect("a directory");
-    lay(directory.path(), file, Some(log));
+    write_files(directory.path(), file, Some(log));
     let store = SqliteStore::open(directory.path(), system_clock(), Options::default())?;
     create(&store).await?;
     let mut latest = 0;
@@ -114,7 +115,7 @@ async fn log_that_is_damaged_before_its_last_commit_is_refused() {
     let read = |name: &str| fs::read(directory.path().join(name)).expect("read");
     let (file, log) = (read("rashomon.sqlite"), read("rashomon.sqlite-wal"));
     assert_eq!(latest(&file, &log).await.expect("whole"), 9);
-    let commits = commits(&log);
+    let commits = commit_ends(&log);
     assert!(commits.len() > 5, "{commits:?}");
     let last_begins = commits[commits.len() - 2];
     // In each frame: the number of its page, its salts, its checksum, the bytes of its page.
@@ -153,7 +154,7 @@ async fn log_that_lacks_commits_of_the_file_is_refused() {
     let clock = system_clock();
     let (file, log) = loop {
         let (file, log) = (read("rashomon.sqlite"), read("rashomon.sqlite-wal"));
-        let end = *commits(&log).last().expect("a commit");
+        let end = *commit_ends(&log).last().expect("a commit");
         let mut pages = BTreeMap::new();
         for frame in log[32..end].chunks_exact(FRAME_BYTES) {
             let page = u32::from_be_bytes(frame[..4].try_into().expect("four")) as usize - 1;
@@ -170,7 +171,7 @@ async fn log_that_lacks_commits_of_the_file_is_refused() {
         tokio::task::yield_now().await;
     };
     assert_eq!(latest(&file, &log).await.expect("whole"), 5);
-    let commits = commits(&log);
+    let commits = commit_ends(&log);
     let written = commits.len() - 1;
     for end in commits[..written - 1].iter().copied().chain([32]) {
         let error = latest(&file, &log[..end]).await.expect_err("the file has more");
@@ -192,7 +193,7 @@ async fn file_of_a_closed_store_needs_no_log() {
     let closed = fs::read(directory.path().join("rashomon.sqlite")).expect("read");
     for (file, opens) in [(scrubbed, true), (written, false), (closed, true)] {
         let directory = TempDir::new().expect("a directory");
-        lay(directory.path(), &file, None);
+        write_files(directory.path(), &file, None);
         match SqliteStore::open(directory.path(), system_clock(), Options::default()) {
             Ok(store) => {
                 assert!(opens, "its log is missing");
@@ -214,6 +215,6 @@ async fn store_that_was_only_read_needs_no_log() {
     let file = fs::read(directory.path().join("rashomon.sqlite")).expect("read");
     store.close();
     let directory = TempDir::new().expect("a directory");
-    lay(directory.path(), &file, None);
+    write_files(directory.path(), &file, None);
     open(directory.path(), system_clock(), Options::default()).await;
 }

@@ -70,11 +70,11 @@ fn leaves(file: &[u8], page: usize) -> Vec<(usize, usize)> {
 
 /// Reads everything, and checks that each answer is an error or complete: lists have all rows, and single
 /// rows their content. Returns the number of errors.
-async fn refusals(file: &[u8], what: &str) -> usize {
-    refusals_of(file, TITLES, what).await
+async fn count_refusals(file: &[u8], what: &str) -> usize {
+    count_refusals_of(file, TITLES, what).await
 }
 
-async fn refusals_of(file: &[u8], titles: u64, what: &str) -> usize {
+async fn count_refusals_of(file: &[u8], titles: u64, what: &str) -> usize {
     let directory = TempDir::new().expect("a directory");
     fs::write(directory.path().join("rashomon.sqlite"), file).expect("written");
     let store = SqliteStore::open(directory.path(), system_clock(), Options::default()).expect("opens");
@@ -120,7 +120,7 @@ async fn swapped_child_pointers_give_errors_and_no_incomplete_lists() {
         let (mut swapped, (one, other)) = (file.clone(), (leaves[one].0, leaves[other].0));
         swapped.copy_within(other..other + 4, one);
         swapped[other..other + 4].copy_from_slice(&file[one..one + 4]);
-        assert!(refusals(&swapped, "swapped").await > 0, "nothing is refused");
+        assert!(count_refusals(&swapped, "swapped").await > 0, "nothing is refused");
     }
 }
 
@@ -134,7 +134,7 @@ async fn leaf_written_over_another_gives_errors_and_no_incomplete_lists() {
         let other = (one + 1 + scramble(number + 200) as usize % (leaves.len() - 1)) % leaves.len();
         let (mut written, (one, other)) = (file.clone(), (leaves[one].1, leaves[other].1));
         written.copy_within(one * PAGE_BYTES..(one + 1) * PAGE_BYTES, other * PAGE_BYTES);
-        assert!(refusals(&written, "written over").await > 0, "nothing is refused");
+        assert!(count_refusals(&written, "written over").await > 0, "nothing is refused");
     }
 }
 
@@ -148,7 +148,7 @@ async fn page_written_over_the_root_gives_errors_and_no_empty_store() {
     for (_, leaf) in leaves(&file, root).into_iter().step_by(4) {
         let mut written = file.clone();
         written.copy_within(leaf * PAGE_BYTES..(leaf + 1) * PAGE_BYTES, root * PAGE_BYTES);
-        assert!(refusals(&written, "over the root").await as u64 > TITLES, "nothing is refused");
+        assert!(count_refusals(&written, "over the root").await as u64 > TITLES, "nothing is refused");
     }
 }
 
@@ -176,7 +176,7 @@ async fn leaf_written_over_its_parent_page_gives_errors_and_no_incomplete_lists(
         let leaf = pages_below(*above)[5];
         let mut written = file.clone();
         written.copy_within(leaf..leaf + PAGE_BYTES, *above);
-        assert!(refusals_of(&written, titles, "over the page above").await > 0, "nothing is refused");
+        assert!(count_refusals_of(&written, titles, "over the page above").await > 0, "nothing is refused");
     }
 }
 
@@ -225,11 +225,11 @@ async fn page_whose_header_omits_a_row_is_an_error() {
     for (_, leaf) in leaves(&file, root(directory.path())).into_iter().step_by(5) {
         let mut cut = file.clone();
         cut[leaf * PAGE_BYTES + 4] -= 1;
-        assert!(refusals(&cut, "a row less").await > 0, "nothing is refused");
+        assert!(count_refusals(&cut, "a row less").await > 0, "nothing is refused");
     }
 }
 
-async fn with_sql(directory: &Path, sql: &str) {
+async fn execute_sql(directory: &Path, sql: &str) {
     let file = rusqlite::Connection::open(directory.join("rashomon.sqlite")).expect("opens");
     assert!(file.execute(sql, ()).expect("done") > 0);
 }
@@ -247,7 +247,7 @@ async fn delete_does_not_act_on_a_damaged_time() {
     }
     write(&store, batch).await.expect("written");
     store.close();
-    with_sql(directory.path(), "UPDATE rows SET written_at = 1 WHERE key = (SELECT min(key) FROM rows)")
+    execute_sql(directory.path(), "UPDATE rows SET written_at = 1 WHERE key = (SELECT min(key) FROM rows)")
         .await;
 
     let store = open(directory.path(), system_clock(), Options::default()).await;
@@ -279,7 +279,7 @@ async fn write_replaces_a_damaged_row_that_seems_later() {
     };
     write(&store, put("note")).await.expect("written");
     store.close();
-    with_sql(directory.path(), "UPDATE rows SET written_at = 9000000000000000").await;
+    execute_sql(directory.path(), "UPDATE rows SET written_at = 9000000000000000").await;
 
     let store = open(directory.path(), system_clock(), Options::default()).await;
     write(&store, put("again")).await.expect("written");
@@ -298,13 +298,13 @@ async fn sweep_does_not_act_on_a_damaged_time() {
     }
     write(&store, batch).await.expect("written");
     store.close();
-    with_sql(directory.path(), "UPDATE rows SET expires_at = 1 WHERE key = (SELECT min(key) FROM rows)")
+    execute_sql(directory.path(), "UPDATE rows SET expires_at = 1 WHERE key = (SELECT min(key) FROM rows)")
         .await;
 
     let store = open(directory.path(), system_clock(), Options::default()).await;
     assert_eq!(store.sweep().await.expect("swept"), 0);
     assert_eq!(store.stats().expect("counted").tables[1].rows, 3, "it was deleted");
-    let error = rows(&store, &NOTES, "Title").await.expect_err("the row is not passed over in silence");
+    let error = rows(&store, &NOTES, "Title").await.expect_err("the damaged row is reported");
     assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
 }
 

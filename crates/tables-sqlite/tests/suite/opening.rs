@@ -23,7 +23,7 @@ fn refusal(directory: &Path) -> Error {
 }
 
 #[tokio::test]
-async fn written_rows_are_there_after_reopening() {
+async fn written_rows_are_read_after_reopening() {
     let directory = TempDir::new().expect("a directory");
     let below = directory.path().join("made/with the store");
     for rev in 1..4 {
@@ -41,7 +41,7 @@ async fn written_rows_are_there_after_reopening() {
         fs::read_dir(&below).expect("read").map(|file| file.expect("read").file_name()).collect();
     assert!(left.len() > 2, "a store that is open has a log: {left:?}");
     store.close();
-    assert!(!below.join("rashomon.sqlite-wal").exists(), "the log is left of a store that was closed");
+    assert!(!below.join("rashomon.sqlite-wal").exists(), "a closed store has left its log");
 }
 
 /// The properties are part of the creation: no later opening adds, changes or removes one.

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use super::fixtures::{open, revision, system_clock, write};
 
 /// Upkeep runs whenever no write waits, so the log is often written into the file, and restarts.
-fn restless() -> Options {
+fn frequent_upkeep() -> Options {
     Options { upkeep_interval: Duration::from_millis(1), ..Options::default() }
 }
 
@@ -33,7 +33,7 @@ fn differing(before: &[Vec<u8>], after: &[Vec<u8>]) -> BTreeSet<u32> {
 #[tokio::test]
 async fn every_changed_page_is_reported() {
     let directory = TempDir::new().expect("a directory");
-    let mut store = open(directory.path(), system_clock(), restless()).await;
+    let mut store = open(directory.path(), system_clock(), frequent_upkeep()).await;
     write(&store, revision("Title 0", 1, 100)).await.expect("written");
     let mut reader = PageReader::open(directory.path(), &Options::default()).expect("opened");
     reader.begin().expect("begun");
@@ -69,7 +69,7 @@ async fn every_changed_page_is_reported() {
         }
         if next(20) == 0 {
             store.close();
-            store = open(directory.path(), system_clock(), restless()).await;
+            store = open(directory.path(), system_clock(), frequent_upkeep()).await;
         }
         reader.begin().expect("begun");
         since_snapshot = reader.changes().expect("read");
@@ -93,7 +93,7 @@ async fn every_changed_page_is_reported() {
 #[tokio::test]
 async fn snapshot_does_not_change_while_a_process_writes() {
     let directory = TempDir::new().expect("a directory");
-    let store = open(directory.path(), system_clock(), restless()).await;
+    let store = open(directory.path(), system_clock(), frequent_upkeep()).await;
     write(&store, revision("Title", 1, 30_000)).await.expect("written");
     let mut reader = PageReader::open(directory.path(), &Options::default()).expect("opened");
     reader.begin().expect("begun");
@@ -164,7 +164,7 @@ const READING_PROCESS: &str = "RASHOMON_TEST_READ_PAGES";
 #[tokio::test]
 async fn snapshot_of_another_process_does_not_change() {
     let directory = TempDir::new().expect("a directory");
-    let store = open(directory.path(), system_clock(), restless()).await;
+    let store = open(directory.path(), system_clock(), frequent_upkeep()).await;
     // More than the reader's cache, so that it reads every page twice.
     for rev in 1..8 {
         write(&store, revision("Title", -rev, 600_000)).await.expect("written");

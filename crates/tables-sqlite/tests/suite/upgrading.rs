@@ -71,8 +71,9 @@ fn run(options: &UpgradeOptions) -> Result<UpgradeOutcome> {
     upgrade(options, &Arc::new(AtomicBool::new(false)), &mut |_| {})
 }
 
+/// Upgrades a store. Panics unless the upgrade succeeds.
 #[track_caller]
-fn upgraded(options: &UpgradeOptions) -> UpgradeReport {
+fn upgrade_store(options: &UpgradeOptions) -> UpgradeReport {
     match run(options) {
         Ok(UpgradeOutcome::Upgraded(report)) => report,
         other => panic!("{other:?}"),
@@ -93,7 +94,7 @@ fn files(directory: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 /// All rows of a file as they are stored.
-fn stored(directory: &Path) -> Vec<String> {
+fn stored_rows(directory: &Path) -> Vec<String> {
     let file = Connection::open(file(directory)).expect("opens");
     let mut all = Vec::new();
     for sql in [
@@ -131,7 +132,7 @@ async fn check_whole(directory: &Path) {
 async fn earlier_store_is_refused_unchanged_and_upgraded() {
     let directory = earlier_store().await;
     let path = directory.path();
-    let (before, rows_before) = (files(path), stored(path));
+    let (before, rows_before) = (files(path), stored_rows(path));
     let errors = [
         SqliteStore::open(path, system_clock(), Options::default()).err(),
         PageReader::open(path, &Options::default()).err(),
@@ -144,10 +145,10 @@ async fn earlier_store_is_refused_unchanged_and_upgraded() {
     assert!(SqliteStore::needs_upgrade(path).expect("read"));
     assert_eq!(files(path), before);
 
-    let report = upgraded(&options(path));
+    let report = upgrade_store(&options(path));
     assert_eq!((report.from, report.to, report.rows), (1, 2, 2 * TITLES as u64 * REVISIONS as u64));
     assert_eq!((report.bytes_before, report.damaged_rows.len()), (before[0].1.len() as u64, 0));
-    assert_eq!(stored(path), rows_before);
+    assert_eq!(stored_rows(path), rows_before);
     assert!(!SqliteStore::needs_upgrade(path).expect("read"));
     let after = files(path);
     assert_eq!(after.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["rashomon.sqlite"]);
@@ -180,10 +181,10 @@ async fn new_file_has_the_page_size_of_this_program_and_no_free_pages() {
     let sql = "PRAGMA journal_mode = DELETE; PRAGMA page_size = 1024; VACUUM; PRAGMA journal_mode = WAL;
                CREATE TABLE ballast (bytes); INSERT INTO ballast VALUES (zeroblob(3000000)); DROP TABLE ballast;";
     shell(path, sql).close().expect("closes");
-    let rows_before = stored(path);
-    let report = upgraded(&options(path));
+    let rows_before = stored_rows(path);
+    let report = upgrade_store(&options(path));
     assert!(report.bytes_after + 2_000_000 < report.bytes_before, "{report:?}");
-    assert_eq!(stored(path), rows_before);
+    assert_eq!(stored_rows(path), rows_before);
     let shell = shell(path, "");
     let number = |name| shell.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).expect("read");
     assert_eq!((number("page_size"), number("freelist_count")), (PAGE_BYTES as i64, 0));
@@ -216,12 +217,12 @@ fn move_into_log(from: &Path, to: &Path) {
 async fn rows_in_the_log_are_upgraded_and_the_log_is_gone() {
     let directory = earlier_store().await;
     let killed = TempDir::new().expect("a directory");
-    let rows_before = stored(directory.path());
+    let rows_before = stored_rows(directory.path());
     move_into_log(directory.path(), killed.path());
     assert!(fs::metadata(killed.path().join("rashomon.sqlite-wal")).expect("there").len() > 0);
-    let report = upgraded(&options(killed.path()));
+    let report = upgrade_store(&options(killed.path()));
     assert_eq!(report.rows, 2 * TITLES as u64 * REVISIONS as u64);
-    assert_eq!(stored(killed.path()), rows_before);
+    assert_eq!(stored_rows(killed.path()), rows_before);
     assert!(!killed.path().join("rashomon.sqlite-wal").exists());
     check_whole(killed.path()).await;
 }
@@ -238,7 +239,7 @@ async fn lost_log_is_refused_unless_the_loss_is_accepted() {
     let Err(Error::Corrupt(message)) = refused else { panic!("{refused:?}") };
     assert!(message.contains("needs the log") && message.contains("--accept-lost-log"), "{message}");
     assert_eq!(files(path), before);
-    upgraded(&UpgradeOptions { accept_lost_log: true, ..options(path) });
+    upgrade_store(&UpgradeOptions { accept_lost_log: true, ..options(path) });
     check_whole(path).await;
 }
 
@@ -260,13 +261,13 @@ async fn damaged_values_are_copied_byte_for_byte_and_named() {
     let at = position(&bytes, &large[100..140]);
     bytes[at] ^= 1;
     fs::write(file(path), bytes).expect("written");
-    let rows_before = stored(path);
-    let report = upgraded(&options(path));
+    let rows_before = stored_rows(path);
+    let report = upgrade_store(&options(path));
     assert_eq!(report.damaged_rows.len(), 2, "{report:?}");
     let named =
         |words: [&str; 2]| report.damaged_rows.iter().any(|row| words.iter().all(|word| row.contains(word)));
     assert!(named(["table notes", "Title 5"]) && named(["table bodies", "Title 2"]), "{report:?}");
-    assert_eq!(stored(path), rows_before);
+    assert_eq!(stored_rows(path), rows_before);
     let store = open(path, system_clock(), Options::default()).await;
     assert!(matches!(rows(&store, &NOTES, "Title 5").await, Err(Error::Corrupt(_))));
     assert_eq!(rows(&store, &NOTES, "Title 4").await.expect("read").len(), REVISIONS as usize);
@@ -293,15 +294,15 @@ fn flip_key(path: &Path, title: &str, byte: usize, mask: u8) -> Vec<u8> {
 async fn flipped_bit_of_a_key_is_restored() {
     let directory = earlier_store().await;
     let path = directory.path();
-    let rows_before = stored(path);
+    let rows_before = stored_rows(path);
     flip_key(path, "Title 5", 3, 0x40);
-    let report = upgraded(&options(path));
+    let report = upgrade_store(&options(path));
     assert_eq!((report.restored_keys, report.damaged_rows.len()), (1, 0), "{report:?}");
-    assert_eq!(stored(path), rows_before);
+    assert_eq!(stored_rows(path), rows_before);
     check_whole(path).await;
 }
 
-/// In the new file, a row with an unknown key would be in another place, and nobody would miss it.
+/// In the new file, a row with an unknown key would be in another place, and its loss would not be noticed.
 #[tokio::test]
 async fn lost_key_and_damaged_page_are_refused_and_the_store_is_unchanged() {
     let lost = earlier_store().await;
@@ -331,7 +332,7 @@ async fn table_that_would_be_lost_is_refused() {
     assert!(message.contains("has theirs, which"), "{message}");
     assert_eq!(files(directory.path()), before);
     shell(directory.path(), "DROP TABLE theirs").close().expect("closes");
-    upgraded(&options(directory.path()));
+    upgrade_store(&options(directory.path()));
     check_whole(directory.path()).await;
 }
 
@@ -341,7 +342,7 @@ async fn properties_of_an_earlier_store_are_copied() {
     let sql = "CREATE TABLE properties (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
                INSERT INTO properties VALUES ('archive', 'on'), ('made', 'x')";
     shell(directory.path(), sql).close().expect("closes");
-    upgraded(&options(directory.path()));
+    upgrade_store(&options(directory.path()));
     let copied: String = shell(directory.path(), "")
         .query_row("SELECT group_concat(name || value) FROM properties", (), |row| row.get(0))
         .expect("read");
@@ -363,7 +364,7 @@ async fn old_file_is_kept_on_request_and_no_file_is_overwritten() {
     // An upgrade that was killed after it had given the old file its second name.
     fs::remove_file(&kept).expect("removed");
     fs::hard_link(file(path), &kept).expect("linked");
-    assert_eq!(upgraded(&options).old_file.as_deref(), Some(&*kept));
+    assert_eq!(upgrade_store(&options).old_file.as_deref(), Some(&*kept));
     assert!(fs::read(&kept).expect("read") == old);
     check_whole(path).await;
 }
@@ -387,7 +388,7 @@ async fn interrupted_upgrade_leaves_the_store_and_the_next_one_finishes() {
         assert_eq!((outcome, last_step), (UpgradeOutcome::Interrupted, Some(UpgradeStep::Copy)));
         assert_eq!(files(directory.path()), before);
     }
-    upgraded(&options(directory.path()));
+    upgrade_store(&options(directory.path()));
     check_whole(directory.path()).await;
 }
 
@@ -404,15 +405,15 @@ async fn store_that_another_process_reads_is_refused() {
         .expect("a process");
     let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     assert!(said.any(|line| line.expect("a line").contains("it is open")));
-    let before = stored(directory.path());
+    let before = stored_rows(directory.path());
     let refused = run(&options(directory.path()));
     let Err(Error::Unavailable(why)) = refused else { panic!("{refused:?}") };
     assert!(why.to_string().contains("another process"), "{why}");
     assert!(SqliteStore::needs_upgrade(directory.path()).expect("read"));
     drop(child.stdin.take());
     child.wait().expect("it ends");
-    assert_eq!(stored(directory.path()), before);
-    upgraded(&options(directory.path()));
+    assert_eq!(stored_rows(directory.path()), before);
+    upgrade_store(&options(directory.path()));
     check_whole(directory.path()).await;
 }
 

@@ -71,8 +71,7 @@ fn copy(from: &Path, to: &Path, with_log: bool) {
     }
 }
 
-/// After each step, the store is as a process leaves it that is killed there. Without its log, the file is
-/// refused.
+/// A process that is killed after any step leaves a complete store. Without its log, the file is refused.
 #[tokio::test]
 async fn vacuum_may_end_after_each_step() {
     let directory = TempDir::new().expect("a directory");

@@ -95,7 +95,7 @@ async fn reads_continue_during_writes() {
 }
 
 #[tokio::test]
-async fn sweeping_deletes_expired_rows_some_at_a_time() {
+async fn sweep_deletes_a_bounded_number_of_expired_rows() {
     let directory = TempDir::new().expect("a directory");
     let clock = Arc::new(ManualClock::new(NOW));
     // Upkeep does not run by itself in this test.

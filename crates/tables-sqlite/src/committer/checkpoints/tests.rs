@@ -92,7 +92,7 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commits_go_on_during_a_pass() {
+async fn commits_continue_during_a_pass() {
     static STARTED: AtomicBool = AtomicBool::new(false);
     static BLOCKED: AtomicBool = AtomicBool::new(true);
     fn pass_when_unblocked(connection: &Connection) -> rusqlite::Result<Pass> {
@@ -167,7 +167,7 @@ async fn failed_fsync_in_a_pass_stops_all_writes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn store_goes_on_after_a_panic_in_a_pass() {
+async fn store_continues_after_a_panic_in_a_pass() {
     fn pass_that_panics(_: &Connection) -> rusqlite::Result<Pass> {
         panic!("a bug in a test")
     }

@@ -37,7 +37,7 @@ const BODY_BYTES: usize = 1_000_000;
 const DELETED: i64 = 40;
 
 /// The number of pages that a step gives back.
-const STEP: u64 = SERVER_STEP.pages as u64;
+const STEP_PAGES: u64 = SERVER_STEP.pages as u64;
 
 /// A timeout that no test reaches, even on a busy machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(300);
@@ -124,7 +124,7 @@ async fn write(store: &SqliteStore, batch: Batch) {
     store.write(Vec::new(), batch).await.expect("written");
 }
 
-/// Repeats `is_so` until it is true.
+/// Repeats `is_so` until it returns true.
 async fn until<F: Future<Output = bool>>(is_so: impl Fn() -> F) {
     let machine = SystemClock::new();
     while !is_so().await {
@@ -148,10 +148,10 @@ async fn one_step_follows_a_write_in_each_interval() {
     for round in 1..=3 {
         let commits = COMMITS.load(Ordering::SeqCst);
         fixture.write_after_interval().await;
-        assert_eq!(fixture.free(), free - STEP * round, "one step");
+        assert_eq!(fixture.free(), free - STEP_PAGES * round, "one step");
         assert_eq!(COMMITS.load(Ordering::SeqCst) - commits, 2, "one for the write, and one for the step");
         fixture.write_again().await;
-        assert_eq!(fixture.free(), free - STEP * round, "no second step in the interval");
+        assert_eq!(fixture.free(), free - STEP_PAGES * round, "no second step in the interval");
     }
     fixture.check_kept().await;
     assert!(fixture.store.check(|_| {}).expect("checked").is_clean());
@@ -165,7 +165,7 @@ async fn small_surplus_is_left_to_the_next_writes() {
         fixture.write_after_interval().await;
     }
     let free = fixture.free();
-    assert!((smallest - STEP..smallest).contains(&free), "{free} free pages");
+    assert!((smallest - STEP_PAGES..smallest).contains(&free), "{free} free pages");
 }
 
 #[tokio::test]
@@ -177,12 +177,12 @@ async fn idle_store_gives_back_all_but_the_kept_pages_in_few_commits() {
     }
     let fixture = Fixture::new(commit_and_count, options(Duration::from_millis(5))).await;
     until(|| async { fixture.free() == u64::from(FREE_PAGES_KEPT) }).await;
-    // At least 43 bodies were in the file, and now 3 bodies and the kept pages are.
+    // The file had at least 43 bodies. Now it has 3 bodies and the kept pages.
     let returned = DELETED as u64 * 245 - u64::from(FREE_PAGES_KEPT);
     let writes = 1 + DELETED as u64 + 3 + 1;
     let steps = COMMITS.load(Ordering::SeqCst) - writes;
-    assert!(steps <= returned / STEP + 3, "{steps} steps for about {returned} pages");
-    // The reads above may have kept the log from being written into the file. It is after the next write.
+    assert!(steps <= returned / STEP_PAGES + 3, "{steps} steps for about {returned} pages");
+    // The reads above may have prevented a checkpoint. The next write is followed by another checkpoint.
     fixture.write_again().await;
     let file = crate::file::path(fixture.directory.path());
     until(|| async { std::fs::metadata(&file).is_ok_and(|file| file.len() < 25_000_000) }).await;
@@ -362,7 +362,7 @@ async fn dropped_rewrite_is_undone() {
     fixture.check_kept().await;
 }
 
-/// A clock on which each look takes some time.
+/// A clock that advances each time it is read.
 #[derive(Debug)]
 struct SlowClock(ManualClock);
 
@@ -377,7 +377,7 @@ impl Clock for SlowClock {
     }
 }
 
-/// A step looks at the clock after each page.
+/// A step reads the clock after each page.
 #[tokio::test]
 async fn step_ends_when_its_time_is_over() {
     let Fixture { store, directory, .. } = Fixture::new(commit, options(INTERVAL)).await;
