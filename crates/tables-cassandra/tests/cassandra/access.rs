@@ -21,7 +21,7 @@ async fn connect(options: Options) -> Result<CassandraStore> {
 /// Writes, reads and swaps.
 async fn use_tables(store: &CassandraStore) {
     for table in [&PAGES, &HEADS] {
-        store.create(table).await.expect("it is there, or made");
+        store.create(table).await.expect("the table exists or is created");
     }
     let mut batch = Batch::new(vec!["page".into()]);
     batch.put(&PAGES, vec![1.into()], values(1), system_time());
@@ -35,8 +35,8 @@ async fn use_tables(store: &CassandraStore) {
     assert_eq!(swap, Swap::Applied);
 }
 
-/// Whether the node asks for a password. The node of the build server does. A node that was not started for
-/// the tests may not ask.
+/// Whether the node asks for a password. The node of the build server asks for one. A node that was not started
+/// for these tests may not.
 async fn asks_for_a_password(keyspace: &Keyspace) -> bool {
     let asks = connect(Options { credentials: None, ..keyspace.options() }).await.is_err();
     if !asks {
@@ -102,7 +102,7 @@ fn right_to_create_tables_is_not_needed() {
         let Err(Error::Unsupported(message)) = refused else { panic!("{refused:?}") };
         assert!(message.contains(name) && message.contains("rashomon cassandra schema"), "{message}");
 
-        use_tables(&connect(keyspace.options()).await.expect("it may do all")).await;
+        use_tables(&connect(keyspace.options()).await.expect("the user has all rights")).await;
         for right in ["SELECT", "MODIFY"] {
             let grant = format!("GRANT {right} ON KEYSPACE {name} TO {name}");
             session.query_unpaged(grant, ()).await.expect("granted");
@@ -124,7 +124,7 @@ fn encrypted_connection_requires_a_trusted_certificate() {
     };
     block_on(async {
         let with = |tls: PathBuf| Options { tls: Some(tls), ..keyspace.options() };
-        use_tables(&connect(with(authorities.clone())).await.expect("vouched for")).await;
+        use_tables(&connect(with(authorities.clone())).await.expect("the certificate is trusted")).await;
 
         let stranger =
             PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cassandra/data/stranger.pem"));
@@ -141,7 +141,7 @@ fn traffic_can_be_compressed() {
     block_on(async {
         for compression in [Compression::Lz4, Compression::Snappy] {
             let options = Options { compression: Some(compression), ..keyspace.options() };
-            use_tables(&connect(options).await.expect("the node takes it")).await;
+            use_tables(&connect(options).await.expect("the node accepts the compression")).await;
         }
     });
 }

@@ -26,11 +26,11 @@ pub(crate) fn assert_each_is_one_mutation(
         let Some(before) = Batches::count(&nodetool) else { return };
         write();
         let counted = Batches::count(&nodetool).expect("it was there").since(before);
-        if counted == (Batches { whole: batches, taken_apart: 0 }) {
+        if counted == (Batches { whole: batches, split: 0 }) {
             return;
         }
         assert!(
-            counted.taken_apart < batches,
+            counted.split < batches,
             "each of {batches} batches must be one mutation; the node counted {counted:?}, including batches of others"
         );
         sleep(PAUSE);
@@ -45,7 +45,7 @@ pub(crate) fn assert_each_is_one_mutation(
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Batches {
     whole: u64,
-    taken_apart: u64,
+    split: u64,
 }
 
 impl Batches {
@@ -58,11 +58,11 @@ impl Batches {
         let numbers = numbers.split([',', ']']).map(|number| number.trim().parse::<u64>());
         let numbers: Vec<u64> = numbers.map_while(Result::ok).collect();
         let (whole, others) = numbers.split_first().unwrap_or_else(|| panic!("no numbers in {text}"));
-        Some(Self { whole: *whole, taken_apart: others.iter().sum() })
+        Some(Self { whole: *whole, split: others.iter().sum() })
     }
 
     /// The difference since an earlier count.
     const fn since(self, before: Self) -> Self {
-        Self { whole: self.whole - before.whole, taken_apart: self.taken_apart - before.taken_apart }
+        Self { whole: self.whole - before.whole, split: self.split - before.split }
     }
 }

@@ -17,12 +17,12 @@ static PAGES: LazyLock<Schema> = LazyLock::new(|| pages("pages").build());
 const MAX_ERROR_DELAY: Duration = Duration::from_secs(5);
 
 /// A proxy between the store and the node. A test can cut its connections.
-struct Wire {
+struct Proxy {
     address: String,
     open: watch::Sender<bool>,
 }
 
-impl Wire {
+impl Proxy {
     async fn to(node: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("it has one").to_string();
@@ -94,9 +94,9 @@ fn silent_node_is_given_up_in_less_than_half_of_the_time() {
 fn a_store_recovers_when_the_cluster_does() {
     let Some(keyspace) = Keyspace::new() else { return };
     block_on(async {
-        let wire = Wire::to(keyspace.node().to_owned()).await;
+        let proxy = Proxy::to(keyspace.node().to_owned()).await;
         let options = Options {
-            contact_points: vec![wire.address.clone()],
+            contact_points: vec![proxy.address.clone()],
             request_timeout: Options::default().request_timeout,
             ..keyspace.options()
         };
@@ -108,7 +108,7 @@ fn a_store_recovers_when_the_cluster_does() {
             store.write(Vec::new(), batch)
         };
         write().await.expect("written");
-        wire.open.send_replace(false);
+        proxy.open.send_replace(false);
         for _ in 0..3 {
             let written = tokio::time::timeout(MAX_ERROR_DELAY, write()).await.expect("an answer in time");
             assert!(matches!(written, Err(Error::Unavailable(_))), "{written:?}");
@@ -116,7 +116,7 @@ fn a_store_recovers_when_the_cluster_does() {
             let read = tokio::time::timeout(MAX_ERROR_DELAY, store.get(&PAGES, &key)).await.expect("in time");
             assert!(matches!(read, Err(Error::Unavailable(_))), "{read:?}");
         }
-        wire.open.send_replace(true);
+        proxy.open.send_replace(true);
         let recovered = async {
             while write().await.is_err() {
                 tokio::time::sleep(Duration::from_millis(50)).await;

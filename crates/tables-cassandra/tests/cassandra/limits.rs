@@ -19,8 +19,11 @@ static NAMES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The longest key of a partition.
-const LONGEST: usize = 65_535;
+/// The maximum number of bytes of a partition key.
+const MAX_KEY_BYTES: usize = 65_535;
+
+/// The maximum number of mutations in a batch.
+const MAX_MUTATIONS: usize = 65_535;
 
 fn put(page: &str, names: impl IntoIterator<Item = Value>, written_at: Timestamp) -> Batch {
     let mut batch = Batch::new(vec![page.into()]);
@@ -44,13 +47,13 @@ fn calls_beyond_the_limits_are_invalid() {
         let now = system_time();
         let numbers = |count: usize| (0..count).map(|number| Value::from(number.to_string()));
         let mut long_range = Batch::new(vec!["page".into()]);
-        long_range.delete_range(&NAMES, ClusteringRange::all().below(long(LONGEST + 1)), now);
+        long_range.delete_range(&NAMES, ClusteringRange::all().below(long(MAX_KEY_BYTES + 1)), now);
         for (what, batch) in [
             ("an empty partition", put("", [Value::from("a")], now)),
-            ("a long partition", put(&"x".repeat(LONGEST + 1), [Value::from("a")], now)),
-            ("long clustering columns", put("page", [long(LONGEST - 7)], now)),
+            ("a long partition", put(&"x".repeat(MAX_KEY_BYTES + 1), [Value::from("a")], now)),
+            ("long clustering columns", put("page", [long(MAX_KEY_BYTES - 7)], now)),
             ("a long bound", long_range),
-            ("many mutations", put("page", numbers(LONGEST + 1), now)),
+            ("many mutations", put("page", numbers(MAX_MUTATIONS + 1), now)),
             ("long keys with many mutations", put(&"x".repeat(60_000), numbers(300), now)),
             ("the time that is kept", put("page", [Value::from("a")], Timestamp::MIN)),
         ] {
@@ -65,12 +68,12 @@ fn calls_beyond_the_limits_are_invalid() {
         assert_eq!(partitions.items, Vec::<Vec<Value>>::new());
 
         // Calls just within the limits are accepted.
-        let longest = "x".repeat(LONGEST);
+        let longest = "x".repeat(MAX_KEY_BYTES);
         store
-            .write(vec![put("page", [long(LONGEST - 8)], now)], put(&longest, numbers(1), now))
+            .write(vec![put("page", [long(MAX_KEY_BYTES - 8)], now)], put(&longest, numbers(1), now))
             .await
-            .expect("taken");
-        let key = Key::new(vec!["page".into()], vec![long(LONGEST - 8), 1.into()]);
+            .expect("written");
+        let key = Key::new(vec!["page".into()], vec![long(MAX_KEY_BYTES - 8), 1.into()]);
         assert!(store.get(&NAMES, &key).await.expect("read").is_some());
         let key = Key::new(vec![longest.into()], vec!["0".into(), 1.into()]);
         assert!(store.get(&NAMES, &key).await.expect("read").is_some());

@@ -126,7 +126,7 @@ fn a_range_delete_spares_later_rows_through_flush_and_compaction() {
         for rev in 1..=3 {
             put(store.clone(), rev, before).await;
         }
-        // Its write time is later than that of the delete, but it arrives before the delete.
+        // The write time of this row is later than that of the delete, but the row arrives before the delete.
         put(store.clone(), 4, after).await;
         store
     });

@@ -80,7 +80,7 @@ impl Ring {
     }
 
     /// The rows in the files of each node, after a compaction has dropped all hidden rows.
-    fn known(&self, keyspace: &str) -> [Vec<i64>; 3] {
+    fn rows_on_each_node(&self, keyspace: &str) -> [Vec<i64>; 3] {
         self.all(&["flush", keyspace]);
         self.all(&["compact", keyspace, CONTENT.name()]);
         [1, 2, 3].map(|node| self.rows_in_files(node, keyspace))
@@ -96,7 +96,7 @@ impl Ring {
         assert_eq!(files.next(), None, "all was compacted into one file");
         let partitions: Value =
             serde_json::from_str(&self.tool(node, "sstabledump", &[file.as_os_str()])).expect("JSON");
-        let of_page = partitions[0]["rows"].as_array().expect("what is in a partition");
+        let of_page = partitions[0]["rows"].as_array().expect("the entries of a partition");
         let rows = of_page.iter().filter(|entry| entry["type"] == "row");
         rows.map(|row| row["clustering"][0].as_i64().expect("the revision")).collect()
     }
@@ -144,10 +144,10 @@ fn a_range_delete_spares_later_rows_through_repair() {
         write(&|batch| batch.delete_range(&CONTENT, ClusteringRange::all().at_most(4), cutoff));
     });
     ring.without(2, || write(&|batch| put(batch, 2, after)));
-    assert_eq!(ring.known(keyspace.name()), [vec![4, 2], vec![4], vec![4, 3, 2, 1]]);
+    assert_eq!(ring.rows_on_each_node(keyspace.name()), [vec![4, 2], vec![4], vec![4, 3, 2, 1]]);
 
     ring.nodetool(1, &["repair", "--full", keyspace.name()]);
-    assert_eq!(ring.known(keyspace.name()), [vec![4, 2], vec![4, 2], vec![4, 2]]);
+    assert_eq!(ring.rows_on_each_node(keyspace.name()), [vec![4, 2], vec![4, 2], vec![4, 2]]);
     ring.all(&["enablehandoff"]);
 }
 

@@ -1,4 +1,4 @@
-//! What the store reports of its replicas.
+//! The late-write window that the store reports.
 
 use std::{sync::LazyLock, time::Duration};
 
