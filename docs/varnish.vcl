@@ -1,7 +1,7 @@
 # Varnish in front of Rashomon: see varnish.md. Needs Varnish 7.1 or later and varnish-modules (xkey, var).
 #
-# A read that starts after a purge was acknowledged never returns what was stored before the purged write. See
-# "Answers that were overtaken by a purge" below.
+# A read that starts after a purge was acknowledged never returns an answer from before the purged write. See "Answers
+# that were overtaken by a purge" below.
 
 vcl 4.1;
 
@@ -13,7 +13,7 @@ import xkey;
 
 # --- Change these three parts ---------------------------------------------------------------------------------------
 
-# /healthz answers while the process runs. /readyz also fails if the disk accepts no writes, and reads would fail with it.
+# /healthz answers while the process runs. /readyz also fails if the disk accepts no writes, although reads still work.
 probe health {
     .url = "/healthz";
     .interval = 1s;
@@ -74,7 +74,7 @@ sub choose_backend {
 sub vcl_recv {
     # A missing Host is refused, and a Host is in lower case.
     call vcl_req_host;
-    # These ports and the final dot mean the same host.
+    # A host with one of these ports, or with a final dot, is the same host.
     set req.http.Host = regsub(req.http.Host, "\.?(:(80|443))?$", "");
     # The id of a request is in the logs of both programs.
     if (req.restarts == 0 && !req.http.X-Request-Id) {
@@ -87,7 +87,8 @@ sub vcl_recv {
             return (synth(403, "This address may not purge: add it to the ACL of the VCL."));
         }
         if (req.method == "BAN") {
-            # All whose path and query begin with this path. Each character is a set, since the ban is a regular expression.
+            # Bans all answers whose path and query begin with this path. The ban is a regular expression, in which each
+            # special character is written as a set.
             var.global_set("everything", req.xid);
             set req.http.Banned = regsuball(regsuball(req.url, {"[\^"]"}, "."), "([][().*+?|{}$])", "[\1]");
             if (!std.ban("obj.http.Rashomon-Url ~ ^" + req.http.Banned)) {
@@ -110,7 +111,7 @@ sub vcl_recv {
     if (req.method != "GET" && req.method != "HEAD") {
         return (pass);
     }
-    # Rashomon judges tokens. It ignores cookies, but what is in front of the cache may not.
+    # Rashomon checks tokens. Rashomon ignores cookies, but a program in front of the cache may use them.
     if (req.http.Authorization || req.http.Cookie) {
         return (pass);
     }
@@ -118,7 +119,7 @@ sub vcl_recv {
     if (req.http.If-Match || req.http.If-Unmodified-Since) {
         return (pass);
     }
-    # The other resources are for operators and for people, and no purge names them.
+    # All other resources are for operators and for people, and no purge names them.
     if (req.url !~ "^/(v1|wiki)/") {
         return (pass);
     }
@@ -138,7 +139,7 @@ sub vcl_recv {
         unset req.http.If-Modified-Since;
     }
     # One spelling for all clients that accept zstd, in which Rashomon stores bodies. A range counts uncompressed bytes.
-    # Varnish heeds this if it runs with http_gzip_support=off; else it asks for uncompressed bodies.
+    # Varnish sends this header if it runs with http_gzip_support=off; else it asks for uncompressed bodies.
     std.collect(req.http.Accept-Encoding);
     if (!req.http.Range && req.http.Accept-Encoding
         ~ "(?i)(^|,)\s*zstd\s*(;\s*q\s*=\s*(1(\.0*)?|0?\.[0-9]*[1-9][0-9]*)\s*)?(,|$)") {
@@ -150,7 +151,8 @@ sub vcl_recv {
     return (hash);
 }
 
-# The URL names the answer; below /wiki/ the host names the domain. So no other host makes a copy that is not purged.
+# The URL names the answer. Only below /wiki/, the host names the domain and is a part of the name. So a request with
+# another host makes no copy that purges do not find.
 sub vcl_hash {
     hash_data(req.url);
     if (req.url ~ "^/wiki/") {
@@ -161,18 +163,19 @@ sub vcl_hash {
 
 # --- Answers that were overtaken by a purge -------------------------------------------------------------------------
 #
-# A purge removes what is stored. It does not see the answer of a fetch under way, which may be older than the purge.
-# So each purge leaves a mark: a new number, under one of 256 names for URLs, and one of 16 for keys. A fetch remembers
-# the marks of its begin. If a mark has changed when the answer arrives, the answer is delivered but not stored. A purge
-# can also come between this check and the moment at which the answer is stored. So while an answer is younger than
-# three seconds, it is delivered to others only if its marks are still the same. Rashomon purges again after two seconds.
+# A purge removes stored answers. It does not see the answer of a fetch under way, which may be older than the purge.
+# So each purge leaves a mark: a new number, under one of 256 names for URLs, or one of 16 names for keys. A fetch
+# remembers the marks from its beginning. If a mark has changed when the answer arrives, the answer is delivered but not
+# stored. A purge can also come between this check and the moment at which the answer is stored. So while a stored
+# answer is younger than three seconds, it is delivered only if its marks are still the same. Rashomon purges again after
+# two seconds.
 
 sub vcl_purge {
     var.global_set("url " + regsub(blob.encode(HEX, LOWER, req.hash), "^(..).*$", "\1"), req.xid);
     return (synth(200, "Purged"));
 }
 
-# The mark of a key has the name of its last digit.
+# Sets the marks of the purged keys. The name of a mark is the last digit of the key.
 sub mark_keys {
     if (req.http.Surrogate-Key ~ "(?i)[^0-9a-f\s,]([\s,]|$)") { var.global_set("everything", req.xid); }
     if (req.http.Surrogate-Key ~ "0([\s,]|$)") { var.global_set("key 0", req.xid); }
@@ -193,7 +196,7 @@ sub mark_keys {
     if (req.http.Surrogate-Key ~ "(?i)f([\s,]|$)") { var.global_set("key f", req.xid); }
 }
 
-# The marks of one name for URLs, and of all names for keys.
+# Reads the marks: that of one name for URLs, that of bans, and those of all names for keys.
 sub all_marks {
     var.set("marks", "url=" + var.global_get("url " + var.get("name of the URL"))
         + " all=" + var.global_get("everything")
@@ -254,7 +257,7 @@ sub vcl_backend_response {
     if (bereq.uncacheable) {
         return (deliver);
     }
-    # Only what the server allows is stored, and no failure.
+    # Only answers that the server allows to store are stored, and no failures.
     if (!beresp.http.Cache-Control || beresp.status >= 400) {
         set beresp.ttl = 10s;
         set beresp.uncacheable = true;
@@ -276,12 +279,12 @@ sub vcl_backend_response {
     var.set("marks", var.get("marks at the begin"));
     call only_own_marks;
     if (beresp.http.Rashomon-Marks != var.get("marks")) {
-        # A purge has overtaken the answer. Those who wait for it fetch for themselves.
+        # A purge has overtaken the answer. Each request that waits for it fetches an answer of its own.
         set beresp.ttl = 1s;
         set beresp.uncacheable = true;
         return (deliver);
     }
-    # The built-in VCL follows, and does not store what is private or no-store.
+    # The built-in VCL follows, and does not store answers that are private or no-store.
 }
 
 sub vcl_deliver {
@@ -294,7 +297,7 @@ sub vcl_deliver {
     } else {
         set resp.http.X-Cache = "miss";
     }
-    # A stored answer is as new as the server's, so that max-age begins when it is delivered.
+    # A stored answer is as new as an answer of the server. Without Age, its max-age begins when it is delivered.
     unset resp.http.Age;
     unset resp.http.xkey;
     unset resp.http.Surrogate-Key;
@@ -322,7 +325,7 @@ sub vcl_synth {
 }
 
 sub vcl_backend_error {
-    # Also not for the second for which Varnish would keep it.
+    # The answer is not stored, not even for the second for which Varnish would keep it.
     set beresp.ttl = 0s;
     set beresp.grace = 0s;
     set beresp.keep = 0s;
