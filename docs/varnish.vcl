@@ -13,7 +13,8 @@ import xkey;
 
 # --- Change these three parts ---------------------------------------------------------------------------------------
 
-# /healthz answers while the process runs. /readyz also fails if the disk accepts no writes, although reads still work.
+# /healthz answers while the process runs. /readyz also fails if the disk accepts no writes: as the probe, it would stop
+# reads, too.
 probe health {
     .url = "/healthz";
     .interval = 1s;
@@ -167,8 +168,8 @@ sub vcl_hash {
 # So each purge leaves a mark: a new number, under one of 256 names for URLs, or one of 16 names for keys. A fetch
 # remembers the marks from its beginning. If a mark has changed when the answer arrives, the answer is delivered but not
 # stored. A purge can also come between this check and the moment at which the answer is stored. So while a stored
-# answer is younger than three seconds, it is delivered only if its marks are still the same. Rashomon purges again after
-# two seconds.
+# answer is younger than three seconds, it is delivered only if its marks are still the same. Rashomon purges again
+# after two seconds.
 
 sub vcl_purge {
     var.global_set("url " + regsub(blob.encode(HEX, LOWER, req.hash), "^(..).*$", "\1"), req.xid);
@@ -196,7 +197,7 @@ sub mark_keys {
     if (req.http.Surrogate-Key ~ "(?i)f([\s,]|$)") { var.global_set("key f", req.xid); }
 }
 
-# Reads the marks: that of one name for URLs, that of bans, and those of all names for keys.
+# Reads the marks: that of one name for URLs, that for everything, and those of all names for keys.
 sub all_marks {
     var.set("marks", "url=" + var.global_get("url " + var.get("name of the URL"))
         + " all=" + var.global_get("everything")
