@@ -1,4 +1,4 @@
-//! Answers, and what is expected of them.
+//! Checks answers of a server, and reads their documents.
 
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use serde::de::DeserializeOwned;
@@ -11,21 +11,21 @@ const MAX_PROBLEM_BYTES: usize = 1 << 20;
 /// The size limit of a document. The server ends a page of a list at about 1 MiB.
 const MAX_DOCUMENT_BYTES: usize = 16 << 20;
 
-/// Turns an error of the server into an error. Other answers are returned.
-pub(crate) async fn successful(response: Response<Body>) -> Result<Response<Body>> {
+/// Returns the answer, or its [`Problem`] as an error if the status is 400 or more.
+pub(crate) async fn check_status(response: Response<Body>) -> Result<Response<Body>> {
     let status = response.status();
     if !status.is_client_error() && !status.is_server_error() {
         return Ok(response);
     }
     let (head, body) = response.into_parts();
-    // The status is known, so a body that breaks or is too large is not read.
+    // A body that breaks or is too large counts as empty: the status is enough for an error.
     let body = body.bytes(MAX_PROBLEM_BYTES).await.unwrap_or_default();
     Err(Box::new(Problem::parse(status, &head.headers, &body)).into())
 }
 
 /// Checks that an answer has the status 204, which says that something was deleted.
-pub(crate) async fn deleted(response: Response<Body>) -> Result<()> {
-    match successful(response).await?.status() {
+pub(crate) async fn check_deleted(response: Response<Body>) -> Result<()> {
+    match check_status(response).await?.status() {
         StatusCode::NO_CONTENT => Ok(()),
         status => Err(AnswerError::Status { status }.into()),
     }
@@ -39,7 +39,7 @@ pub(crate) fn etag(headers: &HeaderMap) -> Result<ETag> {
 
 /// Reads the document of an answer whose status is 200 or 201.
 pub(crate) async fn document<T: DeserializeOwned>(response: Response<Body>) -> Result<T> {
-    let response = successful(response).await?;
+    let response = check_status(response).await?;
     let status = response.status();
     if !matches!(status.as_u16(), 200 | 201) {
         return Err(AnswerError::Status { status }.into());
@@ -54,13 +54,16 @@ pub(crate) fn redirect(method: &Method, path: &str, response: &Response<Body>) -
         return Ok(None);
     }
     let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
-    relative(path, location.ok_or(AnswerError::Header("Location"))?, OF_PAGE).map(Some)
+    relative(path, location.ok_or(AnswerError::Header("Location"))?, REVISION_QUERY_PREFIX).map(Some)
 }
 
-/// The beginning of the addresses of a page's revisions.
-pub(crate) const OF_PAGE: &str = "?rev/";
+/// The beginning of the queries that name revisions of a page.
+pub(crate) const REVISION_QUERY_PREFIX: &str = "?rev/";
 
-/// The path of another resource of a page, or of another part of a list, whose address is a query with this beginning.
+/// Resolves the address `href`, which an answer to a request for `path` contains.
+///
+/// The address must be a query that begins with `beginning`. Then it leads to the same page or list of the same server.
+/// Any other address is an error.
 pub(crate) fn relative(path: &str, href: &str, beginning: &str) -> Result<String> {
     let page = path.split('?').next().unwrap_or_default();
     let is_valid = |byte: u8| byte == b'!' || (b'$'..=b'~').contains(&byte);
@@ -78,7 +81,7 @@ mod tests {
     #[test]
     fn addresses_lead_to_the_same_page_only() {
         assert_eq!(
-            relative("/v1/a/page/B?rev/", "?rev/&page=x", OF_PAGE).unwrap(),
+            relative("/v1/a/page/B?rev/", "?rev/&page=x", REVISION_QUERY_PREFIX).unwrap(),
             "/v1/a/page/B?rev/&page=x"
         );
         for href in [
@@ -89,7 +92,7 @@ mod tests {
             "?rev/ x",
             "?timemap/html",
         ] {
-            let error = relative("/v1/a/page/B?rev/", href, OF_PAGE).unwrap_err();
+            let error = relative("/v1/a/page/B?rev/", href, REVISION_QUERY_PREFIX).unwrap_err();
             assert!(matches!(error, Error::Answer(AnswerError::Elsewhere(_))), "{href}");
         }
     }

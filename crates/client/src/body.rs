@@ -15,8 +15,8 @@ use crate::{AnswerError, BoxError, Error, TransportError};
 
 /// The bytes of a request or of an answer: in memory, or streamed.
 ///
-/// A body is a [`Stream`] of pieces, which is never held in memory as a whole. An upload takes the next piece when the
-/// connection has room for it.
+/// A body is a [`Stream`] of pieces. A streamed body is never in memory as a whole. An upload takes the next piece when
+/// the connection has room for it.
 ///
 /// ```
 /// use rashomon_client::Body;
@@ -86,8 +86,8 @@ impl Body {
         StreamReader::new(self.map(|piece| piece.map_err(io::Error::other)))
     }
 
-    /// A body that is read from a stream, as [`from_stream`](Self::from_stream) does, and whose length in bytes may be
-    /// known. A body of another length breaks the connection.
+    /// A body that is read from a stream, like [`from_stream`](Self::from_stream), with its length in bytes if that is
+    /// known. If the stream has another length, the request fails.
     pub fn with_length(
         stream: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static,
         length: Option<u64>,
@@ -95,14 +95,14 @@ impl Body {
         Self { stream: Box::pin(stream), length }
     }
 
-    /// A body of several bodies, one after the other. The length is known if all of them have one.
+    /// Concatenates several bodies. The length is known if the lengths of all of them are known.
     pub(crate) fn chain(bodies: Vec<Self>) -> Self {
         let length = bodies.iter().map(|body| body.length).sum();
         Self { stream: Box::pin(stream::iter(bodies).flatten()), length }
     }
 }
 
-/// The error of a connection, or of a backend of the program.
+/// Converts an error of a body. Any error that is not a [`TransportError`] comes from a backend of the program.
 pub(crate) fn transport(error: BoxError) -> TransportError {
     error.downcast::<TransportError>().map_or_else(TransportError::Backend, |error| *error)
 }

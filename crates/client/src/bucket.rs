@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Body, BucketDefinition, BucketType, Counter, ETag, Entry, InputError, List, Page, Result, Store, answer,
-    list::private::Listed,
+    list::private::FromResultPage,
     names::{BucketName, Key, Title},
 };
 
@@ -133,7 +133,7 @@ impl Bucket {
         Ok(Page { store: self.store.clone(), path: self.path_of(&title.encoded()), title })
     }
 
-    /// A list of what the bucket stores.
+    /// Lists the entries or the counters of the bucket.
     pub(crate) fn list<T>(&self) -> List<T> {
         List::new(self.store.clone(), format!("{}/", self.path).into(), Ok(String::new()))
     }
@@ -148,9 +148,9 @@ pub(crate) fn if_match(etag: &ETag) -> HeaderMap {
     HeaderMap::from_iter([(header::IF_MATCH, etag.to_header())])
 }
 
-/// Sends a DELETE, whose answer is 204.
+/// Sends a DELETE, and checks that the answer is 204.
 pub(crate) async fn delete(store: &Store, path: &str, headers: HeaderMap) -> Result<()> {
-    answer::deleted(store.send(Method::DELETE, path, headers, Body::empty()).await?).await
+    answer::check_deleted(store.send(Method::DELETE, path, headers, Body::empty()).await?).await
 }
 
 /// Whether the answer to a PUT says that something is new.
@@ -172,7 +172,7 @@ pub struct StoredDefinition {
 
 impl StoredDefinition {
     pub(crate) async fn of(response: Response<Body>) -> Result<Self> {
-        let response = answer::successful(response).await?;
+        let response = answer::check_status(response).await?;
         let (is_new, etag) = (is_created(response.status()), answer::etag(response.headers()));
         Ok(Self { definition: answer::document(response).await?, etag: etag?, is_new })
     }
@@ -195,7 +195,7 @@ pub struct Buckets {
     next: Option<String>,
 }
 
-impl Listed for BucketSummary {
+impl FromResultPage for BucketSummary {
     const NEXT: &'static str = "?";
 
     type Document = Buckets;

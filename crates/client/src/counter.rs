@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Body, Bucket, InputError, List, Result, Store, answer,
-    list::private::Listed,
+    list::private::FromResultPage,
     names::{Key, excerpt},
     random,
 };
@@ -62,8 +62,8 @@ impl Counter {
 
     /// Adds a number, which may be negative, and returns the new value: `None` if the token may not read the bucket.
     ///
-    /// The client gives the increment a random idempotency key. So the request is repeated after a lost connection, and
-    /// counts once.
+    /// The client gives the increment a random idempotency key. Therefore it repeats the request after a lost
+    /// connection, and the increment counts once.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl Counter {
         let headers = HeaderMap::from_iter([(IDEMPOTENCY_KEY, value), (header::CONTENT_TYPE, json)]);
         let body = format!("{{\"increment\":{by}}}");
         let response = self.store.send(Method::POST, &self.path, headers, body.into()).await?;
-        let response = answer::successful(response).await?;
+        let response = answer::check_status(response).await?;
         if response.status() == StatusCode::NO_CONTENT {
             return Ok(None);
         }
@@ -107,7 +107,7 @@ impl Counter {
     }
 }
 
-/// A counter, as an entry of the list of a bucket.
+/// A counter, as the list of its bucket describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct CounterSummary {
@@ -123,7 +123,7 @@ pub struct Counters {
     next: Option<String>,
 }
 
-impl Listed for CounterSummary {
+impl FromResultPage for CounterSummary {
     const NEXT: &'static str = "?";
 
     type Document = Counters;

@@ -49,7 +49,7 @@ pub struct BucketDefinition {
     /// Whether everybody who may read the pages of the domain may read the bucket.
     #[serde(default)]
     pub public: bool,
-    /// The time from the last PUT of an entry until the entry expires: whole seconds. `None` is without expiry.
+    /// The time from the last PUT of an entry until the entry expires, in whole seconds. `None`: entries do not expire.
     #[serde(default, with = "seconds", skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Duration>,
     /// The maximum size of an entry in bytes. `None` in a request is the default of the server.
@@ -93,7 +93,7 @@ impl BucketDefinition {
         self
     }
 
-    /// Everybody who may read the pages of the domain may read the bucket.
+    /// Allows everybody who may read the pages of the domain to read the bucket.
     #[must_use]
     pub fn public(mut self) -> Self {
         self.public = true;

@@ -74,7 +74,7 @@ pub struct Revision {
     pub number: RevisionNumber,
     /// The number of the parent revision. `None` if there is none, or if the number is unknown.
     pub parent: Option<RevisionNumber>,
-    /// The time of the edit: as given, else the time of the first write.
+    /// The time of the edit as the writer specified it, else the time of the first write.
     pub timestamp: Timestamp,
     /// The author: a name or an IP address.
     pub user: Option<String>,
@@ -86,7 +86,7 @@ pub struct Revision {
     /// Time and author of the erasure. `None` if the content was not erased.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub erased: Option<Erasure>,
-    /// The newest renders, newest first: a result page of them. [`Page::renders`](crate::Page::renders) lists all.
+    /// The first result page of the renders, newest first. [`Page::renders`](crate::Page::renders) lists all of them.
     pub renders: Vec<RenderSummary>,
 }
 
@@ -114,7 +114,8 @@ pub struct RevisionSummary {
     pub number: RevisionNumber,
     /// The number of the parent revision. `None` if there is none, or if the number is unknown.
     pub parent: Option<RevisionNumber>,
-    /// The time of the edit: as given, else the time of the first write. `None` if the revision is damaged.
+    /// The time of the edit as the writer specified it, else the time of the first write. `None` if the revision is
+    /// damaged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<Timestamp>,
     /// The newest render whose bodies are stored, else the newest render. `None` if the revision is damaged.
@@ -144,7 +145,7 @@ pub struct RevisionSummary {
     pub erased: Option<Erasure>,
 }
 
-/// The answer to a write, which is durable.
+/// The answer to a write of a page. The write is durable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Written {

@@ -24,7 +24,7 @@ impl Domain {
     /// # Errors
     ///
     /// Returns [`InputError::Title`] if the text is not a title: 1 to 1,024 bytes of UTF-8 without control characters,
-    /// and no part between slashes is `.` or `..`. Spaces and underscores are one letter.
+    /// and no part between slashes is `.` or `..`. Spaces and underscores are the same letter.
     pub fn page(&self, title: &str) -> Result<Page, InputError> {
         self.bucket("page")?.page(title)
     }

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, Method, Response, StatusCode, header};
 
 use crate::{
     AnswerError, Body, Conditional, ETag, InputError, Put, Result, Store,
-    answer::successful,
+    answer::check_status,
     bucket::{delete, if_match},
     headers,
     names::Key,
@@ -54,7 +54,7 @@ impl Entry {
     /// answer has no body, so [`Problem::kind`](crate::Problem::kind) is unknown.
     pub async fn head(&self) -> Result<EntryHead> {
         let response = self.store.send(Method::HEAD, &self.path, HeaderMap::new(), Body::empty()).await?;
-        let response = successful(response).await?;
+        let response = check_status(response).await?;
         if response.status() != StatusCode::OK {
             return Err(AnswerError::Status { status: response.status() }.into());
         }
@@ -211,7 +211,7 @@ impl EntryRequest {
         let headers = self.headers?;
         let is_conditional = headers.contains_key(header::IF_NONE_MATCH);
         let response = self.entry.store.send(Method::GET, &self.entry.path, headers, Body::empty()).await?;
-        let response = successful(response).await?;
+        let response = check_status(response).await?;
         match response.status() {
             StatusCode::OK | StatusCode::PARTIAL_CONTENT => {
                 Ok(Conditional::Found(EntryContent::of(response)))

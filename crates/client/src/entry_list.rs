@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bucket, ETag, InputError, List, Timestamp, list::private::Listed, names::Key};
+use crate::{Bucket, ETag, InputError, List, Timestamp, list::private::FromResultPage, names::Key};
 
 /// The maximum size of a prefix in bytes.
 const MAX_PREFIX_BYTES: usize = 1024;
 
-/// An entry, as an entry of the list of a bucket.
+/// An entry of a bucket, as the list of the bucket describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct EntrySummary {
@@ -29,7 +29,7 @@ pub struct Entries {
     next: Option<String>,
 }
 
-impl Listed for EntrySummary {
+impl FromResultPage for EntrySummary {
     const NEXT: &'static str = "?";
 
     type Document = Entries;
@@ -64,8 +64,8 @@ impl Bucket {
     }
 }
 
-/// The part of an `ordered-blob` bucket that is listed. For other buckets, the first entry is a problem of the kind
-/// [`Malformed`](crate::ProblemKind::Malformed). A call after the first entry has no effect.
+/// Selects the part of an `ordered-blob` bucket that is listed. For other buckets, the list yields a problem of the
+/// kind [`Malformed`](crate::ProblemKind::Malformed). A call after the first entry has no effect.
 impl List<EntrySummary> {
     /// Begins after this key. Replaces an earlier beginning.
     pub fn gt(self, key: &str) -> Self {

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn version_is_read_whatever_follows_it() {
+    fn version_is_read_despite_a_suffix() {
         let tid = "8f545ba0-2601-11e3-885c-4160918f0fb9";
         for tag in [
             format!("\"7/{tid}\""),

@@ -6,13 +6,13 @@ use http::{HeaderName, HeaderValue, header};
 
 use crate::{InputError, names::excerpt};
 
-/// Parses a header whose value is visible ASCII.
+/// Parses a header whose value is printable ASCII.
 pub(crate) fn parse(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), InputError> {
     let refuse = |reason| InputError::Header { name: excerpt(name), reason };
     let parsed =
         HeaderName::from_bytes(name.as_bytes()).map_err(|_| refuse("this is not the name of a header"))?;
     if !value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
-        return Err(refuse("a value is visible ASCII, without control characters"));
+        return Err(refuse("a value is printable ASCII, without control characters"));
     }
     let value = HeaderValue::from_str(value).map_err(|_| refuse("this is not the value of a header"))?;
     Ok((parsed, value))

@@ -15,7 +15,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::{
     Body, InputError, RenderSummary, Result, RevisionSummary, Store,
-    answer::{OF_PAGE, document, relative},
+    answer::{REVISION_QUERY_PREFIX, document, relative},
 };
 
 /// The maximum size of a result page.
@@ -53,7 +53,7 @@ enum State<T> {
     End,
 }
 
-/// A result page, as the query by which it was requested.
+/// A result page: its entries, and the query of the next result page.
 struct ResultPage<T> {
     entries: Vec<T>,
     next: Option<String>,
@@ -77,7 +77,7 @@ impl<T> List<T> {
         self.set(&["limit"], "limit", size)
     }
 
-    /// Sets a parameter of the query. `replaced` are the names of the parameters that the new one replaces.
+    /// Sets a parameter of the query. Removes the parameters whose names are in `replaced`.
     pub(crate) fn set(mut self, replaced: &[&str], name: &str, value: Result<String, InputError>) -> Self {
         if let State::Next(query) = self.state {
             let set = |query: String| Ok(with_parameter(&query, replaced, name, &value?));
@@ -87,7 +87,7 @@ impl<T> List<T> {
     }
 }
 
-/// A query with another parameter, whose value is encoded.
+/// Returns the query without the parameters `replaced`, and with the parameter `name`. Encodes `value`.
 fn with_parameter(query: &str, replaced: &[&str], name: &str, value: &str) -> String {
     let is_kept =
         |part: &&str| !part.is_empty() && !replaced.contains(&part.split('=').next().unwrap_or_default());
@@ -152,22 +152,22 @@ impl<T> fmt::Debug for List<T> {
 /// An entry of a list.
 ///
 /// Only the entries of this library implement the trait.
-pub trait ListEntry: private::Listed {}
+pub trait ListEntry: private::FromResultPage {}
 
-impl<T: private::Listed> ListEntry for T {}
+impl<T: private::FromResultPage> ListEntry for T {}
 
 pub(crate) mod private {
-    use super::{Deserialize, DeserializeOwned, OF_PAGE, RenderSummary, RevisionSummary};
+    use super::{Deserialize, DeserializeOwned, REVISION_QUERY_PREFIX, RenderSummary, RevisionSummary};
 
-    /// How an entry is found in the document of a result page.
-    pub trait Listed: Sized + Send + 'static {
+    /// An entry that can be read from the document of a result page.
+    pub trait FromResultPage: Sized + Send + 'static {
         /// The beginning of the address of the next result page.
         const NEXT: &'static str;
 
-        /// The document.
+        /// The document of a result page.
         type Document: DeserializeOwned + Send;
 
-        /// The entries, and the address of the next result page.
+        /// Returns the entries, and the address of the next result page.
         fn entries(document: Self::Document) -> (Vec<Self>, Option<String>);
     }
 
@@ -177,8 +177,8 @@ pub(crate) mod private {
         next: Option<String>,
     }
 
-    impl Listed for RevisionSummary {
-        const NEXT: &'static str = OF_PAGE;
+    impl FromResultPage for RevisionSummary {
+        const NEXT: &'static str = REVISION_QUERY_PREFIX;
 
         type Document = Revisions;
 
@@ -193,8 +193,8 @@ pub(crate) mod private {
         next: Option<String>,
     }
 
-    impl Listed for RenderSummary {
-        const NEXT: &'static str = OF_PAGE;
+    impl FromResultPage for RenderSummary {
+        const NEXT: &'static str = REVISION_QUERY_PREFIX;
 
         type Document = Renders;
 

@@ -1,4 +1,4 @@
-//! Paths of requests: as in the registry and in [`Store::run`](crate::Store::run).
+//! Paths that the registry and [`Store::run`](crate::Store::run) take.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,8 @@ use crate::{
 /// The maximum length of a URL.
 const MAX_URL_BYTES: usize = 16 << 10;
 
-/// What is encoded in a path, besides everything that is not ASCII: the characters that no URL has.
+/// The ASCII characters that are percent-encoded in a path, because no URL has them. All other characters outside of
+/// ASCII are encoded, too.
 const ENCODED: AsciiSet = CONTROLS
     .add(b' ')
     .add(b'"')
@@ -69,16 +70,16 @@ pub(crate) fn segments(path: &str) -> Vec<String> {
     let path = path.strip_prefix("/v1/").unwrap_or(path);
     let decoded = decode(path).unwrap_or(Cow::Borrowed(path));
     let mut segments: Vec<String> = decoded.split('/').map(str::to_owned).collect();
-    if segments.get(1).is_some_and(|bucket| bucket == "page") || is_of_page(query) {
-        // In titles, spaces and underscores are one letter. The type of another bucket is not known, but only pages have
-        // such queries.
+    if segments.get(1).is_some_and(|bucket| bucket == "page") || is_page_query(query) {
+        // In titles, spaces and underscores are the same letter. The type of a bucket other than `page` is not known,
+        // but only pages have queries such as `rev/`.
         segments.iter_mut().for_each(|segment| *segment = segment.replace(' ', "_"));
     }
     segments
 }
 
-/// Whether a query names a sub-resource of a page.
-fn is_of_page(query: &str) -> bool {
+/// Whether a query names a resource of a page, such as its revisions.
+fn is_page_query(query: &str) -> bool {
     query == "rev" || ["rev/", "timegate/", "timemap/"].iter().any(|name| query.starts_with(name))
 }
 

@@ -145,9 +145,9 @@ struct Document {
     title: Option<String>,
     detail: Option<String>,
     instance: Option<String>,
-    /// Read on its own, so that the rest can be used if it is not as expected.
+    /// Parsed separately, so that the other members can be used if this one is not a render.
     latest: serde_json::Value,
-    /// Read on its own like `latest`.
+    /// Parsed separately, like `latest`.
     definition: serde_json::Value,
 }
 

@@ -3,11 +3,11 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
 use crate::{
-    AnswerError, Body, ETag, Entry, InputError, Result, answer, answer::successful, bucket::is_created,
+    AnswerError, Body, ETag, Entry, InputError, Result, answer, answer::check_status, bucket::is_created,
     headers::parse_stored_of_entry,
 };
 
-/// A body that is stored under a key.
+/// A write of an entry.
 ///
 /// Without a condition, the write is repeated after a lost connection. With a condition, it is not repeated after bytes
 /// were sent, because the condition would not hold for an entry that the first attempt has stored.
@@ -80,7 +80,7 @@ impl Put {
     /// [`Error::Transport`](crate::Error::Transport), the body may be stored or not.
     pub async fn send(self) -> Result<StoredEntry> {
         let response = self.entry.store.send(Method::PUT, &self.entry.path, self.headers?, self.body).await?;
-        let response = successful(response).await?;
+        let response = check_status(response).await?;
         match response.status() {
             status @ (StatusCode::OK | StatusCode::CREATED) => {
                 Ok(StoredEntry { etag: answer::etag(response.headers())?, is_new: is_created(status) })
@@ -90,7 +90,7 @@ impl Put {
     }
 }
 
-/// The answer to a write of an entry, which is durable.
+/// The answer to a write of an entry. The write is durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoredEntry {

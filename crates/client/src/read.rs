@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, Method, Response, StatusCode, header};
 
 use crate::{
     AnswerError, Body, ETag, Error, InputError, Page, Result, RevisionNumber, Tid, Timestamp,
-    answer::{redirect, successful},
+    answer::{check_status, redirect},
     headers,
     names::PropertyName,
 };
@@ -200,7 +200,7 @@ impl PropertyRequest {
         for _ in 0..=MAX_REDIRECTS {
             let (method, headers) = (Method::GET, self.headers.clone());
             let response = self.page.store.send(method.clone(), &path, headers, Body::empty()).await?;
-            let response = successful(response).await?;
+            let response = check_status(response).await?;
             if let Some(target) = redirect(&method, &path, &response)? {
                 path = target;
                 continue;

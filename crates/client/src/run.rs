@@ -1,4 +1,4 @@
-//! Requests as they are sent, several at once.
+//! Runs several raw requests concurrently.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ const MAX_CONCURRENT: usize = 16;
 /// The size limit of one answer.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
-/// Headers that the client or its connections set.
+/// Headers that a raw request may not have, because the client or its connections set them.
 const OWN_HEADERS: [&str; 9] = [
     "authorization",
     "host",

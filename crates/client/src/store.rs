@@ -1,4 +1,4 @@
-//! The entry of the library: a store behind a server or a registry.
+//! A store behind servers or a registry: the starting point of the library.
 
 use std::sync::Arc;
 
@@ -112,7 +112,7 @@ impl Store {
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;
         if has_empty_body {
-            // Without the header, the server takes the body for a missing one.
+            // Without this header, the server takes the body to be missing, not empty.
             request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
         Ok(backend.send(request).await?)

@@ -23,7 +23,7 @@ const TICKS_BEFORE_1970: i64 = 0x01B2_1DD2_1381_4000;
 pub struct Tid(u128);
 
 impl Tid {
-    /// The time of the render. Ticks of 100 ns, of which a tid can have some, are rounded down to microseconds.
+    /// The time of the render. A tid counts ticks of 100 ns. The time is rounded down to microseconds.
     #[must_use]
     pub fn timestamp(self) -> Timestamp {
         let (low, middle, high) = (self.0 >> 96, (self.0 >> 80) & 0xffff, (self.0 >> 64) & 0x0fff);

@@ -25,14 +25,14 @@ use crate::{InputError, names::excerpt};
 pub struct Timestamp(jiff::Timestamp);
 
 impl Timestamp {
-    /// The time this many microseconds after the beginning of 1970 (UTC), or before it.
+    /// The time this many microseconds after the beginning of 1970 (UTC), or before it if the number is negative.
     ///
     /// # Errors
     ///
     /// Returns [`InputError::Timestamp`] if the year would not have four digits.
     pub fn from_micros(micros: i64) -> Result<Self, InputError> {
         let time = jiff::Timestamp::from_microsecond(micros).ok();
-        // Before the year 0, RFC 3339 has no text.
+        // RFC 3339 cannot express times before the year 0.
         let time = time.filter(|time| *time >= jiff::Timestamp::constant(-62_167_219_200, 0));
         time.map(Self).ok_or_else(|| InputError::Timestamp(format!("{micros} microseconds since 1970")))
     }
@@ -51,7 +51,7 @@ impl FromStr for Timestamp {
     fn from_str(text: &str) -> Result<Self, InputError> {
         let refused = || InputError::Timestamp(excerpt(text));
         let (seconds, _) = text.split_at_checked(19).ok_or_else(refused)?;
-        // The library accepts other forms of ISO 8601, too.
+        // The library `jiff` accepts other forms of ISO 8601, too.
         let is_rfc_3339 = seconds.bytes().enumerate().all(|(index, byte)| match index {
             4 | 7 => byte == b'-',
             10 => matches!(byte, b'T' | b't' | b' '),

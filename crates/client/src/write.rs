@@ -85,7 +85,7 @@ impl NewRevision {
         Self { page, form }
     }
 
-    /// The revision from which the edit was made. It need not be stored.
+    /// Sets the revision from which the edit was made. It need not be stored.
     pub fn parent<N>(mut self, number: N) -> Self
     where
         N: TryInto<RevisionNumber, Error: Into<InputError>>,
@@ -94,19 +94,19 @@ impl NewRevision {
         self
     }
 
-    /// The edit creates the page: there is no parent.
+    /// Records that there is no parent, because the edit creates the page.
     pub fn without_parent(mut self) -> Self {
         self.form.set("_parent", "0".to_owned());
         self
     }
 
-    /// The author: a name or an IP address, of at most 4,096 bytes.
+    /// Sets the author: a name or an IP address, of at most 4,096 bytes.
     pub fn user(mut self, user: &str) -> Self {
         self.form.set_text("_user", user);
         self
     }
 
-    /// The edit summary, of at most 4,096 bytes.
+    /// Sets the edit summary, of at most 4,096 bytes.
     pub fn comment(mut self, comment: &str) -> Self {
         self.form.set_text("_comment", comment);
         self
@@ -118,8 +118,8 @@ impl NewRevision {
         self
     }
 
-    /// The time of the edit, for imported history. Needs the right `import`. The server refuses times before 1990 and
-    /// times in the future.
+    /// Sets the time of the edit, for imported history. Needs the right `import`. The server refuses times before 1990
+    /// and times in the future.
     pub fn timestamp(mut self, time: Timestamp) -> Self {
         self.form.set("_timestamp", time.to_string());
         self
@@ -142,7 +142,7 @@ impl NewRevision {
         self
     }
 
-    /// Adds a property. A revision has 1 to 64.
+    /// Adds a property. A revision has 1 to 64 of them.
     pub fn property(mut self, name: &str, content: impl Into<PropertyContent>) -> Self {
         self.form.add(name, content.into());
         self
@@ -180,8 +180,8 @@ impl NewRender {
         Self { page, query, form }
     }
 
-    /// The time of the render, for imported history. Needs the right `import`. Such a render is stored exactly as sent,
-    /// without properties of another render.
+    /// Sets the time of the render, for imported history. Needs the right `import`. Such a render is stored exactly as
+    /// sent, without properties of another render.
     pub fn timestamp(mut self, time: Timestamp) -> Self {
         self.form.set("_timestamp", time.to_string());
         self
@@ -197,7 +197,7 @@ impl NewRender {
         self
     }
 
-    /// Adds a property. A write has 1 to 64.
+    /// Adds a property. A write has 1 to 64 of them.
     pub fn property(mut self, name: &str, content: impl Into<PropertyContent>) -> Self {
         self.form.add(name, content.into());
         self

@@ -36,7 +36,7 @@ impl FromStr for Address {
 }
 
 impl Address {
-    /// Whether a token cannot be read on its way to the server.
+    /// Whether nobody can read a token on its way to the server: by TLS, or because the server is on this machine.
     pub(crate) fn protects_token(&self) -> bool {
         let host = self.host.trim_start_matches('[').trim_end_matches(']');
         self.is_https

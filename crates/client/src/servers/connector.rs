@@ -88,9 +88,9 @@ impl Write for ServerStream {
 
 /// A connection whose answer can be read after the server has stopped reading the request.
 ///
-/// A server that refuses a large body answers and closes the connection before all of the body was sent. A client that
-/// stopped at the failed write would not read the reason. This connection drops the data that can no longer be sent. If
-/// there is no answer, reading fails, too.
+/// A server that refuses a large body answers and closes the connection before the client has sent all of the body. A
+/// client that stopped at the failed write would not read the reason. This connection drops data that cannot be sent
+/// any more. If there is no answer, reading fails, too.
 #[derive(Debug)]
 pub(crate) struct LateReader(TcpStream);
 

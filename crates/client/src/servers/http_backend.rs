@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{Backend, Body, BoxError, TransportError};
 
-/// How long an unused connection is kept: for less time than servers and proxies keep theirs.
+/// How long an unused connection is kept. Servers and proxies keep their connections for longer.
 const POOL_IDLE_TIME: Duration = Duration::from_secs(15);
 
 /// The maximum number of unused connections to one server.
@@ -45,7 +45,7 @@ type Connector = BoxCloneSyncService<Uri, ServerStream, BoxError>;
 /// header `Host` of the request is sent instead of the name of the server.
 pub struct HttpBackend {
     addresses: Vec<Address>,
-    /// What happened at each address.
+    /// Counts the results of requests to each address.
     counts: Arc<[Counts]>,
     memory: ReplayMemory,
     token: Token,
@@ -110,7 +110,7 @@ impl HttpBackend {
                     turn.succeed();
                     return Ok(response);
                 }
-                // These say nothing about the server.
+                // These errors say nothing about the server.
                 Err(error @ (TransportError::Source(_) | TransportError::Token(_))) => return Err(error),
                 Err(error) => error,
             };
@@ -166,7 +166,7 @@ impl Backend for HttpBackend {
     }
 }
 
-/// Waits for an answer, as long as the connection takes pieces of the body. `None` if there was no progress for `limit`.
+/// Waits for an answer while the connection takes pieces of the body. Returns `None` after no progress for `limit`.
 async fn while_progressing<F: Future>(answer: F, replay: &Replay, limit: Duration) -> Option<F::Output> {
     let mut answer = std::pin::pin!(answer);
     loop {
@@ -179,13 +179,13 @@ async fn while_progressing<F: Future>(answer: F, replay: &Replay, limit: Duratio
     }
 }
 
-/// Whether no byte of the request was sent: there was no connection, or it was closed before.
+/// Whether no byte of the request was sent: there was no connection, or the connection was closed before.
 fn is_unsent(error: &ClientError) -> bool {
     let cause = error.source().and_then(|source| source.downcast_ref::<hyper::Error>());
     error.is_connect() || cause.is_some_and(hyper::Error::is_canceled)
 }
 
-/// The body of an answer. Its errors are [`TransportError`]s, which `failed` takes note of.
+/// The body of an answer. Its errors are [`TransportError`]s. Each error is passed to `failed`, too.
 fn answer_body(
     body: Incoming,
     server: String,

@@ -5,10 +5,10 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-/// The memory in which all requests together keep their bodies, so that they can be sent again.
+/// A memory budget for the request bodies that are kept so that they can be sent again.
 ///
-/// Clones share the memory. If a body does not fit, it is streamed once: such a request is repeated only if no byte of
-/// its body was read. Without a limit of its own, each request keeps up to 1 MiB.
+/// All requests and all clones share the budget. A body that does not fit is streamed once: its request is repeated
+/// only if no byte of the body was read. Without a budget, each request keeps up to 1 MiB.
 #[derive(Debug, Clone)]
 pub struct ReplayMemory(Arc<Memory>);
 
@@ -19,7 +19,7 @@ struct Memory {
 }
 
 impl ReplayMemory {
-    /// Memory of this size in bytes.
+    /// A budget of this size in bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self(Arc::new(Memory { limit, used: AtomicUsize::new(0) }))
@@ -62,7 +62,7 @@ impl Reservation {
         grown
     }
 
-    /// Gives all of the memory back.
+    /// Frees all of the memory.
     pub(super) fn release(&mut self) {
         self.memory.0.used.fetch_sub(std::mem::take(&mut self.bytes), Ordering::Relaxed);
     }

@@ -23,9 +23,9 @@ use token::{Token, TokenFile};
 
 /// A list of HTTP servers of one store, with the settings of the connections to them.
 ///
-/// The servers are used in turn. A server that fails is left out for [a while](Self::exclusion). Then one request, which
-/// may be repeated, probes the server. A server fails if it cannot be reached, breaks the connection, or does not
-/// continue. An answer of any status is no failure.
+/// The servers are used in turn. A server that fails is left out for [a while](Self::exclusion). Then one request
+/// probes the server; only a request that may be repeated does so. A server fails if it cannot be reached, breaks the
+/// connection, or does not continue. An answer of any status is no failure.
 ///
 /// # Repeats
 ///
@@ -41,8 +41,8 @@ use token::{Token, TokenFile};
 ///
 /// # Tokens
 ///
-/// A token is sent to these servers only, and only if it cannot be read on its way: the address of every server has to
-/// be `https://`, or that of this machine.
+/// A token is sent to these servers only, and only if nobody can read it on its way: the address of every server must
+/// begin with `https://` or be that of this machine.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -139,7 +139,7 @@ impl Servers {
         self
     }
 
-    /// The time limit for a connection, with the handshake of TLS. The default is 10 s.
+    /// The time limit for opening a connection, with the handshake of TLS. The default is 10 s.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.timing.connect = limit;
         self
@@ -160,7 +160,7 @@ impl Servers {
     }
 
     /// The pause before a request is sent again to the same servers. The default is 100 ms. The pause doubles each
-    /// time, up to 30 s. A request goes to a server that it has not tried without a pause.
+    /// time, up to 30 s. Before an attempt at a server that the request has not tried, there is no pause.
     pub fn pause(mut self, pause: Duration) -> Self {
         self.timing.pause = pause;
         self
@@ -180,7 +180,7 @@ impl Servers {
         self
     }
 
-    /// Whether a token that requests carry cannot be read on its way to any of the servers.
+    /// Whether nobody can read the token of a request on its way to any of the servers.
     #[must_use]
     pub fn protect_tokens(&self) -> bool {
         let protects =
@@ -192,7 +192,7 @@ impl Servers {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no address, or if a text is not one.
+    /// Returns an error if there is no address, or if a text is not an address.
     pub fn check_addresses(&self) -> Result<(), ConfigError> {
         self.parse_addresses().map(drop)
     }
@@ -203,8 +203,8 @@ impl Servers {
         if addresses.is_empty() { Err(ConfigError::NoServers) } else { Ok(addresses) }
     }
 
-    /// Checks the settings, and makes the backend. [`Store`](crate::Store) and [`Registry`](crate::Registry) do so
-    /// themselves.
+    /// Checks the settings, and makes the backend. A [`Store`](crate::Store) calls this function for the servers that
+    /// it is made with.
     ///
     /// # Errors
     ///

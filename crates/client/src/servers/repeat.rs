@@ -1,11 +1,11 @@
-//! The rules for requests that are repeated.
+//! The rule that says which requests may be repeated.
 
 use http::{HeaderMap, Method, Uri};
 
 /// Whether a request may be repeated after bytes of it were sent: GET, HEAD, PUT and DELETE without conditions,
 /// `POST ?rev/` (the server recognizes a repeated write), and POST with an `Idempotency-Key`.
 ///
-/// A PUT with a condition may have succeeded, so that the condition of the repeated request does not hold any more.
+/// A PUT or DELETE with a condition is not repeated: if the first attempt succeeded, the condition no longer holds.
 pub(crate) fn is_repeatable(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
     match method.as_str() {
         "GET" | "HEAD" => true,
@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_requests_without_a_second_effect_are_repeated() {
+    fn only_requests_that_may_run_twice_are_repeated() {
         let page = "/v1/enwiki/page/Main_Page";
         for (method, query, header, expected) in [
             ("GET", "?rev/latest/html", None, true),

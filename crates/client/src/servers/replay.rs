@@ -30,9 +30,9 @@ pub(crate) struct Replay {
 #[derive(Debug)]
 struct State {
     source: Body,
-    /// Bytes of the source that have not been sent, because a piece was too large.
+    /// The rest of a piece of the source that was larger than [`MAX_PIECE_BYTES`]. It has not been sent yet.
     pending: Bytes,
-    /// The bytes that the source has given. `None` if they are too many.
+    /// All bytes that were read from the source. `None` if they are too many to be kept.
     kept: Option<BytesMut>,
     /// The memory for `kept`.
     reservation: Reservation,
@@ -91,7 +91,7 @@ impl Replay {
         state.attempt += 1;
         state.progress = Instant::now();
         state.is_waiting = false;
-        // The pieces that wait for the connection are kept, too.
+        // The bytes in `pending` are among the kept bytes, too.
         let again = 0..state.kept.as_ref().map_or(0, BytesMut::len);
         state.pending = Bytes::new();
         Attempt {
@@ -102,14 +102,14 @@ impl Replay {
         }
     }
 
-    /// The time at which the connection last took a piece of the body. It is now while the connection waits for the
-    /// source: a source that is slow is no fault of the server.
+    /// The time at which the connection last took a piece of the body. While the connection waits for the source, this
+    /// is the current time: a slow source is no fault of the server.
     pub(crate) fn progress(&self) -> Instant {
         let state = lock(&self.state);
         if state.is_waiting { Instant::now() } else { state.progress }
     }
 
-    /// The error of the source, if that is what has ended the body.
+    /// Takes the error of the source, if there was one.
     pub(crate) fn take_error(&self) -> Option<BoxError> {
         lock(&self.state).error.take()
     }

@@ -27,7 +27,7 @@ enum Health {
     Good,
     /// The server failed. It is left out until this time.
     LeftOut(Instant),
-    /// A request probes the server, which was left out until this time. Other requests leave it out.
+    /// The server was left out until this time, and a request is probing it. Other requests leave it out.
     Probed(Instant),
 }
 
@@ -41,15 +41,15 @@ impl Rotation {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether each server is left out, or was and has not answered since.
+    /// Whether each server has failed, and has not answered since.
     pub(crate) fn left_out(&self) -> Vec<bool> {
         self.lock().health.iter().map(|health| *health != Health::Good).collect()
     }
 
-    /// Selects the next server that is not among `tried`. `None` if there is no other.
+    /// Selects the next server that is not among `tried`. Returns `None` if all servers were tried.
     ///
-    /// Only a request that may be repeated probes a server. If all servers are left out, the one that failed first is
-    /// selected: an attempt may succeed.
+    /// Only a request that may be repeated probes a server. If all servers are left out, selects the server that failed
+    /// first, because an attempt may succeed.
     pub(crate) fn select(&self, tried: &[usize], may_probe: bool, now: Instant) -> Option<Turn<'_>> {
         let mut state = self.lock();
         let count = state.health.len();

@@ -1,10 +1,10 @@
-//! What happened to the requests of each server.
+//! The state of each server, and counts of the results of its requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::TransportError;
 
-/// The state of a server, and what happened to the requests that were sent to it.
+/// The state of a server, with counts of the results of its requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerStatus {
@@ -22,7 +22,7 @@ pub struct ServerStatus {
     pub timed_out: u64,
 }
 
-/// Counts what happened to the requests of one server.
+/// Counts the results of the requests to one server.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     answered: AtomicU64,

@@ -26,7 +26,7 @@ pub(crate) fn header(token: &str) -> Result<HeaderValue, ConfigError> {
     Ok(header)
 }
 
-/// Where the token comes from.
+/// The source of the token.
 #[derive(Debug, Clone)]
 pub(crate) enum Token {
     None,
@@ -71,7 +71,7 @@ impl TokenFile {
         }
     }
 
-    /// The token that the file has now. While the file has none, the last one stays in use.
+    /// Reads the token in the file. While the file cannot be used, returns the last valid token.
     fn current(&self) -> HeaderValue {
         let read = read(&self.path);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,7 +90,7 @@ impl TokenFile {
 
 fn read(path: &Path) -> Result<HeaderValue, BoxError> {
     let file = File::open(path)?;
-    // A pipe would never end.
+    // Reading from a pipe might never end.
     if !file.metadata()?.is_file() {
         return Err("this is not a regular file".into());
     }

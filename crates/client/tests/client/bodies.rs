@@ -17,7 +17,7 @@ use crate::{
     server::Server,
     socket::{
         Behavior::{Answer, Close, Reset, Silent},
-        Fake, WRITTEN, page_of, quick, refusing,
+        FakeServer, WRITTEN, page_of, quick, refusing,
     },
 };
 
@@ -53,8 +53,8 @@ async fn streamed_property_comes_back_as_a_stream() {
 }
 
 #[tokio::test]
-async fn upload_takes_no_more_than_the_connection() {
-    let (server, taken) = (Fake::start(&[Reset(usize::MAX)]).await, Arc::default());
+async fn upload_reads_no_more_than_the_connection_takes() {
+    let (server, taken) = (FakeServer::start(&[Reset(usize::MAX)]).await, Arc::default());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     drop(server);
     // Nobody reads from this connection.
@@ -68,7 +68,7 @@ async fn upload_takes_no_more_than_the_connection() {
 
 #[tokio::test]
 async fn slow_upload_is_not_given_up_while_it_continues() {
-    let server = Fake::start(&[Answer(WRITTEN)]).await;
+    let server = FakeServer::start(&[Answer(WRITTEN)]).await;
     let source = stream::iter(0..8).then(|_| async {
         tokio::time::sleep(Duration::from_millis(250)).await;
         Ok::<_, io::Error>(Bytes::from_static(b"x"))
@@ -81,13 +81,13 @@ async fn slow_upload_is_not_given_up_while_it_continues() {
 #[tokio::test]
 async fn body_above_one_mebibyte_is_sent_once() {
     let large = vec![b'x'; 2 << 20];
-    let server = Fake::start(&[Close, Answer(WRITTEN)]).await;
+    let server = FakeServer::start(&[Close, Answer(WRITTEN)]).await;
     let page = page_of(quick([server.url()]));
     let error = page.new_revision(1).property("html", large.clone()).send().await.unwrap_err();
     assert!(matches!(error, Error::Transport(TransportError::Broken { .. })), "{error}");
     assert_eq!(server.connections(), 1);
     // No byte was sent to the first server, so the body can be sent to the second.
-    let server = Fake::start(&[Answer(WRITTEN)]).await;
+    let server = FakeServer::start(&[Answer(WRITTEN)]).await;
     let page = page_of(quick([refusing().await, server.url()]));
     page.new_revision(1).property("html", large).send().await.unwrap();
     assert!(server.requests()[0].len() > 2 << 20);
@@ -95,7 +95,7 @@ async fn body_above_one_mebibyte_is_sent_once() {
 
 #[tokio::test]
 async fn streamed_body_up_to_one_mebibyte_is_repeated() {
-    let (server, taken) = (Fake::start(&[Reset(200 << 10), Answer(WRITTEN)]).await, Arc::default());
+    let (server, taken) = (FakeServer::start(&[Reset(200 << 10), Answer(WRITTEN)]).await, Arc::default());
     page_of(quick([server.url()]))
         .new_revision(1)
         .property("html", counted(10, &taken))
@@ -110,7 +110,7 @@ async fn streamed_body_up_to_one_mebibyte_is_repeated() {
 #[tokio::test]
 async fn failing_source_ends_the_request() {
     let source = stream::iter([Ok(Bytes::from_static(b"a")), Err(io::Error::other("the disk is gone"))]);
-    let server = Fake::start(&[Silent]).await;
+    let server = FakeServer::start(&[Silent]).await;
     let write = page_of(quick([server.url()])).new_revision(1).property("html", Body::from_stream(source));
     let error = write.send().await.unwrap_err();
     assert!(matches!(error, Error::Transport(TransportError::Source(_))), "{error}");

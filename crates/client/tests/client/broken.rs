@@ -6,7 +6,7 @@ use rashomon_client::{Error, Outcome, Page, RawRequest, Registry, Store, Transpo
 
 use crate::socket::{
     Behavior::{Answer, Close, Reset, Silent, Stop},
-    Fake, OK, WRITTEN, page_of, quick, refusing,
+    FakeServer, OK, WRITTEN, page_of, quick, refusing,
 };
 
 const TID: &str = "8f545ba0-2601-11e3-885c-4160918f0fb9";
@@ -22,7 +22,7 @@ fn is_broken(error: &Error) -> bool {
 #[tokio::test]
 async fn read_is_repeated_after_a_cut_connection() {
     for cut in [Close, Reset(1)] {
-        let server = Fake::start(&[cut, cut, Answer(OK)]).await;
+        let server = FakeServer::start(&[cut, cut, Answer(OK)]).await;
         assert_eq!(read(&page_of(quick([server.url()]))).await.unwrap(), "ok");
         assert_eq!(server.connections(), 3);
     }
@@ -30,17 +30,17 @@ async fn read_is_repeated_after_a_cut_connection() {
 
 #[tokio::test]
 async fn attempts_are_limited() {
-    let server = Fake::start(&[Close]).await;
+    let server = FakeServer::start(&[Close]).await;
     assert!(is_broken(&read(&page_of(quick([server.url()]))).await.unwrap_err()));
     assert_eq!(server.connections(), 3);
-    let server = Fake::start(&[Close]).await;
+    let server = FakeServer::start(&[Close]).await;
     assert!(is_broken(&read(&page_of(quick([server.url()]).attempts(1))).await.unwrap_err()));
     assert_eq!(server.connections(), 1);
 }
 
 #[tokio::test]
 async fn new_revision_is_repeated_with_its_whole_body() {
-    let server = Fake::start(&[Close, Reset(300), Answer(WRITTEN)]).await;
+    let server = FakeServer::start(&[Close, Reset(300), Answer(WRITTEN)]).await;
     let page = page_of(quick([server.url()]));
     let written = page.new_revision(1).property("html", "<p>Hello</p>").send().await.unwrap();
     assert_eq!((written.outcome, written.number.get()), (Outcome::Created, 1));
@@ -54,7 +54,7 @@ async fn new_revision_is_repeated_with_its_whole_body() {
 #[tokio::test]
 async fn post_without_a_key_is_never_repeated_after_bytes_were_sent() {
     for cut in [Close, Reset(1), Silent] {
-        let (server, other) = (Fake::start(&[cut]).await, Fake::start(&[Answer(WRITTEN)]).await);
+        let (server, other) = (FakeServer::start(&[cut]).await, FakeServer::start(&[Answer(WRITTEN)]).await);
         // The first server has the first turn.
         let servers = quick([server.url(), other.url()]).idle_timeout(Duration::from_secs(1));
         let error = page_of(servers).new_render(1).property("html", "x").send().await.unwrap_err();
@@ -65,7 +65,7 @@ async fn post_without_a_key_is_never_repeated_after_bytes_were_sent() {
 
 #[tokio::test]
 async fn post_with_a_key_is_repeated() {
-    let server = Fake::start(&[Close, Answer(OK)]).await;
+    let server = FakeServer::start(&[Close, Answer(OK)]).await;
     let registry = Registry::for_domain("enwiki").unwrap().servers("/", quick([server.url()]));
     let request = RawRequest::post("/clicks/A").header("Idempotency-Key", "k1").form([("increment", "1")]);
     let results = Store::of(registry).unwrap().run([request]).await;
@@ -79,10 +79,10 @@ async fn post_with_a_key_is_repeated() {
 #[tokio::test]
 async fn put_is_repeated_unless_it_has_a_condition() {
     let tid = TID.parse().unwrap();
-    let server = Fake::start(&[Close, Answer(WRITTEN)]).await;
+    let server = FakeServer::start(&[Close, Answer(WRITTEN)]).await;
     page_of(quick([server.url()])).replace(tid, "html", "x").send().await.unwrap();
     assert_eq!(server.connections(), 2);
-    let server = Fake::start(&[Close, Answer(WRITTEN)]).await;
+    let server = FakeServer::start(&[Close, Answer(WRITTEN)]).await;
     let etag = "\"1/x\"".parse().unwrap();
     let replacement = page_of(quick([server.url()])).replace(tid, "html", "x").if_match(&etag);
     assert!(is_broken(&replacement.send().await.unwrap_err()));
@@ -91,7 +91,7 @@ async fn put_is_repeated_unless_it_has_a_condition() {
 
 #[tokio::test]
 async fn any_request_is_repeated_after_a_refused_connection() {
-    let server = Fake::start(&[Answer(WRITTEN)]).await;
+    let server = FakeServer::start(&[Answer(WRITTEN)]).await;
     let servers = quick([refusing().await, server.url()]);
     page_of(servers).new_render(1).property("html", "x").send().await.unwrap();
     assert_eq!(server.requests().len(), 1);
@@ -104,7 +104,7 @@ async fn any_request_is_repeated_after_a_refused_connection() {
 
 #[tokio::test]
 async fn silent_server_is_given_up_and_a_read_is_repeated_at_the_next() {
-    let (silent, other) = (Fake::start(&[Silent]).await, Fake::start(&[Answer(OK)]).await);
+    let (silent, other) = (FakeServer::start(&[Silent]).await, FakeServer::start(&[Answer(OK)]).await);
     let servers = quick([silent.url(), other.url()]).idle_timeout(Duration::from_secs(1));
     assert_eq!(read(&page_of(servers)).await.unwrap(), "ok");
     let servers = quick([silent.url()]).idle_timeout(Duration::from_millis(300)).attempts(2);
@@ -120,17 +120,17 @@ async fn silent_server_is_given_up_and_a_read_is_repeated_at_the_next() {
 #[tokio::test]
 async fn answer_that_ends_early_or_stops_is_an_error() {
     const CUT: &str = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nok";
-    let server = Fake::start(&[Answer(CUT)]).await;
+    let server = FakeServer::start(&[Answer(CUT)]).await;
     assert!(is_broken(&read(&page_of(quick([server.url()]))).await.unwrap_err()));
     assert_eq!(server.connections(), 1, "the answer has begun");
-    let server = Fake::start(&[Stop(CUT)]).await;
+    let server = FakeServer::start(&[Stop(CUT)]).await;
     let error = read(&page_of(quick([server.url()]).idle_timeout(Duration::from_secs(1)))).await.unwrap_err();
     assert!(matches!(error, Error::Transport(TransportError::TimedOut { .. })), "{error}");
 }
 
 #[tokio::test]
 async fn failed_server_is_left_out_and_then_probed() {
-    let (bad, good) = (Fake::start(&[Close, Answer(OK)]).await, Fake::start(&[Answer(OK)]).await);
+    let (bad, good) = (FakeServer::start(&[Close, Answer(OK)]).await, FakeServer::start(&[Answer(OK)]).await);
     let page = page_of(quick([bad.url(), good.url()]).exclusion(Duration::from_secs(2)));
     for _ in 0..6 {
         read(&page).await.unwrap();
@@ -146,7 +146,7 @@ async fn failed_server_is_left_out_and_then_probed() {
 #[tokio::test]
 async fn answer_with_an_error_is_not_repeated() {
     let busy = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 2\r\n\r\n";
-    let server = Fake::start(&[Answer(busy)]).await;
+    let server = FakeServer::start(&[Answer(busy)]).await;
     let error = read(&page_of(quick([server.url()]))).await.unwrap_err();
     assert_eq!(error.problem().unwrap().retry_after, Some(Duration::from_secs(2)));
     assert_eq!(server.requests().len(), 1);
@@ -155,12 +155,12 @@ async fn answer_with_an_error_is_not_repeated() {
 #[tokio::test]
 async fn redirect_to_another_place_is_refused() {
     let elsewhere = "HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: http://192.0.2.1/\r\n\r\n";
-    let server = Fake::start(&[Answer(elsewhere)]).await;
+    let server = FakeServer::start(&[Answer(elsewhere)]).await;
     let error = read(&page_of(quick([server.url()]))).await.unwrap_err();
     assert!(error.to_string().contains("leads elsewhere"), "{error}");
     let circle =
         "HTTP/1.1 302 Found\r\nContent-Length: 0\r\nConnection: close\r\nLocation: ?rev/1/html\r\n\r\n";
-    let server = Fake::start(&[Answer(circle)]).await;
+    let server = FakeServer::start(&[Answer(circle)]).await;
     let error = read(&page_of(quick([server.url()]))).await.unwrap_err();
     assert!(error.to_string().contains("redirects more than 4 times"), "{error}");
     assert_eq!(server.requests().len(), 5);

@@ -8,7 +8,7 @@ use rashomon_client::{
 
 use crate::socket::{
     Behavior::{Answer, Close},
-    Fake, quick,
+    FakeServer, quick,
 };
 
 const STORED: &str = "HTTP/1.1 201 Created\r\nContent-Length: 0\r\nConnection: close\r\nETag: \"1\"\r\n\r\n";
@@ -23,7 +23,7 @@ const LAST: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"entries\": []
 const ELSEWHERE: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n\
     {\"entries\": [], \"next\": \"http://192.0.2.1/?after=Foo\"}";
 
-fn bucket(server: &Fake) -> Bucket {
+fn bucket(server: &FakeServer) -> Bucket {
     Store::new(quick([server.url()])).unwrap().domain("enwiki").unwrap().bucket("clicks").unwrap()
 }
 
@@ -34,36 +34,36 @@ fn is_broken<T>(result: &Result<T, Error>) -> bool {
 #[tokio::test]
 async fn write_of_an_entry_is_repeated_unless_it_has_a_condition() {
     let etag = "\"1\"".parse().unwrap();
-    let server = Fake::start(&[Close, Answer(STORED)]).await;
+    let server = FakeServer::start(&[Close, Answer(STORED)]).await;
     bucket(&server).entry("a").unwrap().put("x").send().await.unwrap();
     let requests = server.requests();
     assert_eq!((requests.len(), &requests[0]), (2, &requests[1]));
     assert!(requests[0].starts_with("PUT /v1/enwiki/clicks/a HTTP/1.1\r\n") && requests[0].ends_with("x"));
-    let server = Fake::start(&[Close, Answer(STORED)]).await;
+    let server = FakeServer::start(&[Close, Answer(STORED)]).await;
     assert!(is_broken(&bucket(&server).entry("a").unwrap().put("x").if_new().send().await));
     assert_eq!(server.connections(), 1);
-    let server = Fake::start(&[Close, Answer(STORED)]).await;
+    let server = FakeServer::start(&[Close, Answer(STORED)]).await;
     assert!(is_broken(&bucket(&server).entry("a").unwrap().put("x").if_match(&etag).send().await));
     assert_eq!(server.connections(), 1);
 
-    let server = Fake::start(&[Close, Answer(DELETED)]).await;
+    let server = FakeServer::start(&[Close, Answer(DELETED)]).await;
     bucket(&server).entry("a").unwrap().delete().await.unwrap();
     assert_eq!(server.connections(), 2);
-    let server = Fake::start(&[Close, Answer(DELETED)]).await;
+    let server = FakeServer::start(&[Close, Answer(DELETED)]).await;
     assert!(is_broken(&bucket(&server).entry("a").unwrap().delete_version(&etag).await));
     assert_eq!(server.connections(), 1);
 }
 
 #[tokio::test]
 async fn write_of_a_definition_is_repeated_unless_it_replaces_one() {
-    let server = Fake::start(&[Close, Answer(DEFINITION)]).await;
+    let server = FakeServer::start(&[Close, Answer(DEFINITION)]).await;
     let definition = BucketDefinition::counter();
     bucket(&server).create(&definition).await.unwrap();
     assert_eq!(server.connections(), 2);
-    let server = Fake::start(&[Close, Answer(DEFINITION)]).await;
+    let server = FakeServer::start(&[Close, Answer(DEFINITION)]).await;
     assert!(is_broken(&bucket(&server).replace(&definition, &"\"1\"".parse().unwrap()).await));
     assert_eq!(server.connections(), 1);
-    let server = Fake::start(&[Close, Answer(DELETED)]).await;
+    let server = FakeServer::start(&[Close, Answer(DELETED)]).await;
     bucket(&server).delete().await.unwrap();
     assert_eq!(server.connections(), 2);
 }
@@ -71,7 +71,7 @@ async fn write_of_a_definition_is_repeated_unless_it_replaces_one() {
 /// A body that can be read once is not sent twice.
 #[tokio::test]
 async fn large_streamed_body_is_sent_once() {
-    let server = Fake::start(&[Close, Answer(STORED)]).await;
+    let server = FakeServer::start(&[Close, Answer(STORED)]).await;
     let body = Body::from_reader(tokio::io::AsyncReadExt::take(tokio::io::repeat(b'x'), (1 << 20) + 1));
     assert!(is_broken(&bucket(&server).entry("a").unwrap().put(body).send().await));
     assert_eq!(server.connections(), 1);
@@ -79,7 +79,7 @@ async fn large_streamed_body_is_sent_once() {
 
 #[tokio::test]
 async fn increment_is_repeated_with_its_idempotency_key() {
-    let server = Fake::start(&[Close, Answer(VALUE)]).await;
+    let server = FakeServer::start(&[Close, Answer(VALUE)]).await;
     let counter = bucket(&server).counter("Foo/button 1").unwrap();
     assert_eq!(counter.increment(-5).await.unwrap(), Some(i64::MIN));
     assert_eq!(counter.increment(i64::MAX).await.unwrap(), Some(i64::MIN));
@@ -106,13 +106,13 @@ async fn increment_is_repeated_with_its_idempotency_key() {
 /// A token that may write and not read gets an answer without the value.
 #[tokio::test]
 async fn increment_without_the_right_to_read_has_no_value() {
-    let server = Fake::start(&[Answer(DELETED)]).await;
+    let server = FakeServer::start(&[Answer(DELETED)]).await;
     assert_eq!(bucket(&server).counter("Foo").unwrap().increment(1).await.unwrap(), None);
 }
 
 #[tokio::test]
 async fn counters_are_read_and_listed() {
-    let server = Fake::start(&[Answer(VALUE), Answer(COUNTERS), Answer(LAST)]).await;
+    let server = FakeServer::start(&[Answer(VALUE), Answer(COUNTERS), Answer(LAST)]).await;
     assert_eq!(bucket(&server).counter("Foo").unwrap().value().await.unwrap(), i64::MIN);
     let counters: Vec<CounterSummary> = bucket(&server).counters().page_size(1).try_collect().await.unwrap();
     assert_eq!((counters.len(), counters[0].key.as_str(), counters[0].value), (1, "Foo", 17));
@@ -126,7 +126,7 @@ async fn counters_are_read_and_listed() {
             "GET /v1/enwiki/clicks/?limit=1&after=Foo HTTP/1.1"
         ]
     );
-    let server = Fake::start(&[Answer(ELSEWHERE)]).await;
+    let server = FakeServer::start(&[Answer(ELSEWHERE)]).await;
     let error = bucket(&server).counters().try_next().await.unwrap_err();
     assert!(error.to_string().contains("leads elsewhere"), "{error}");
 }

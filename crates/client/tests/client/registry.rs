@@ -13,7 +13,7 @@ use tokio::sync::Barrier;
 
 use crate::{
     server::Server,
-    socket::{Behavior::Answer, Fake, OK, quick, refusing},
+    socket::{Behavior::Answer, FakeServer, OK, quick, refusing},
 };
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn many_requests_are_answered_in_order() {
 
 #[tokio::test]
 async fn path_without_a_backend_is_refused() {
-    let server = Fake::start(&[Answer(OK)]).await;
+    let server = FakeServer::start(&[Answer(OK)]).await;
     let registry = Registry::new().servers("//enwiki", quick([server.url()]));
     let store = Store::of(registry).unwrap();
     let error = store.domain("dewiki").unwrap().page("A").unwrap().latest("html").await.unwrap_err();
@@ -79,7 +79,7 @@ async fn path_without_a_backend_is_refused() {
 
 #[tokio::test]
 async fn prefix_of_a_proxy_is_added() {
-    let server = Fake::start(&[Answer(OK)]).await;
+    let server = FakeServer::start(&[Answer(OK)]).await;
     let store = Store::new(quick([format!("{}/store/", server.url())])).unwrap();
     store.domain("enwiki").unwrap().page("A b").unwrap().latest("html").await.unwrap();
     let request = &server.requests()[0];
@@ -88,13 +88,13 @@ async fn prefix_of_a_proxy_is_added() {
 
 /// A backend that answers when 16 requests are there, and counts the requests that run.
 #[derive(Debug)]
-struct Together {
+struct BarrierBackend {
     barrier: Barrier,
     running: AtomicUsize,
     most: Arc<AtomicUsize>,
 }
 
-impl Backend for Together {
+impl Backend for BarrierBackend {
     fn send(&self, _: http::Request<Body>) -> BoxFuture<'_, Result<http::Response<Body>, TransportError>> {
         Box::pin(async {
             self.most.fetch_max(self.running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
@@ -109,7 +109,7 @@ impl Backend for Together {
 async fn sixteen_requests_run_at_the_same_time() {
     let most = Arc::new(AtomicUsize::new(0));
     let backend =
-        Together { barrier: Barrier::new(16), running: AtomicUsize::new(0), most: Arc::clone(&most) };
+        BarrierBackend { barrier: Barrier::new(16), running: AtomicUsize::new(0), most: Arc::clone(&most) };
     let store = Store::of(Registry::for_domain("enwiki").unwrap().backend("/", backend)).unwrap();
     let results = store.run((0..64).map(|_| RawRequest::get("/page/A"))).await;
     assert!(results.len() == 64 && results.iter().all(Result::is_ok));

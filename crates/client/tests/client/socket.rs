@@ -40,13 +40,13 @@ pub(crate) enum Behavior {
 
 /// A server that records its requests.
 #[derive(Clone)]
-pub(crate) struct Fake {
+pub(crate) struct FakeServer {
     pub(crate) address: SocketAddr,
     requests: Arc<Mutex<Vec<String>>>,
     connections: Arc<AtomicUsize>,
 }
 
-impl Fake {
+impl FakeServer {
     /// Starts a server whose connections have these behaviors, one after the other. The last one is used again.
     pub(crate) async fn start(behaviors: &[Behavior]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

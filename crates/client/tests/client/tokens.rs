@@ -5,7 +5,7 @@ use rashomon_client::{ConfigError, ProblemKind, Servers, Store};
 
 use crate::{
     server::Server,
-    socket::{Behavior::Answer, Fake, OK, page_of, quick},
+    socket::{Behavior::Answer, FakeServer, OK, page_of, quick},
 };
 
 #[tokio::test]
@@ -25,7 +25,7 @@ async fn token_gives_its_rights() {
 
 #[tokio::test]
 async fn changed_file_changes_the_token_of_the_next_request() {
-    let server = Fake::start(&[Answer(OK)]).await;
+    let server = FakeServer::start(&[Answer(OK)]).await;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "first\n").unwrap();
     let page = page_of(quick([server.url()]).token_file(file.path()));

@@ -4,7 +4,7 @@ use rashomon_client::{Body, Error, InputError, Outcome, ProblemKind, PropertyCon
 
 use crate::{
     server::Server,
-    socket::{Behavior::Answer, Fake, OK, page_of, quick},
+    socket::{Behavior::Answer, FakeServer, OK, page_of, quick},
 };
 
 fn kind(error: &Error) -> &ProblemKind {
@@ -85,7 +85,7 @@ async fn property_is_replaced_in_place_under_a_condition() {
 
 #[tokio::test]
 async fn invalid_input_is_refused_before_anything_is_sent() {
-    let server = Fake::start(&[Answer(OK)]).await;
+    let server = FakeServer::start(&[Answer(OK)]).await;
     let page = page_of(quick([server.url()]));
     let tid = "8f545ba0-2601-11e3-885c-4160918f0fb9".parse().unwrap();
     let write = || page.new_revision(1).property("html", "x");
@@ -120,6 +120,6 @@ async fn invalid_input_is_refused_before_anything_is_sent() {
     assert_eq!(server.connections(), 0);
 }
 
-fn server_store(server: &Fake) -> rashomon_client::Store {
+fn server_store(server: &FakeServer) -> rashomon_client::Store {
     rashomon_client::Store::new(quick([server.url()])).unwrap()
 }
