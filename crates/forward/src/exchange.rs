@@ -1,4 +1,4 @@
-//! The bodies of a request and its answer: types of the API on one side, those of the client library on the other.
+//! Converts the bodies of a request and its answer between the types of the API and those of the client library.
 
 use std::{
     pin::Pin,
@@ -19,11 +19,11 @@ pub(crate) fn request_body(body: RequestBody) -> Body {
     Body::with_length(pieces.map_err(|error: rashomon_forms::BodyError| BoxError::from(error)), length)
 }
 
-/// The body of an answer. An error breaks the connection of the client, so that the client does not take a part for the
-/// whole.
+/// The body of an answer. An error breaks the connection of the client, so that the client does not mistake a part of
+/// the answer for all of it.
 struct AnswerBody {
     body: Body,
-    /// The bytes that are left, if that is known.
+    /// The number of bytes that are left, if it is known.
     left: Option<u64>,
     /// For the log.
     prefix: String,
@@ -67,7 +67,7 @@ pub(crate) fn answer_body(
     id: HeaderValue,
 ) -> axum::body::Body {
     if matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
-        // A 304 need not have the length of the body that it does not have.
+        // A 304 has no body, and need not announce a length.
         head.headers.remove(header::CONTENT_LENGTH);
         return axum::body::Body::new(NoBody);
     }
@@ -78,7 +78,7 @@ pub(crate) fn answer_body(
     axum::body::Body::new(AnswerBody { body, left, prefix, id })
 }
 
-/// No body, and no length: one of zero would be announced.
+/// A missing body, without a length. A length of zero would be announced in a header.
 struct NoBody;
 
 impl HttpBody for NoBody {

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rashomon_api::{Backend, BackendHealth, Backends, Upstream};
 use rashomon_client::ReplayMemory;
 
-use crate::{Destination, Entry, OpenError, Prefix, upstream::ServersOfPrefix};
+use crate::{Destination, Entry, OpenError, Prefix, upstream::PrefixServers};
 
 /// Selects the backend of a path, and forwards requests to it.
 #[derive(Debug)]
@@ -29,12 +29,12 @@ pub(crate) struct OpenEntry {
 #[derive(Debug, Clone)]
 pub(crate) enum OpenBackend {
     Store(usize),
-    Servers(Arc<ServersOfPrefix>),
+    Servers(Arc<PrefixServers>),
 }
 
 impl Forwarder {
-    /// Makes a forwarder. All requests together keep at most `replay_bytes` of their bodies in memory, to send them
-    /// again. `seed` has to be random, so that no two servers have one name.
+    /// Makes a forwarder. All requests together keep at most `replay_bytes` of their bodies in memory, so that the
+    /// bodies can be sent again. `seed` must be random, so that no two servers have the same name.
     ///
     /// # Errors
     ///
@@ -49,8 +49,8 @@ impl Forwarder {
         Ok(this)
     }
 
-    /// Replaces the registry. Requests under way end with the backends that they have. Servers whose settings are as
-    /// before keep their connections and their state. Reads files, so this may block.
+    /// Replaces the registry. Requests in progress finish at their old backends. Servers with unchanged settings keep
+    /// their connections and their state. Reads files, so this may block.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl Forwarder {
                 let name = Arc::clone(&self.name);
                 OpenBackend::Servers(match same.filter(|_| is_known) {
                     Some(servers) => servers,
-                    None => match ServersOfPrefix::open(prefix.clone(), settings, name, &self.memory) {
+                    None => match PrefixServers::open(prefix.clone(), settings, name, &self.memory) {
                         Ok(servers) => Arc::new(servers),
                         Err(error) => return Err((prefix, error)),
                     },
@@ -93,7 +93,7 @@ impl Forwarder {
         Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The bytes of bodies that are kept at present.
+    /// The number of bytes of request bodies that are in memory now.
     pub(crate) fn replay_bytes(&self) -> usize {
         self.memory.used()
     }

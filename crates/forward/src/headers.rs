@@ -1,4 +1,4 @@
-//! The headers that are passed on.
+//! Rewrites the headers of forwarded requests and of their answers.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header};
 use rashomon_api::Sender;
@@ -8,8 +8,8 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The headers of one connection (RFC 9110, section 7.6.1).
-const OF_CONNECTION: [&str; 9] = [
+/// The headers that hold for one connection only (RFC 9110, section 7.6.1).
+const CONNECTION_HEADERS: [&str; 9] = [
     "connection",
     "keep-alive",
     "proxy-authenticate",
@@ -21,10 +21,10 @@ const OF_CONNECTION: [&str; 9] = [
     "upgrade",
 ];
 
-/// Headers of a request that end here: this server continues the request itself (`Expect`), sends the length of the
-/// body that it sends, and has judged the web page that sent the request. Cookies are secrets between a browser and the
-/// host that it sees.
-const OF_CLIENT: [&str; 8] = [
+/// Headers of a request that are not forwarded. This server answers `Expect` itself, computes the length of the body,
+/// and has already checked which web page sent the request. Cookies are secrets between a browser and the host that the
+/// browser knows.
+const CLIENT_HEADERS: [&str; 8] = [
     "expect",
     "content-length",
     "cookie",
@@ -35,8 +35,8 @@ const OF_CLIENT: [&str; 8] = [
     "sec-fetch-user",
 ];
 
-/// Removes the headers of one connection, and those that `Connection` names.
-fn remove_of_connection(headers: &mut HeaderMap) {
+/// Removes the headers that hold for one connection only, and those that `Connection` names.
+fn remove_connection_headers(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = (headers.get_all(header::CONNECTION).iter())
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
@@ -45,21 +45,21 @@ fn remove_of_connection(headers: &mut HeaderMap) {
     for name in named {
         headers.remove(name);
     }
-    for name in OF_CONNECTION {
+    for name in CONNECTION_HEADERS {
         headers.remove(name);
     }
 }
 
-/// Whether a request was already here: its `Via` has the name of this server.
-pub(crate) fn was_here(headers: &HeaderMap, name: &str) -> bool {
+/// Whether this server has already forwarded the request: `Via` has the name of this server.
+pub(crate) fn has_visited(headers: &HeaderMap, name: &str) -> bool {
     (headers.get_all(header::VIA).iter())
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .any(|hop| hop.split_whitespace().nth(1) == Some(name))
 }
 
-/// Makes the headers of a request those that a server gets.
-pub(crate) fn of_request(
+/// Changes the headers of a client's request to those that the backend gets.
+pub(crate) fn rewrite_for_backend(
     headers: &mut HeaderMap,
     uri: &Uri,
     version: Version,
@@ -67,10 +67,10 @@ pub(crate) fn of_request(
     name: &str,
     forward_authorization: bool,
 ) {
-    remove_of_connection(headers);
+    remove_connection_headers(headers);
     // Without this header, some servers refuse a write without a body.
     let is_empty = headers.get(header::CONTENT_LENGTH).is_some_and(|length| length == "0");
-    for name in OF_CLIENT {
+    for name in CLIENT_HEADERS {
         headers.remove(name);
     }
     if is_empty {
@@ -96,8 +96,8 @@ pub(crate) fn of_request(
     add_via(headers, version, name);
 }
 
-/// Adds the headers of a proxy. What another client than a trusted proxy says about itself is replaced, except the list
-/// of addresses: its readers trust only the addresses that trusted proxies have appended.
+/// Adds the headers of a proxy. If the client is not a trusted proxy, its own values are replaced, except the list of
+/// addresses: readers of the list trust only the addresses that trusted proxies have appended.
 fn add_forwarded(headers: &mut HeaderMap, host: Option<&HeaderValue>, sender: &Sender) {
     if !sender.is_trusted_proxy {
         for name in [FORWARDED_PROTO, FORWARDED_HOST, header::FORWARDED] {
@@ -123,9 +123,9 @@ fn add_forwarded(headers: &mut HeaderMap, host: Option<&HeaderValue>, sender: &S
     }
 }
 
-/// Makes the headers of an answer those that the client gets.
-pub(crate) fn of_answer(headers: &mut HeaderMap, version: Version, name: &str) {
-    remove_of_connection(headers);
+/// Changes the headers of a backend's answer to those that the client gets.
+pub(crate) fn rewrite_for_client(headers: &mut HeaderMap, version: Version, name: &str) {
+    remove_connection_headers(headers);
     // The server adds the id of the request to each answer.
     headers.remove(REQUEST_ID);
     add_via(headers, version, name);
@@ -151,7 +151,14 @@ mod tests {
         for (name, value) in lines {
             headers.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
         }
-        of_request(&mut headers, &uri.parse().unwrap(), Version::HTTP_11, &sender, "us", authorization);
+        rewrite_for_backend(
+            &mut headers,
+            &uri.parse().unwrap(),
+            Version::HTTP_11,
+            &sender,
+            "us",
+            authorization,
+        );
         let mut lines: Vec<_> =
             headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
         lines.sort();
@@ -238,7 +245,7 @@ mod tests {
         ] {
             headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        of_answer(&mut headers, Version::HTTP_10, "us");
+        rewrite_for_client(&mut headers, Version::HTTP_10, "us");
         let mut lines: Vec<_> = headers.iter().collect();
         lines.sort_by_key(|(name, _)| name.as_str());
         let shown: Vec<_> =
@@ -251,7 +258,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.append("via", "1.0 fred, 1.1 rashomon-1 (proxy)".parse().unwrap());
         headers.append("via", "1.1 other".parse().unwrap());
-        assert!(was_here(&headers, "rashomon-1") && was_here(&headers, "other"));
-        assert!(!was_here(&headers, "rashomon") && !was_here(&headers, "1.1"));
+        assert!(has_visited(&headers, "rashomon-1") && has_visited(&headers, "other"));
+        assert!(!has_visited(&headers, "rashomon") && !has_visited(&headers, "1.1"));
     }
 }

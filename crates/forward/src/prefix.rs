@@ -62,18 +62,18 @@ impl Prefix {
             return Err("no part between slashes is empty, '.' or '..', or has control characters".to_owned());
         }
         if bucket == Some(BucketName::page()) {
-            // In titles, spaces and underscores are one letter.
+            // In titles, spaces and underscores are the same letter.
             parts.iter_mut().for_each(|part| *part = part.replace(' ', "_"));
         }
         Ok(Self { text: trimmed.to_owned(), parts })
     }
 
-    /// The number of parts, if the prefix matches a path.
+    /// Returns the number of parts of the prefix if the prefix matches the path.
     pub(crate) fn matched_parts(&self, path: &[String]) -> Option<usize> {
         path.starts_with(&self.parts).then_some(self.parts.len())
     }
 
-    /// Whether both match the same paths.
+    /// Whether this prefix and another one match the same paths.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.parts == other.parts

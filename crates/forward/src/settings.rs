@@ -37,7 +37,7 @@ pub struct ServerList {
     pub allow_token_without_tls: bool,
     /// The file with the certificate authorities. `None` for those of the system.
     pub ca_file: Option<PathBuf>,
-    /// Whether clients without a token have their rights also on the buckets other than `page`.
+    /// Whether the rights of clients without a token also hold for buckets other than `page`.
     pub public: bool,
     /// The time limit for a connection.
     pub connect_timeout: Duration,

@@ -18,7 +18,7 @@ use crate::{
 
 /// The servers of one prefix, which answer its requests.
 #[derive(Debug)]
-pub(crate) struct ServersOfPrefix {
+pub(crate) struct PrefixServers {
     pub(crate) prefix: Prefix,
     pub(crate) settings: ServerList,
     pub(crate) backend: HttpBackend,
@@ -27,7 +27,7 @@ pub(crate) struct ServersOfPrefix {
     name: Arc<str>,
 }
 
-impl ServersOfPrefix {
+impl PrefixServers {
     pub(crate) fn open(
         prefix: Prefix,
         settings: ServerList,
@@ -44,12 +44,12 @@ impl ServersOfPrefix {
         body: RequestBody,
         sender: Sender,
     ) -> Result<Response, ForwardError> {
-        if headers::was_here(&head.headers, &self.name) {
+        if headers::has_visited(&head.headers, &self.name) {
             return Err(ForwardError::Loop);
         }
         let id = head.headers.get("x-request-id").cloned().unwrap_or(HeaderValue::from_static(""));
         let forward_authorization = self.settings.forward_authorization;
-        headers::of_request(
+        headers::rewrite_for_backend(
             &mut head.headers,
             &head.uri,
             head.version,
@@ -63,11 +63,11 @@ impl ServersOfPrefix {
         *request.headers_mut() = head.headers;
         let answer = self.backend.send(request).await.map_err(forward_error)?;
         if answer.status() == StatusCode::UNAUTHORIZED && !forward_authorization {
-            // The client did not send this token, so it cannot send a better one.
+            // The token is that of this server, so the client cannot correct it.
             return Err(ForwardError::TokenRefused);
         }
         let (mut answered, body) = answer.into_parts();
-        headers::of_answer(&mut answered.headers, answered.version, &self.name);
+        headers::rewrite_for_client(&mut answered.headers, answered.version, &self.name);
         let body = answer_body(&head.method, &mut answered, body, self.prefix.to_string(), id);
         let mut response = Response::new(body);
         *response.status_mut() = answered.status;
@@ -76,7 +76,7 @@ impl ServersOfPrefix {
     }
 }
 
-impl Upstream for ServersOfPrefix {
+impl Upstream for PrefixServers {
     fn is_public(&self) -> bool {
         self.settings.public
     }
@@ -95,7 +95,7 @@ impl Upstream for ServersOfPrefix {
     }
 }
 
-/// Why the client library has no answer, in the words of the API.
+/// Converts an error of the client library into an error of the API.
 fn forward_error(error: TransportError) -> ForwardError {
     match error {
         TransportError::Connect { .. } => ForwardError::Unreachable(error.to_string()),

@@ -16,13 +16,13 @@ use tokio::{
 
 /// A request that arrived as a whole.
 #[derive(Debug, Clone)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedRequest {
     pub(crate) uri: String,
     pub(crate) headers: HeaderMap,
     pub(crate) bytes: usize,
 }
 
-impl Recorded {
+impl RecordedRequest {
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
@@ -30,14 +30,14 @@ impl Recorded {
 
 /// The requests that backends received.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Log(Arc<Mutex<Vec<Recorded>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<RecordedRequest>>>);
 
 impl Log {
-    pub(crate) fn all(&self) -> Vec<Recorded> {
+    pub(crate) fn all(&self) -> Vec<RecordedRequest> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn only(&self) -> Recorded {
+    pub(crate) fn only(&self) -> RecordedRequest {
         let all = self.all();
         assert_eq!(all.len(), 1, "{all:?}");
         all[0].clone()
@@ -94,7 +94,7 @@ async fn answer(request: Request, log: Log, address: SocketAddr) -> Response {
     let (head, body) = request.into_parts();
     let bytes = body.collect().await.map(|body| body.to_bytes().len()).unwrap_or(usize::MAX);
     let status = head.uri.query().and_then(|query| query.parse().ok()).unwrap_or(StatusCode::OK);
-    let recorded = Recorded { uri: head.uri.to_string(), headers: head.headers, bytes };
+    let recorded = RecordedRequest { uri: head.uri.to_string(), headers: head.headers, bytes };
     log.0.lock().unwrap_or_else(PoisonError::into_inner).push(recorded);
     let builder = Response::builder().status(status).header("cache-control", "public, max-age=60");
     let builder = builder.header("location", "?rev/7/").header("x-request-id", "of-the-backend");
@@ -115,12 +115,12 @@ pub(crate) enum Behavior {
 }
 
 /// A backend on a plain socket.
-pub(crate) struct Plain {
+pub(crate) struct SocketBackend {
     pub(crate) address: SocketAddr,
     connections: Arc<Mutex<usize>>,
 }
 
-impl Plain {
+impl SocketBackend {
     pub(crate) async fn start(behavior: Behavior) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, connections) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(0)));

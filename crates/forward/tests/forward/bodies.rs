@@ -4,7 +4,7 @@ use bytes::Bytes;
 use rashomon_api::Settings;
 
 use crate::{
-    backends::{Behavior, Plain, Recorder},
+    backends::{Behavior, Recorder, SocketBackend},
     http::{chunked, get, request, send, wait_until},
     server::{Parts, Server, entry},
 };
@@ -34,8 +34,8 @@ async fn bodies_of_any_size_arrive_as_a_whole() {
 #[tokio::test]
 async fn body_up_to_a_mebibyte_is_sent_again_and_a_larger_one_is_not() {
     for (size, status) in [(0, 200), (MIB, 200), (MIB + 1, 502)] {
-        // The first server takes all of the body, and breaks the connection.
-        let broken = Plain::start(Behavior::CloseAfter(size + 20)).await;
+        // The first server reads all of the body, and breaks the connection.
+        let broken = SocketBackend::start(Behavior::CloseAfter(size + 20)).await;
         let backend = Recorder::start();
         let server = Server::forwarding(vec![entry("/", [broken.url(), backend.url()])]).await;
         let answer = send(server.address, request("PUT", ENTRY, &[], vec![b'x'; size])).await;
@@ -51,7 +51,7 @@ async fn body_up_to_a_mebibyte_is_sent_again_and_a_larger_one_is_not() {
 #[tokio::test]
 async fn body_without_memory_is_sent_once() {
     for (replay_bytes, status) in [(0, 502), (4 * MIB, 200)] {
-        let broken = Plain::start(Behavior::CloseAfter(100_000)).await;
+        let broken = SocketBackend::start(Behavior::CloseAfter(100_000)).await;
         let backend = Recorder::start();
         let entries = vec![entry("/", [broken.url(), backend.url()])];
         let server = Server::with(Parts { entries, replay_bytes, ..Parts::default() }).await;

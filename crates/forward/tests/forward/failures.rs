@@ -1,11 +1,11 @@
-//! Servers that fail, and what clients are told.
+//! Servers that fail, and the answers that clients get.
 
 use std::time::Duration;
 
 use rashomon_forward::ServerList;
 
 use crate::{
-    backends::{Behavior, Plain, Recorder, refusing},
+    backends::{Behavior, Recorder, SocketBackend, refusing},
     http::{Answer, begin, get, request, send},
     server::{Server, entry, entry_of},
 };
@@ -37,7 +37,7 @@ async fn any_request_is_repeated_if_the_connection_was_refused() {
     let server = Server::forwarding(vec![entry("/", [refusing().await, backend.url()])]).await;
     let answer = send(server.address, request("POST", PAGE, &[], "html=x")).await;
     assert_eq!((answer.status.as_u16(), backend.log.only().bytes), (200, 6));
-    // The server that failed is left out, also in what operators see.
+    // The metrics show that the failed server is left out.
     let ready = get(server.address, "/readyz").await;
     assert_eq!(ready.status, 200);
     assert!(ready.text().contains("\"ready\":0,\"degraded\":1,\"down\":0"), "{ready:?}");
@@ -58,7 +58,7 @@ async fn only_harmless_requests_are_repeated_after_bytes_were_sent() {
         ("DELETE", "/v1/enwiki/math-png/a", &[("if-match", "\"1\"")], false),
         ("POST", "/v1/enwiki/import", &[], false),
     ] {
-        let (broken, backend) = (Plain::start(Behavior::CloseAfter(1)).await, Recorder::start());
+        let (broken, backend) = (SocketBackend::start(Behavior::CloseAfter(1)).await, Recorder::start());
         let server = Server::forwarding(vec![entry("/", [broken.url(), backend.url()])]).await;
         let answer = send(server.address, request(method, path, headers, "")).await;
         let expected = if is_repeated { 200 } else { 502 };
@@ -84,7 +84,7 @@ async fn unreachable_servers_are_502_and_the_server_stays_ready() {
 
 #[tokio::test]
 async fn silent_server_is_504() {
-    let silent = Plain::start(Behavior::Silent).await;
+    let silent = SocketBackend::start(Behavior::Silent).await;
     let list = ServerList { idle_timeout: Duration::from_millis(50), ..ServerList::new(vec![silent.url()]) };
     let server = Server::forwarding(vec![entry_of("/", list)]).await;
     let answer = send(server.address, request("POST", PAGE, &[], "html=x")).await;
@@ -101,7 +101,7 @@ async fn answer_that_breaks_in_the_middle_breaks_the_connection() {
         "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegin",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegin\r\n",
     ] {
-        let backend = Plain::start(Behavior::Answer(text)).await;
+        let backend = SocketBackend::start(Behavior::Answer(text)).await;
         let server = Server::forwarding(vec![entry("/", [backend.url()])]).await;
         let answer = get(server.address, PAGE).await;
         assert_eq!(answer.status, 200);
@@ -112,7 +112,8 @@ async fn answer_that_breaks_in_the_middle_breaks_the_connection() {
 
 #[tokio::test]
 async fn answer_that_stops_in_the_middle_breaks_the_connection() {
-    let backend = Plain::start(Behavior::Stop("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegin")).await;
+    let backend =
+        SocketBackend::start(Behavior::Stop("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegin")).await;
     let list = ServerList { idle_timeout: Duration::from_millis(50), ..ServerList::new(vec![backend.url()]) };
     let server = Server::forwarding(vec![entry_of("/", list)]).await;
     get(server.address, PAGE).await.body.unwrap_err();

@@ -1,4 +1,4 @@
-//! What operators see.
+//! The metrics of forwarded requests.
 
 use crate::{
     backends::{Recorder, refusing},

@@ -19,7 +19,7 @@ pub(crate) struct Server {
     tokens: TokenStore,
 }
 
-/// What a server is made of.
+/// The settings and the backends of a test server.
 pub(crate) struct Parts {
     pub(crate) policy: Policy,
     pub(crate) entries: Vec<Entry>,
