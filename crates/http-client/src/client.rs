@@ -31,10 +31,10 @@ const JSON_TIME: Duration = Duration::from_secs(60);
 /// The size limit of an answer of [`Client::json`].
 const MAX_JSON_BYTES: usize = 1 << 20;
 
-/// The maximum number of bytes of another program's error that are shown.
+/// The maximum number of bytes that are shown of an error of another program.
 const MAX_REASON_BYTES: usize = 1024;
 
-/// The maximum number of bytes of a server's error that are shown.
+/// The maximum number of bytes that are shown of an error of a server.
 pub const MAX_ERROR_BYTES: usize = 4096;
 
 /// The protocol that the client offers by ALPN.
@@ -44,7 +44,7 @@ const HTTP_1_1: &[u8] = b"http/1.1";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Something on this machine is wrong, such as the token. A retry does not help.
+    /// Something is wrong on this machine, such as the token. A retry does not help.
     #[error("{0}")]
     Usage(String),
     /// No connection can be opened.
@@ -131,7 +131,7 @@ async fn with_tls(
     connected.map_err(|error| ClientError::Server(tls_failure(server, &error)))
 }
 
-/// Describes a failed handshake, with what to do about it.
+/// Describes a failed TLS handshake, and says what to do about it.
 fn tls_failure(server: &ServerUrl, error: &io::Error) -> String {
     let cause = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
     let cure = match cause {

@@ -11,10 +11,9 @@ use tokio::{
     net::TcpStream,
 };
 
-/// A server that refuses a dump answers and closes the connection before most of the dump was sent. Sending
-/// then fails, and a client that stops at this failure never reads the answer with the reason. This
-/// connection drops the data that can no longer be sent, so that the answer is read. If there is no answer,
-/// reading fails too.
+/// A server that refuses a dump answers and closes the connection before the client has sent most of the dump. Then
+/// sending fails, and a client that stops at this failure never reads the answer with the reason. This connection drops
+/// data that can no longer be sent, so that the client reads the answer. If there is no answer, reading fails too.
 #[derive(Debug)]
 pub(crate) struct LateReader(pub(crate) TcpStream);
 

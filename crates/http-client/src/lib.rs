@@ -1,10 +1,10 @@
-//! What the HTTP clients of Rashomon share: the tokens that they send, the authorities that they trust, and the
+//! Code that the HTTP clients of Rashomon share: the tokens that they send, the authorities that they trust, and the
 //! connection to a server of Rashomon.
 //!
-//! [`BearerToken`] is a token in the form of a header, and [`TokenFile`] a file with one, which may change.
-//! [`client_config()`] has the settings of TLS, with the authorities of the system or of a file. [`Client`] sends
-//! requests to a server of Rashomon at a [`ServerUrl`]. [`bounded`] sends requests to services that are not trusted, and
-//! [`PooledClient`] many small requests to one that is.
+//! [`BearerToken`] is a token as the value of a header. [`TokenFile`] is a file with a token, which may change.
+//! [`client_config()`] returns the settings of TLS, with the authorities of the system or of a file. [`Client`] sends
+//! requests to a server of Rashomon at a [`ServerUrl`]. [`bounded`] sends requests to services that are not trusted.
+//! [`PooledClient`] sends many small requests to a trusted service.
 
 mod authorities;
 pub mod bounded;

@@ -47,7 +47,7 @@ impl PooledClient {
     ///
     /// # Errors
     ///
-    /// Says why there is no complete answer.
+    /// Returns the reason why there is no complete answer.
     pub async fn send(
         &self,
         method: Method,

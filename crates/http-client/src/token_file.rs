@@ -40,13 +40,13 @@ impl TokenFile {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read, or has something else.
+    /// Returns an error if the file cannot be read, or has other content.
     pub fn open(path: PathBuf) -> Result<Self, TokenFileError> {
         Ok(Self(Arc::new(Watched::open(TokenSource(path))?)))
     }
 
-    /// The token that the file has now. If the file cannot be used any more, this is logged once, and the last token
-    /// stays in use.
+    /// Returns the token that is in the file now. If the file is no longer usable, logs this once, and returns the last
+    /// valid token.
     pub async fn token(&self) -> BearerToken {
         let watched = Arc::clone(&self.0);
         // The file may be on a disk that does not answer.

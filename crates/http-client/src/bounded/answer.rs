@@ -1,4 +1,4 @@
-//! The answer of a service that is not trusted, and whether it is as expected.
+//! Reads answers of services that are not trusted, and checks that they are as expected.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use rashomon_records::excerpt;
 
 use super::{FetchError, failed, with_causes};
 
-/// The longest content type that is accepted.
+/// The maximum length of a content type.
 const MAX_CONTENT_TYPE: usize = 256;
 
-/// The expected answer.
+/// The media type and the maximum size that an answer must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ExpectedAnswer {
     /// The expected media type. `None` if any type is accepted.
     pub media_type: Option<MediaType>,
     /// The maximum size of the body.
@@ -54,7 +54,7 @@ impl fmt::Display for MediaType {
     }
 }
 
-impl Wanted {
+impl ExpectedAnswer {
     /// Reads an answer to its end. Fails if it is not as expected.
     pub(super) async fn read(&self, response: Response<Incoming>) -> Result<Answer, FetchError> {
         let (head, body) = response.into_parts();

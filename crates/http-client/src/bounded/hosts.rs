@@ -4,7 +4,7 @@ use url::{Host, Url};
 
 /// One host, and the port on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Allowed {
+struct AllowedHost {
     host: Host,
     /// The port. `None` means the default port of the scheme.
     port: Option<u16>,
@@ -12,19 +12,19 @@ struct Allowed {
 
 /// The hosts that may be reached, and no others.
 ///
-/// Hosts are compared in the form in which the URL parser writes them, and the connection uses the same
-/// result of the parser. So the check and the connection always mean the same host, even with text before an
-/// `@`, another spelling of an address, or capital letters.
+/// The check compares the hosts that the URL parser returns, and the connection uses the same result of the parser. So
+/// the check and the connection always mean the same host, even with text before an `@`, another spelling of an
+/// address, or capital letters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hosts(Vec<Allowed>);
+pub struct Hosts(Vec<AllowedHost>);
 
-/// Why a text is not a host, and how to correct it.
-type Why = String;
+/// The reason why a text is not a host, and how to correct it.
+type Reason = String;
 
 impl Hosts {
     /// Parses the configured hosts. The error names the invalid text.
-    pub fn parse(texts: &[String]) -> Result<Self, (String, Why)> {
-        let parsed = texts.iter().map(|text| Allowed::parse(text).map_err(|why| (text.clone(), why)));
+    pub fn parse(texts: &[String]) -> Result<Self, (String, Reason)> {
+        let parsed = texts.iter().map(|text| AllowedHost::parse(text).map_err(|why| (text.clone(), why)));
         parsed.collect::<Result<_, _>>().map(Self)
     }
 
@@ -42,8 +42,8 @@ impl Hosts {
     }
 }
 
-impl Allowed {
-    fn parse(text: &str) -> Result<Self, Why> {
+impl AllowedHost {
+    fn parse(text: &str) -> Result<Self, Reason> {
         if text.contains(['/', '@']) {
             return Err("write the host alone, without http:// before it or a path after it".to_owned());
         }

@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use url::Url;
 
 pub use self::{
-    answer::{Answer, MediaType, Wanted},
+    answer::{Answer, ExpectedAnswer, MediaType},
     hosts::Hosts,
 };
 use crate::{AuthoritiesError, TokenFile, USER_AGENT, client_config};
@@ -31,7 +31,7 @@ pub const MAX_REDIRECTS: usize = 3;
 /// The maximum size of an error with its causes, which may repeat the answer of a service.
 const MAX_CAUSES_BYTES: usize = 1024;
 
-/// The reasons why there is no answer that can be used. Each text continues a sentence about the service.
+/// The reasons why there is no usable answer. Each text continues a sentence whose subject is the service.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
     /// The service answered that the resource does not exist.
@@ -40,7 +40,7 @@ pub enum FetchError {
     /// The service did not answer in time.
     #[error("{0}")]
     TimedOut(String),
-    /// Other requests to the service took all places.
+    /// The limit of concurrent requests to the service was reached.
     #[error("{0}")]
     Busy(String),
     /// Another failure, or an answer that is not as expected.
@@ -65,8 +65,8 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Allows requests to these hosts, this many at the same time. A request may wait for `timeout` until there is a
-    /// place, and then take `timeout` to the last byte of its answer.
+    /// Allows at most `max_requests` concurrent requests to these hosts. A request may wait for `timeout` until fewer
+    /// requests run, and then take `timeout` to the last byte of its answer.
     pub fn new(
         hosts: Hosts,
         timeout: Duration,
@@ -84,7 +84,7 @@ pub struct Outgoing {
     pub method: Method,
     /// The URL, whose host is checked.
     pub url: Url,
-    /// Headers beside those that the client sends by itself.
+    /// Headers in addition to those that the client itself sends.
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
@@ -105,8 +105,8 @@ impl BoundedClient {
         let connector =
             HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
         let http = legacy::Client::builder(TokioExecutor::new())
-            // Each request has a connection of its own, so that bytes after one answer are never taken for
-            // the next answer.
+            // Each request has a connection of its own. Otherwise surplus bytes after an answer could be taken for the
+            // next answer.
             .pool_max_idle_per_host(0)
             .build(connector);
         Ok(Self { http })
@@ -120,14 +120,14 @@ impl BoundedClient {
         &self,
         request: Outgoing,
         bounds: &Bounds,
-        wanted: &Wanted,
+        expected: &ExpectedAnswer,
     ) -> Result<Answer, FetchError> {
         let Bounds { timeout, places, .. } = bounds;
         let _place = match tokio::time::timeout(*timeout, places.acquire()).await {
             Ok(place) => place,
             Err(_) => return Err(FetchError::Busy(format!("other requests left no room for {timeout:?}"))),
         };
-        match tokio::time::timeout(*timeout, self.follow(request, bounds, wanted)).await {
+        match tokio::time::timeout(*timeout, self.follow(request, bounds, expected)).await {
             Ok(answer) => answer,
             Err(_) => Err(FetchError::TimedOut(format!("no complete answer arrived within {timeout:?}"))),
         }
@@ -137,7 +137,7 @@ impl BoundedClient {
         &self,
         mut request: Outgoing,
         bounds: &Bounds,
-        wanted: &Wanted,
+        expected: &ExpectedAnswer,
     ) -> Result<Answer, FetchError> {
         let origin = request.url.origin();
         let token = match &bounds.token {
@@ -157,7 +157,7 @@ impl BoundedClient {
             let token = token.clone().filter(|_| url.origin() == origin);
             let response = self.ask(&request, token).await?;
             match response.status() {
-                StatusCode::OK => return wanted.read(response).await,
+                StatusCode::OK => return expected.read(response).await,
                 status @ (StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER)
                     if request.method != Method::GET =>
                 {

@@ -7,7 +7,8 @@ use tokio::{
 
 use super::*;
 
-/// A server that reads one request up to this end, and sends this answer. Returns its address, and the request.
+/// Starts a server that reads one request up to the text `end`, and sends `answer`. Returns its address, and the
+/// request.
 async fn server(end: &'static str, answer: String) -> (ServerUrl, JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/prefix", listener.local_addr().unwrap()).parse().unwrap();
