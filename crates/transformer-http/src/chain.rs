@@ -4,7 +4,7 @@ use std::{collections::VecDeque, fmt};
 
 use rashomon_http_semantics::spec_version::Profile;
 
-/// The ends of a step.
+/// The versions that a step leads from and to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ends {
     /// The version that the step takes. `None`: every earlier version of the spec.
@@ -31,10 +31,10 @@ impl fmt::Display for Ends {
     }
 }
 
-/// The shortest chain of steps that makes a version which satisfies `wanted`, as indexes. `None` if there is none. The
-/// first of equally short chains counts.
+/// Finds the shortest chain of steps from `stored` to a version that satisfies `wanted`. Returns the indexes of the
+/// steps, or `None` if there is no such chain. Of several shortest chains, returns the first.
 pub(crate) fn shortest(steps: &[Ends], stored: &Profile, wanted: &Profile) -> Option<Vec<usize>> {
-    // For each step, the step before it in the shortest chain to it.
+    // For each step: its predecessor in the shortest chain that leads to it.
     let mut reached: Vec<Option<Option<usize>>> = vec![None; steps.len()];
     let mut waiting = VecDeque::from([(None, stored)]);
     while let Some((last, version)) = waiting.pop_front() {

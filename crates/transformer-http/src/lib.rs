@@ -1,14 +1,14 @@
-//! Transformers over HTTP: services that make another spec version of a stored document.
+//! Transformers over HTTP: services that convert a stored document into another version of its spec.
 //!
-//! A [`Step`] takes a document of one version and returns it in another one. [`Transformers`] finds the shortest chain
-//! of steps from a stored version to a requested one. The source is note 002, "Minor-version API versioning per entry
-//! point via Accept header".
+//! A [`Step`] takes a document of one version and returns it in another version. [`Transformers`] finds the shortest
+//! chain of steps from a stored version to a requested version. The design is that of note 002, "Minor-version API
+//! versioning per entry point via Accept header".
 //!
 //! A transformer gets the document by `POST`, with its `Content-Type`, and with the wanted type and profile in
 //! `Accept`. It answers 200 with the new document, whose `Content-Type` names the new profile.
 //!
-//! A transformer is not trusted. The wait for it is bounded by a timeout, its answer by a size, its redirects by the
-//! allowed hosts, and all documents in memory by the number of concurrent transformations.
+//! A transformer is not trusted. A timeout bounds the wait for its answer, and a maximum size bounds the answer.
+//! Redirects lead to allowed hosts only. The number of concurrent transformations bounds the documents in memory.
 
 mod chain;
 mod settings;

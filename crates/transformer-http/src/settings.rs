@@ -57,12 +57,12 @@ impl Default for Settings {
     }
 }
 
-/// A service that makes one version of another.
+/// A service that converts documents of one version into another version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// The profile that it takes. A higher minor version of it is taken as well, by the caret rule.
+    /// The profile that the service takes. By the caret rule, it takes higher minor versions of this profile as well.
     pub from: String,
-    /// The profile that it returns.
+    /// The profile that the service returns.
     pub to: String,
     /// An `http` or `https` URL.
     pub url: String,

@@ -1,4 +1,4 @@
-//! The steps, checked, and the requests to them.
+//! Checks the steps, and sends documents to their transformers.
 
 use std::{future::Future, num::NonZeroUsize};
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 use rashomon_http_client::{
     TokenFile,
-    bounded::{Answer, BoundedClient, Bounds, FetchError, Hosts, MediaType, Outgoing, Wanted},
+    bounded::{Answer, BoundedClient, Bounds, ExpectedAnswer, FetchError, Hosts, MediaType, Outgoing},
 };
 use rashomon_http_semantics::spec_version::Profile;
 use rashomon_records::excerpt;
@@ -78,7 +78,7 @@ pub struct Transformers {
     urls: Vec<Url>,
     max_size: u64,
     timeout: std::time::Duration,
-    /// The documents in memory.
+    /// Bounds the number of documents in memory.
     places: Semaphore,
 }
 
@@ -93,7 +93,7 @@ impl Transformers {
         if settings.steps.len() > Settings::MAX_STEPS {
             return Err(SettingsError::TooManySteps(settings.steps.len()));
         }
-        let checked = settings.steps.iter().cloned().map(|step| checked(step, &hosts));
+        let checked = settings.steps.iter().cloned().map(|step| check_step(step, &hosts));
         let (ends, urls) = checked.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         Self::with(settings, hosts, ends, urls)
     }
@@ -144,8 +144,8 @@ impl Transformers {
         shortest(&self.ends, stored, wanted).is_some()
     }
 
-    /// Makes a version that satisfies a request. `size` is the size of the stored document. `read` reads it, once there
-    /// is a place for it in memory.
+    /// Makes a version that satisfies a request. `size` is the size of the stored document. Calls `read` to read the
+    /// document when fewer than `max_requests` transformations run.
     pub async fn transform<E: From<TransformError>>(
         &self,
         content_type: &str,
@@ -187,20 +187,20 @@ impl Transformers {
         }
         let url = self.urls[index].clone();
         let request = Outgoing { method: Method::POST, url: url.clone(), headers, body: document.body };
-        let wanted = Wanted { media_type: Some(media_type), max_size: self.max_size };
-        let answer = self.client.send(request, &self.bounds, &wanted).await.map_err(|error| match error {
+        let expected = ExpectedAnswer { media_type: Some(media_type), max_size: self.max_size };
+        let answer = self.client.send(request, &self.bounds, &expected).await.map_err(|error| match error {
             FetchError::Unknown(why) | FetchError::Failed(why) => failed(why),
             FetchError::TimedOut(why) => TransformError::TimedOut { step: step.clone(), why },
             FetchError::Busy(_) => TransformError::Busy,
         });
-        let made = answer.and_then(|answer| made(answer, to).map_err(failed));
-        // Readers do not get the URL, which is only for the operator.
+        let made = answer.and_then(|answer| parse_answer(answer, to).map_err(failed));
+        // The URL is logged for the operator, and is not part of the answer to the reader.
         made.inspect_err(|error| tracing::warn!(%url, %error, "cannot transform a document"))
     }
 }
 
-/// The document of an answer, which must have the expected version.
-fn made(answer: Answer, expected: &Profile) -> Result<Document, String> {
+/// Returns the document of an answer if it has the expected version.
+fn parse_answer(answer: Answer, expected: &Profile) -> Result<Document, String> {
     let content_type = answer.content_type.unwrap_or_default();
     match Profile::of_content_type(&content_type) {
         Some(profile) if profile.satisfies(expected) && expected.satisfies(&profile) => {
@@ -211,8 +211,8 @@ fn made(answer: Answer, expected: &Profile) -> Result<Document, String> {
     }
 }
 
-/// The ends and the URL of a step.
-fn checked(step: Step, hosts: &Hosts) -> Result<(Ends, Url), SettingsError> {
+/// Checks a step, and parses its versions and its URL.
+fn check_step(step: Step, hosts: &Hosts) -> Result<(Ends, Url), SettingsError> {
     let Step { from, to, url } = step;
     let profile = |text: String| Profile::parse(&text).ok_or(SettingsError::Profile(text));
     let (from, to) = (profile(from)?, profile(to)?);

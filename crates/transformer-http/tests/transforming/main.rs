@@ -73,7 +73,7 @@ async fn transform(
     transformers.transform(&html(stored), 6, &profile(wanted), async { Ok(body) }).await
 }
 
-/// What a transformer of one step, from 2.0.0 to 1.4.0, leads to if it answers so.
+/// The result of one step, from 2.0.0 to 1.4.0, whose transformer gives this answer.
 async fn result_of(
     respond: impl Fn() -> Response + Clone + Send + Sync + 'static,
 ) -> Result<Document, TransformError> {
@@ -216,7 +216,7 @@ async fn concurrent_transformations_are_bounded() {
     let settings =
         Settings { max_requests: NonZeroUsize::MIN, timeout: TIMEOUT, ..settings(&address, steps) };
     let transformers = Arc::new(Transformers::new(settings).unwrap());
-    // The first request holds the place until its time is over. The second one began to wait earlier.
+    // The first request occupies the only place until it times out. The second request began to wait before that.
     let (first, second) = tokio::join!(transform(&transformers, "2.8.0", "1.4.0"), async {
         let result = transform(&transformers, "2.8.0", "1.4.0").await;
         gate.add_permits(8);
