@@ -9,7 +9,7 @@ use rashomon_buckets::{
 };
 use rashomon_http_client::{
     TokenFile,
-    bounded::{BoundedClient, Bounds, FetchError, Hosts, MediaType, Outgoing, Wanted},
+    bounded::{BoundedClient, Bounds, ExpectedAnswer, FetchError, Hosts, MediaType, Outgoing},
 };
 
 use crate::{
@@ -25,22 +25,21 @@ pub struct HttpGenerator {
     buckets: BTreeMap<(DomainName, BucketName), Renderer>,
 }
 
-/// An [`Upstream`] that has been checked.
+/// A checked [`Upstream`].
 #[derive(Debug)]
 struct Renderer {
     names: Vec<PropertyName>,
-    places: Vec<Place>,
-    /// The limits of this renderer alone, so that a renderer that hangs does not block requests to another
-    /// one.
+    endpoints: Vec<Endpoint>,
+    /// The limits of this renderer. They are separate, so that a renderer that hangs does not block the others.
     bounds: Bounds,
 }
 
-/// The URL of a property, and the answer that is expected there.
+/// The URL of a property, and the expected answer.
 #[derive(Debug)]
-struct Place {
+struct Endpoint {
     name: PropertyName,
     template: Template,
-    wanted: Wanted,
+    expected: ExpectedAnswer,
 }
 
 impl HttpGenerator {
@@ -55,8 +54,8 @@ impl HttpGenerator {
         let buckets = (buckets.into_iter())
             .map(|(bucket, upstream)| Ok((bucket, Renderer::new(upstream, max_requests)?)))
             .collect::<Result<BTreeMap<_, _>, SettingsError>>()?;
-        let mut templates = renderer.iter().chain(buckets.values()).flat_map(|renderer| &renderer.places);
-        let needs_tls = templates.any(|place| place.template.is_https());
+        let mut templates = renderer.iter().chain(buckets.values()).flat_map(|renderer| &renderer.endpoints);
+        let needs_tls = templates.any(|endpoint| endpoint.template.is_https());
         let client = BoundedClient::new(authorities.as_deref(), needs_tls)
             .map_err(|error| SettingsError::Authorities(error.to_string()))?;
         Ok(Self { client, renderer, buckets })
@@ -72,17 +71,17 @@ impl HttpGenerator {
     async fn property(
         &self,
         renderer: &Renderer,
-        place: &Place,
+        endpoint: &Endpoint,
         page: &Page,
         rev: Revision,
     ) -> Result<Generated, GenerateError> {
-        let Place { name, template, wanted } = place;
+        let Endpoint { name, template, expected } = endpoint;
         let url = template.url(page, rev).map_err(|why| {
             GenerateError::Failed(format!("{name}: no URL can be made for this page: {why}"))
         })?;
-        let answer = self.client.send(Outgoing::get(url.clone()), &renderer.bounds, wanted).await;
+        let answer = self.client.send(Outgoing::get(url.clone()), &renderer.bounds, expected).await;
         let answer = answer.map_err(|error| {
-            // Readers do not get the URL, which is only for the operator.
+            // The URL is logged for the operator, and is not part of the answer to the reader.
             tracing::warn!(
                 domain = %page.domain, title = %page.title, %rev, property = %name, %url, %error,
                 "cannot fetch a property from the renderer"
@@ -102,7 +101,8 @@ impl Generator for HttpGenerator {
     async fn generate(&self, page: &Page, rev: Revision) -> Result<Vec<Generated>, GenerateError> {
         let Some(renderer) = self.renderer(page) else { return Ok(Vec::new()) };
         // The first failure cancels the other requests.
-        try_join_all(renderer.places.iter().map(|place| self.property(renderer, place, page, rev))).await
+        try_join_all(renderer.endpoints.iter().map(|endpoint| self.property(renderer, endpoint, page, rev)))
+            .await
     }
 }
 
@@ -116,13 +116,13 @@ impl Renderer {
         let token = token_file.map(TokenFile::open).transpose();
         let token = token.map_err(|error| SettingsError::Token(error.to_string()))?;
         let names = properties.keys().cloned().collect();
-        let places = properties.into_iter().map(|(name, source)| Place::new(name, source, &hosts));
-        let places = places.collect::<Result<_, _>>()?;
-        Ok(Self { names, places, bounds: Bounds::new(hosts, timeout, token, max_requests) })
+        let endpoints = properties.into_iter().map(|(name, source)| Endpoint::new(name, source, &hosts));
+        let endpoints = endpoints.collect::<Result<_, _>>()?;
+        Ok(Self { names, endpoints, bounds: Bounds::new(hosts, timeout, token, max_requests) })
     }
 }
 
-impl Place {
+impl Endpoint {
     fn new(name: PropertyName, source: Source, hosts: &Hosts) -> Result<Self, SettingsError> {
         let Source { url, content_type, max_size } = source;
         let error = |why| SettingsError::Url { property: name.clone(), url: url.clone(), why };
@@ -143,11 +143,11 @@ impl Place {
             },
             None => None,
         };
-        Ok(Self { name, template, wanted: Wanted { media_type, max_size } })
+        Ok(Self { name, template, expected: ExpectedAnswer { media_type, max_size } })
     }
 }
 
-/// Puts the name of the property before the error.
+/// Converts an error, and puts the name of the property before its text.
 fn named(name: &PropertyName, error: FetchError) -> GenerateError {
     let say = |why: String| format!("{name}: {why}");
     match error {

@@ -1,12 +1,12 @@
-//! The generator over HTTP: a renderer, such as MediaWiki, makes properties that are not stored.
+//! The generator over HTTP: it asks a renderer, such as MediaWiki, for properties that are not stored.
 //!
 //! [`Settings`] say which renderer makes which property of which bucket. Their URLs contain `{domain}`,
 //! `{title}` and `{rev}`, which are replaced by those of the revision. All properties of a revision are
 //! fetched together. If one of them cannot be fetched, none is returned.
 //!
-//! A renderer is not trusted. The wait for it is bounded by a timeout, its answer by the size that a property
-//! may have, and its redirects by the allowed hosts. Each request has a connection of its own, so that the
-//! rest of one answer never becomes part of another.
+//! A renderer is not trusted. A timeout bounds the wait for its answer, and the maximum size of the property bounds the
+//! answer. Redirects lead to allowed hosts only. Each request has a connection of its own, so that surplus bytes of an
+//! answer never become part of another answer.
 //!
 //! For MediaWiki, use `rest.php/v1/revision/{rev}/html`, which answers with 404 if there is no such revision.
 //! `index.php?oldid={rev}&action=render` then answers with 200 and a message for people.

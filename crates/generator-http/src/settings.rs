@@ -7,12 +7,12 @@ use rashomon_buckets::{BucketName, DomainName, PropertyName, excerpt};
 /// The renderers of all buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The renderer of every bucket that has none of its own. `None`: nothing is generated for these buckets.
+    /// The renderer of every bucket that is not in `buckets`. `None`: nothing is generated for these buckets.
     pub upstream: Option<Upstream>,
     /// The renderers of single buckets. A renderer without properties turns the generator off for its bucket.
     pub buckets: BTreeMap<(DomainName, BucketName), Upstream>,
-    /// The maximum number of concurrent requests to `upstream`, for all its buckets together, and to each
-    /// renderer in `buckets`. Each request may take as many bytes of memory as its property may have.
+    /// The maximum number of concurrent requests to `upstream`, for all its buckets together, and to each renderer in
+    /// `buckets`. Each request may take as much memory as the maximum size of its property.
     pub max_requests: NonZeroUsize,
     /// A file of certificates (PEM) of authorities. One of these authorities must have issued the certificate
     /// of a renderer. `None`: the authorities that the system trusts.

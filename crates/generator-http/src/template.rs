@@ -4,11 +4,11 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rashomon_buckets::{Page, Revision, excerpt};
 use url::Url;
 
-/// The characters that are percent-encoded: all but the unreserved characters of RFC 3986. So a value stays
-/// one segment of a path, or one value of a query.
+/// The characters that are percent-encoded: all but the unreserved characters of RFC 3986. So a value is always one
+/// segment of a path, or one value of a query.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The placeholders, for messages.
+/// The names of the placeholders, for error messages.
 const PLACEHOLDERS: &str = "{domain}, {title} and {rev}";
 
 /// A URL with placeholders. A title cannot change its scheme, its host or the structure of its path.
@@ -69,7 +69,7 @@ impl Template {
         self.example().is_ok_and(|url| url.scheme() == "https")
     }
 
-    /// Returns the URL for a revision. The error says why there is none.
+    /// Returns the URL for a revision. The error says why the URL cannot be made.
     pub(crate) fn url(&self, page: &Page, rev: Revision) -> Result<Url, String> {
         let url = self.filled(page.domain.as_str(), page.title.as_str(), &rev.to_string());
         Url::parse(&url).map_err(|error| error.to_string())

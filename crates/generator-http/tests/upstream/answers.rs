@@ -1,4 +1,4 @@
-//! The answers that a renderer may give, and their results.
+//! The results of different answers of a renderer.
 
 use std::time::Duration;
 
@@ -204,9 +204,8 @@ async fn missing_renderer_is_a_failure() {
     assert_failed(make(&nowhere).await, "");
 }
 
-/// A faulty renderer may answer each request on a connection with the answer to the request before, or may
-/// send more than it announced. On a connection that is used again, the next request would then get text
-/// about another page.
+/// A faulty renderer may answer each request on a connection with the answer to the previous request, or may send more
+/// bytes than it announced. If the connection were used again, the next request would get text of another page.
 #[tokio::test]
 async fn surplus_bytes_of_an_answer_do_not_reach_the_next_request() {
     let one = || ok("text/html", "one");

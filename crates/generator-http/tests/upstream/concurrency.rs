@@ -37,7 +37,7 @@ async fn concurrent_requests_are_bounded() {
     }
     assert_eq!(server.asked(), 2 + 20);
     waiting.abort_all();
-    // The aborted requests have released their places, so six requests for another page succeed.
+    // The aborted requests no longer count, so six requests for another page succeed.
     let made = join_all((1..=6).map(|number| generator.generate(&page, rev(number)))).await;
     assert!(made.iter().all(Result::is_ok), "{made:?}");
 }

@@ -1,4 +1,4 @@
-//! Redirects of a renderer, and which of them are followed.
+//! Redirects of a renderer that are followed, and those that are refused.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,4 +1,4 @@
-//! A server that replies whatever a test wants, byte for byte.
+//! A server whose replies a test determines byte for byte.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -18,17 +18,17 @@ use crate::LONG_TIMEOUT;
 /// What the server does after it has read a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
-    /// Sends this, and closes.
+    /// Sends this text, and closes.
     Says(String),
-    /// Sends this after a while, and closes.
+    /// Sends this text after a while, and closes.
     After(Duration, String),
-    /// Sends this when the test adds a permit, and closes.
+    /// Sends this text when the test adds a permit, and closes.
     Held(Arc<Semaphore>, String),
-    /// Sends this, and then one byte at a time with pauses, without end.
+    /// Sends this text, and then one byte at a time with pauses, without end.
     Drips(String, Duration),
     /// Sends the first text, and then the second one without end, as fast as it is read.
     Floods(String, String),
-    /// Sends the first text, and the second one if there is another request on the same connection.
+    /// Sends the first text. Sends the second text if another request arrives on the same connection.
     Twice(String, String),
     /// Sends nothing, and does not close.
     Nothing,
@@ -64,7 +64,7 @@ impl Server {
         Self::over(reply, |stream| async { Ok(stream) }).await
     }
 
-    /// Starts such a server over connections that `accept` prepares first.
+    /// Starts such a server over connections that `accept` has prepared.
     pub(crate) async fn over<S, F>(
         reply: impl Fn(&str) -> Reply + Send + Sync + 'static,
         accept: impl Fn(tokio::net::TcpStream) -> F + Send + Sync + 'static,

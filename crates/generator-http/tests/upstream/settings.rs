@@ -1,4 +1,4 @@
-//! Which settings are accepted, and to which buckets they apply.
+//! Settings that are refused, and the buckets to which settings apply.
 
 use std::time::Duration;
 
