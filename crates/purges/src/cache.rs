@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::{CacheSettings, PurgeRequest, Transport, tracker::Tracker};
 
-/// The number of attempts of a request that follow each other, before the cache counts as failed.
+/// The number of consecutive failed attempts of a request after which the cache counts as down.
 const ATTEMPTS: u32 = 3;
 
 /// The pause before the second attempt. It doubles with each further one.
@@ -26,13 +26,13 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) enum Health {
     /// The cache gets purges from memory.
     Up,
-    /// The reader of the queue sends all purges that the cache has missed. New purges wait in memory.
+    /// The reader of the queue is sending all purges that the cache has missed. New purges wait in memory.
     CatchingUp,
     /// A request has failed. New purges are left to the reader of the queue.
     Down,
 }
 
-/// A cache.
+/// A cache, with its state and its counters.
 #[derive(Debug)]
 pub(crate) struct Cache {
     pub(crate) settings: CacheSettings,
@@ -50,7 +50,7 @@ pub(crate) struct Counters {
     pub(crate) sent: AtomicU64,
     /// Attempts that failed.
     pub(crate) failed: AtomicU64,
-    /// Purges that were left to the reader of the queue, since the queue in memory was full or the cache was down.
+    /// Purges that were left to the reader of the queue, because the queue in memory was full or the cache was down.
     pub(crate) left: AtomicU64,
     /// Purges of all answers of the cache.
     pub(crate) bans: AtomicU64,
@@ -80,7 +80,7 @@ impl Cache {
         }
     }
 
-    /// Sends requests, one after the other. Repeats a request that fails, a few times. The error is that of the last
+    /// Sends requests, one after the other. Makes up to [`ATTEMPTS`] attempts for each. Returns the error of the last
     /// attempt.
     pub(crate) async fn send(&self, requests: &[PurgeRequest]) -> Result<(), String> {
         for request in requests {
@@ -104,9 +104,9 @@ impl Cache {
     }
 
     /// Leaves a purge to the reader of the queue.
-    pub(crate) fn leave(&self, id: PurgeId) {
+    pub(crate) fn leave_to_reader(&self, id: PurgeId) {
         self.counters.left.fetch_add(1, Ordering::Relaxed);
-        self.tracker.leave(id);
+        self.tracker.leave_to_reader(id);
     }
 
     /// Records that a request has failed. Logs the first failure.
@@ -114,7 +114,7 @@ impl Cache {
         self.health.send_replace(Health::Down);
         if !self.has_failed.swap(true, Ordering::Relaxed) {
             let cache = self.settings.name.as_str();
-            tracing::warn!(cache, %error, "cache does not acknowledge purges; they wait in the store");
+            tracing::warn!(cache, %error, "cache does not acknowledge purges; the purges wait in the store");
         }
     }
 

@@ -1,14 +1,15 @@
-//! Purges of HTTP caches: deletes the cached answers that a change makes wrong.
+//! Purges HTTP caches: deletes the cached answers that a change makes wrong.
 //!
-//! A change queues its purge in the store, before or with itself (`rashomon_records::PurgeEntry`). [`PurgingStore`]
-//! notices the queued purges in the calls of the store, and hands them over when their call has ended. [`Purger`] then
-//! finds out which answers have changed (`targets`), and tells each cache (`sender`): at once, and once more a little
-//! later, since a fetch under way at the commit may put the old answer into the cache after the first time.
+//! A change queues its purge in the store, in the same call or before it (`rashomon_records::PurgeEntry`).
+//! [`PurgingStore`] finds the queued purges in the calls of the store, and gives them to the [`Purger`] when the call
+//! has ended. The [`Purger`] finds out which answers have changed (`targets`), and sends the purge to each cache
+//! (`sender`). It sends each purge twice: at once, and again a little later. A cache may have begun to fetch the old
+//! answer before the commit, and may store this answer after the first purge.
 //!
-//! The purges in memory are lost in a crash, those in the store are not. So each cache has a reader of the queue
-//! (`reader`), with a cursor in the store. The reader sends the purges that this process has not sent. A cache that fails
-//! gets its purges from the reader alone, until the reader has caught up. A cache that fails delays neither writes nor
-//! other caches.
+//! A crash loses the purges in memory, but not the purges in the store. So each cache has a reader of the queue
+//! (`reader`), with a cursor in the store. The reader sends the purges that were not sent from memory. A cache that
+//! fails gets its purges from the reader alone, until the reader has caught up. A cache that fails delays neither
+//! writes nor other caches.
 
 mod cache;
 mod metrics;

@@ -18,7 +18,7 @@ use crate::{
     targets::targets_of,
 };
 
-/// The maximum number of committed changes whose answers are still to be found out.
+/// The maximum number of committed changes that wait until their answers are found out.
 const MAX_COMMITTED: usize = 10_000;
 
 /// The maximum number of changes whose answers are found out at the same time.
@@ -27,20 +27,21 @@ const MAX_RESOLVING: usize = 8;
 /// The maximum number of changes that wait for one cache.
 pub(crate) const MAX_WAITING: usize = 10_000;
 
-/// The time between two looks at the purges that wait in memory, at the end of a server.
+/// The interval at which [`Purger::drain`] checks whether purges wait in memory.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Sends the purges of one store to all caches. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Purger(pub(crate) Arc<Shared>);
+pub struct Purger(pub(crate) Arc<PurgerState>);
 
+/// The state that the clones of a [`Purger`] share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct PurgerState {
     pub(crate) settings: PurgeSettings,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) caches: Vec<Arc<Cache>>,
     committed: mpsc::Sender<Committed>,
-    /// Taken when the purger starts.
+    /// The receiver for `committed`. [`Purger::run`] takes it.
     receiver: Mutex<Option<mpsc::Receiver<Committed>>>,
 }
 
@@ -54,7 +55,7 @@ impl Purger {
     ) -> Self {
         let caches = caches.into_iter().map(|(cache, transport)| Arc::new(Cache::new(cache, transport)));
         let (committed, receiver) = mpsc::channel(MAX_COMMITTED);
-        Self(Arc::new(Shared {
+        Self(Arc::new(PurgerState {
             settings,
             clock,
             caches: caches.collect(),
@@ -63,14 +64,14 @@ impl Purger {
         }))
     }
 
-    /// The store of which this purger notices the queued purges.
+    /// Wraps a store, so that this purger sends the purges that calls of the store queue.
     #[must_use]
     pub fn watch(&self, below: Arc<dyn TableStore>) -> PurgingStore {
         PurgingStore::new(below, self.clone())
     }
 
-    /// Sends purges until the future is dropped: those of the changes that [`PurgingStore`] commits from now on, and those
-    /// in the queue that were not sent. `records` are those of the store.
+    /// Sends purges until the future is dropped: the purges of changes that [`PurgingStore`] commits from now on, and
+    /// the purges in the queue that were not sent. `records` are the records of the store.
     pub async fn run(self, records: Arc<Records>) {
         let Some(receiver) = self.0.receiver.lock().await.take() else { return };
         let (mut tasks, mut to_caches) = (JoinSet::new(), Vec::new());
@@ -101,21 +102,21 @@ impl Purger {
         }
     }
 
-    /// Sends purges after the call of the store has ended that has, or may have, committed their change.
+    /// Sends purges when a call of the store has ended that committed, or may have committed, their change.
     pub(crate) fn committed(&self, entries: Vec<PurgeEntry>) {
         let at = self.0.clock.monotonic();
         for entry in entries {
             let id = entry.id;
             if self.0.committed.try_send(Committed { entry, at }).is_err() {
-                self.0.caches.iter().for_each(|cache| cache.leave(id));
+                self.0.caches.iter().for_each(|cache| cache.leave_to_reader(id));
             }
         }
     }
 
-    /// Leaves purges to the readers of the queue, since it is not known when their change is committed.
+    /// Leaves purges to the readers of the queue, because it is not known when their change is committed.
     pub(crate) fn abandon(&self, entries: &[PurgeEntry]) {
         for cache in &self.0.caches {
-            entries.iter().for_each(|entry| cache.leave(entry.id));
+            entries.iter().for_each(|entry| cache.leave_to_reader(entry.id));
         }
     }
 }
@@ -123,10 +124,10 @@ impl Purger {
 /// A cache, and the queue of its sender.
 type ToCache = (Arc<Cache>, mpsc::Sender<Waiting>);
 
-/// Finds out which answers have changed, and gives them to the senders of all caches. A cache that is down gets its
-/// purges from its reader later: for such caches alone, nothing is read from the store.
+/// Finds out which answers have changed, and gives them to the senders of all caches that are not down. A cache that is
+/// down gets its purges from its reader later. If all caches are down, nothing is read from the store.
 async fn resolve(
-    shared: Arc<Shared>,
+    shared: Arc<PurgerState>,
     records: Arc<Records>,
     mut receiver: mpsc::Receiver<Committed>,
     to_caches: Vec<ToCache>,
@@ -134,7 +135,7 @@ async fn resolve(
     let mut tasks = JoinSet::new();
     while let Some(committed) = receiver.recv().await {
         let (down, others): (Vec<_>, Vec<_>) = to_caches.iter().partition(|(cache, _)| cache.is_down());
-        down.iter().for_each(|(cache, _)| cache.leave(committed.entry.id));
+        down.iter().for_each(|(cache, _)| cache.leave_to_reader(committed.entry.id));
         if others.is_empty() {
             continue;
         }
@@ -149,7 +150,7 @@ async fn resolve(
 
 /// Finds out which answers a change makes wrong, and gives them to the senders of these caches.
 async fn resolve_one(
-    shared: Arc<Shared>,
+    shared: Arc<PurgerState>,
     records: Arc<Records>,
     committed: Committed,
     to_caches: Vec<ToCache>,
@@ -160,21 +161,21 @@ async fn resolve_one(
         Ok(targets) => Arc::new(targets),
         Err(error) => {
             tracing::debug!(%error, "cannot find out which cached answers have changed; trying again later");
-            return to_caches.iter().for_each(|(cache, _)| cache.leave(entry.id));
+            return to_caches.iter().for_each(|(cache, _)| cache.leave_to_reader(entry.id));
         }
     };
     for (cache, to_cache) in &to_caches {
         let waiting = Waiting { id: entry.id, targets: Arc::clone(&targets), committed_at: at };
         if to_cache.try_send(waiting).is_err() {
-            cache.leave(entry.id);
+            cache.leave_to_reader(entry.id);
         }
     }
 }
 
-/// The time from the making of an entry to the moment from which its change is certainly visible, or never will be, and
-/// from which this process has sent the purge twice, if it sends it.
-pub(crate) fn settling_time(records: &Records, again_after: Duration) -> Duration {
-    // Slow writes of this process are tracked. Other processes may have other clocks.
+/// The maximum age of an entry of the queue that may still be pending. The change of an older entry is certainly
+/// visible, or never will be. If this process sends the purge of an older entry from memory, it has done so twice.
+pub(crate) fn max_pending_time(records: &Records, again_after: Duration) -> Duration {
+    // The tracker knows slow writes of this process. The clocks of other processes may differ.
     let skew = if records.is_alone() { Duration::ZERO } else { records.skew };
     records.max_queued_write_time() + again_after + skew
 }

@@ -14,10 +14,10 @@ use rashomon_tables::{Batch, ClusteringRange, Cursor, Scan, Value};
 /// The number of entries that are read at once.
 const ENTRIES: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
 
-/// The number of hours that are read one by one. For more, the partitions of the queue are listed first.
+/// The maximum number of hours that are read one by one. For more hours, the partitions of the queue are listed first.
 const NEAR_HOURS: i64 = 48;
 
-/// The cursors of a cache, by shard: it has acknowledged all entries up to these times.
+/// The cursors of a cache, by shard: the cache has acknowledged all entries up to these times.
 pub(crate) type Cursors = [Timestamp; PURGE_SHARDS as usize];
 
 typed_row! {
@@ -30,13 +30,13 @@ typed_row! {
 
 /// An entry of the queue.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum QueuedEntry {
     Entry(Box<PurgeEntry>),
-    /// The values of the entry are damaged, so it is not known what it is about.
+    /// The values of the entry are damaged, so its change is not known.
     Damaged(PurgeId),
 }
 
-impl Found {
+impl QueuedEntry {
     pub(crate) fn id(&self) -> PurgeId {
         match self {
             Self::Entry(entry) => entry.id,
@@ -45,7 +45,7 @@ impl Found {
     }
 }
 
-/// Reads the cursors of a cache. `None` if it has none, or not all.
+/// Reads the cursors of a cache. Returns `None` if a cursor is missing.
 pub(crate) async fn load_cursors(records: &Records, cache: &str) -> Result<Option<Cursors>> {
     let mut found = [None; PURGE_SHARDS as usize];
     let mut rows = records.rows(&PURGE_CURSORS, Scan::new(vec![cache.into()], ENTRIES));
@@ -74,13 +74,13 @@ pub(crate) async fn store_cursors(records: &Records, cache: &str, cursors: &Curs
     Ok(records.store.write(Vec::new(), batch).await?)
 }
 
-/// The entries of one shard that were made later than `after` and not later than `until`, page by page.
+/// Reads the entries of one shard that were queued after `after` and not after `until`, in several result pages.
 #[derive(Debug)]
 pub(crate) struct Entries {
     shard: i64,
     after: Timestamp,
     until: Timestamp,
-    /// The hours that are still to be read, the last one first.
+    /// The hours that are still to be read, in descending order.
     hours: Vec<i64>,
     cursor: Option<Cursor>,
 }
@@ -101,8 +101,8 @@ impl Entries {
         Ok(Self { shard, after, until, hours, cursor: None })
     }
 
-    /// The next entries, in the order of their times; `None` at the end.
-    pub(crate) async fn next(&mut self, records: &Records) -> Result<Option<Vec<Found>>> {
+    /// Reads the next entries, in the order of their times. Returns `None` at the end.
+    pub(crate) async fn next(&mut self, records: &Records) -> Result<Option<Vec<QueuedEntry>>> {
         while let Some(hour) = self.hours.last() {
             let range = ClusteringRange::all().above(self.after).at_most(self.until);
             let scan = Scan::new(vec![Value::Int(*hour), Value::Int(self.shard)], ENTRIES).range(range);
@@ -110,12 +110,12 @@ impl Entries {
             let mut found = Vec::with_capacity(rows.items.len());
             for row in &rows.items {
                 found.extend(match PurgeEntry::from_row(row) {
-                    Ok(entry) => Some(Found::Entry(Box::new(entry))),
-                    Err(_) => purge_id(&row.key).map(Found::Damaged),
+                    Ok(entry) => Some(QueuedEntry::Entry(Box::new(entry))),
+                    Err(_) => purge_id(&row.key).map(QueuedEntry::Damaged),
                 });
             }
-            found.extend(rows.damaged.iter().filter_map(|row| purge_id(&row.key)).map(Found::Damaged));
-            found.sort_by_key(Found::id);
+            found.extend(rows.damaged.iter().filter_map(|row| purge_id(&row.key)).map(QueuedEntry::Damaged));
+            found.sort_by_key(QueuedEntry::id);
             self.cursor = rows.next;
             if self.cursor.is_none() {
                 self.hours.pop();

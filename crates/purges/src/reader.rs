@@ -1,5 +1,6 @@
-//! Reads the purge queue of the store for one cache, and sends the purges that memory has not sent: those that a crash or
-//! another process has left, those of a time in which the cache was down, and those for which memory had no room.
+//! Reads the purge queue of the store for one cache, and sends the purges that were not sent from memory: purges that a
+//! crash or another process has left in the queue, purges that were queued while the cache was down, and purges for
+//! which memory had no room.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -14,8 +15,8 @@ use tokio::time::Instant;
 use crate::{
     CacheMethod, PurgeRequest,
     cache::{Cache, Health},
-    purger::{Shared, settling_time},
-    queue::{Cursors, Entries, Found, load_cursors, store_cursors},
+    purger::{PurgerState, max_pending_time},
+    queue::{Cursors, Entries, QueuedEntry, load_cursors, store_cursors},
     targets::targets_of,
     tracker::State,
 };
@@ -23,7 +24,7 @@ use crate::{
 /// The time between two passes over the queue.
 const PASS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The time after which cursors are stored, even if they have passed no entry.
+/// The interval at which cursors are stored if they have passed no entry.
 const STORE_INTERVAL: Duration = Duration::from_secs(600);
 
 /// The pause after the first failure. It doubles with each further one.
@@ -32,7 +33,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause between two attempts to reach a cache that is down.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// Why a pass over the queue has ended early.
+/// The reason why a pass over the queue has ended early.
 enum PassError {
     Store(Error),
     Cache(String),
@@ -44,31 +45,31 @@ impl From<Error> for PassError {
     }
 }
 
-/// Which entries a pass sends.
+/// The entries that a pass over the queue sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pass {
-    /// All entries after the cursor, although some of them are young, and others wait in memory.
+    /// All entries after the cursor, including recent entries and entries that wait in memory.
     All,
-    /// The entries that are certainly committed, and neither wait in memory nor were sent from there.
-    Left,
+    /// The entries whose change is certainly committed, and which neither wait in memory nor were sent from memory.
+    Remaining,
 }
 
 /// Reads the queue for one cache.
 #[derive(Debug)]
 pub(crate) struct Reader {
     cache: Arc<Cache>,
-    shared: Arc<Shared>,
+    shared: Arc<PurgerState>,
     records: Arc<Records>,
     cursors: Option<Cursors>,
     /// Whether a cursor has passed an entry since the cursors were stored.
     has_passed: bool,
     stored_at: Instant,
-    /// Whether the last read of the queue failed, so that the log has a line about it.
+    /// Whether the last read of the queue failed. Only the first of several failures is logged.
     has_failed: bool,
 }
 
 impl Reader {
-    pub(crate) fn new(cache: Arc<Cache>, shared: Arc<Shared>, records: Arc<Records>) -> Self {
+    pub(crate) fn new(cache: Arc<Cache>, shared: Arc<PurgerState>, records: Arc<Records>) -> Self {
         Self {
             cache,
             shared,
@@ -80,7 +81,7 @@ impl Reader {
         }
     }
 
-    /// Sends what is left in the queue, again and again. Never returns.
+    /// Sends the purges in the queue in an endless loop. Never returns.
     pub(crate) async fn run(mut self) {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -89,7 +90,7 @@ impl Reader {
                 Ok(()) => {
                     pause = FIRST_PAUSE;
                     self.cache.recover();
-                    self.send_left_until_down().await;
+                    self.send_at_intervals().await;
                 }
                 Err(error) => self.report(error),
             }
@@ -111,15 +112,15 @@ impl Reader {
         }
     }
 
-    /// Sends what is left in the queue at intervals, until the cache is down.
-    async fn send_left_until_down(&mut self) {
+    /// Sends the remaining purges in the queue at intervals, until the cache is down.
+    async fn send_at_intervals(&mut self) {
         let mut health = self.cache.health.subscribe();
         loop {
             let is_down = health.wait_for(|health| *health == Health::Down);
             if tokio::time::timeout(PASS_INTERVAL, is_down).await.is_ok() {
                 return;
             }
-            match self.pass(Pass::Left).await {
+            match self.pass(Pass::Remaining).await {
                 Ok(()) => self.has_failed = false,
                 Err(error @ PassError::Store(_)) => self.report(error),
                 Err(error) => return self.report(error),
@@ -136,17 +137,17 @@ impl Reader {
         }
         let oldest = self.cursors.as_ref().and_then(|cursors| cursors.iter().min().copied());
         if oldest.is_none_or(|oldest| now.since(oldest) > TID_LIFE) {
-            // The queue does not reach back so far.
+            // Entries of the queue expire, so the queue no longer has all purges after the cursor.
             self.ban_all().await?;
-            let settled = now.saturating_sub(self.settling_time());
-            self.cursors = Some([settled; PURGE_SHARDS as usize]);
+            let certain_until = now.saturating_sub(self.max_pending_time());
+            self.cursors = Some([certain_until; PURGE_SHARDS as usize]);
             self.has_passed = true;
         }
         self.pass(Pass::All).await
     }
 
-    fn settling_time(&self) -> Duration {
-        settling_time(&self.records, self.shared.settings.again_after)
+    fn max_pending_time(&self) -> Duration {
+        max_pending_time(&self.records, self.shared.settings.again_after)
     }
 
     /// Deletes all answers from the cache.
@@ -164,7 +165,7 @@ impl Reader {
     async fn pass(&mut self, pass: Pass) -> Result<(), PassError> {
         let name = self.cache.settings.name.clone();
         let Some(mut cursors) = self.cursors else { return Ok(()) };
-        // Another process may have sent the entries.
+        // Another process may have sent entries, and advanced the cursors.
         if !self.records.is_alone()
             && let Some(stored) = load_cursors(&self.records, &name).await?
         {
@@ -173,11 +174,11 @@ impl Reader {
             }
         }
         let now = self.shared.clock.now();
-        let settled = now.saturating_sub(self.settling_time());
-        let until = if pass == Pass::All { now } else { settled };
+        let certain_until = now.saturating_sub(self.max_pending_time());
+        let until = if pass == Pass::All { now } else { certain_until };
         let mut result = Ok(());
         for (shard, cursor) in (0..).zip(&mut cursors) {
-            result = self.pass_shard(shard, cursor, (settled, until), pass).await;
+            result = self.pass_shard(shard, cursor, (certain_until, until), pass).await;
             if result.is_err() {
                 break;
             }
@@ -196,19 +197,20 @@ impl Reader {
         result
     }
 
-    /// Sends entries of one shard, and moves its cursor: not beyond `settled`, nor beyond an entry that waits in memory.
+    /// Sends entries of one shard, and advances its cursor, but neither beyond `certain_until` nor beyond an entry that
+    /// waits in memory.
     async fn pass_shard(
         &mut self,
         shard: i64,
         cursor: &mut Timestamp,
-        (settled, until): (Timestamp, Timestamp),
+        (certain_until, until): (Timestamp, Timestamp),
         pass: Pass,
     ) -> Result<(), PassError> {
         if until <= *cursor {
             return Ok(());
         }
         let mut entries = Entries::of_shard(&self.records, shard, *cursor, until).await?;
-        let mut limit = settled;
+        let mut limit = certain_until;
         while let Some(page) = entries.next(&self.records).await? {
             let before = |id: PurgeId| id.queued_at.saturating_sub(Duration::from_micros(1));
             let last = page.last().map(|found| before(found.id()));
@@ -232,12 +234,12 @@ impl Reader {
         Ok(())
     }
 
-    /// Sends entries, several at a time.
-    async fn send(&self, entries: Vec<Found>) -> Result<(), PassError> {
+    /// Sends entries, several of them concurrently.
+    async fn send(&self, entries: Vec<QueuedEntry>) -> Result<(), PassError> {
         let urls = self.cache.settings.method == CacheMethod::Purge;
         let sent = stream::iter(entries).map(|found| async move {
-            let Found::Entry(entry) = found else {
-                // It is not known what the damaged entry is about.
+            let QueuedEntry::Entry(entry) = found else {
+                // Which answers the damaged entry names is not known.
                 return self.ban_all().await;
             };
             let targets = targets_of(&self.records, &self.shared.settings.sites, &entry, urls).await?;

@@ -10,7 +10,7 @@ use rashomon_http_semantics::surrogate_keys::{KEY_LENGTH, SurrogateKey};
 /// The header of a `PURGE` by surrogate keys.
 const SURROGATE_KEY: HeaderName = HeaderName::from_static("surrogate-key");
 
-/// The maximum number of keys in one request: few enough for the limits of caches on a header.
+/// The maximum number of keys in one request. Caches limit the size of a header.
 pub(crate) const MAX_KEYS: usize = 100;
 
 /// A request that makes a cache delete answers.
@@ -85,7 +85,7 @@ impl Transport for HttpTransport {
     async fn send(&self, request: &PurgeRequest) -> Result<(), String> {
         let (method, uri, headers) = self.parts(request).map_err(|error| error.to_string())?;
         let status = self.client.send(method, uri, headers, self.timeout).await?;
-        // A cache that has no such answer may say so.
+        // A 404 says that the cache has no such answer.
         if status.is_success() || status == http::StatusCode::NOT_FOUND {
             return Ok(());
         }

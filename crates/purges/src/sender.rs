@@ -26,7 +26,7 @@ const MAX_SHARED: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Committed {
     pub(crate) entry: PurgeEntry,
-    /// When the call of the store ended, by the monotonic clock.
+    /// The time of the monotonic clock at which the call of the store ended.
     pub(crate) at: Duration,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Committed {
 pub(crate) struct Waiting {
     pub(crate) id: PurgeId,
     pub(crate) targets: Arc<Targets>,
-    /// When the call of the store ended, by the monotonic clock.
+    /// The time of the monotonic clock at which the call of the store ended.
     pub(crate) committed_at: Duration,
 }
 
@@ -65,7 +65,7 @@ impl Sender {
         Self { cache, clock, again_after, second, in_second: 0, running }
     }
 
-    /// Sends purges until no more can come.
+    /// Sends purges until the channel `waiting` is closed.
     pub(crate) async fn run(mut self, mut waiting: mpsc::Receiver<Waiting>) {
         let mut health = self.cache.health.subscribe();
         let at_once = match self.cache.settings.method {
@@ -92,7 +92,7 @@ impl Sender {
                     }
                     let purges = std::mem::take(&mut received);
                     match now {
-                        Health::Down => purges.iter().for_each(|purge| self.cache.leave(purge.id)),
+                        Health::Down => purges.iter().for_each(|purge| self.cache.leave_to_reader(purge.id)),
                         _ => self.spawn(Round::First, purges),
                     }
                 }
@@ -105,7 +105,7 @@ impl Sender {
         let Some((_, purges)) = self.second.pop_front() else { return };
         self.in_second -= purges.len();
         match health {
-            Health::Down => purges.iter().for_each(|purge| self.cache.leave(purge.id)),
+            Health::Down => purges.iter().for_each(|purge| self.cache.leave_to_reader(purge.id)),
             _ => self.spawn(Round::Second, purges),
         }
     }
@@ -122,7 +122,7 @@ impl Sender {
     fn finish(&mut self, round: Round, purges: Vec<Waiting>, result: Result<(), String>) {
         match (round, result) {
             (_, Err(error)) => {
-                purges.iter().for_each(|purge| self.cache.leave(purge.id));
+                purges.iter().for_each(|purge| self.cache.leave_to_reader(purge.id));
                 self.cache.fail(&error);
             }
             (Round::First, Ok(())) => {
@@ -132,7 +132,7 @@ impl Sender {
                     self.cache.counters.delay.observe(delay.as_secs_f64());
                 }
                 if self.in_second + purges.len() > MAX_SECOND {
-                    return purges.iter().for_each(|purge| self.cache.leave(purge.id));
+                    return purges.iter().for_each(|purge| self.cache.leave_to_reader(purge.id));
                 }
                 self.in_second += purges.len();
                 self.second.push_back((Instant::now() + self.again_after, purges));
@@ -148,12 +148,12 @@ async fn wait_until(due: Option<Instant>) {
     }
 }
 
-/// Waits for another health. Returns `false` if the cache is gone.
+/// Waits until the health changes. Returns `false` if the cache no longer exists.
 async fn changed(health: &mut watch::Receiver<Health>) -> bool {
     health.changed().await.is_ok()
 }
 
-/// The requests for some changes. Changes may share a request by keys.
+/// Makes the requests for several changes. With purges by keys, changes may share a request.
 fn requests(cache: &Cache, purges: &[Waiting]) -> Vec<PurgeRequest> {
     let all = purges.iter().flat_map(|purge| purge.targets.requests(&cache.settings));
     let (mut keys, mut others) = (Vec::new(), Vec::new());

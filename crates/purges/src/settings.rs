@@ -4,7 +4,7 @@ use std::{num::NonZeroUsize, time::Duration};
 
 use crate::Sites;
 
-/// How a cache is told which answers to delete.
+/// The way in which a cache is told which answers to delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheMethod {
     /// By their URLs: one `PURGE` for each URL.
@@ -18,7 +18,7 @@ pub enum CacheMethod {
 pub struct CacheSettings {
     /// The name of the cache in the configuration. The cursors of the cache are stored under this name.
     pub name: String,
-    /// How the cache is told which answers to delete.
+    /// The way in which the cache is told which answers to delete.
     pub method: CacheMethod,
     /// The hosts under which clients request `/v1/` from the cache: the values of `Host`.
     pub hosts: Vec<String>,

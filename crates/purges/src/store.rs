@@ -1,4 +1,4 @@
-//! A store that notices queued purges.
+//! A store that passes the purges that its calls queue to the purger.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rashomon_tables::{Batch, Decorator, Key, Result, Row, Schema, Swap, TableSto
 
 use crate::Purger;
 
-/// Notices the purges in the calls of a store. Passes all calls on unchanged.
+/// Passes all calls to a store unchanged, and gives the purges that the calls queue to the purger.
 #[derive(Debug)]
 pub struct PurgingStore {
     below: Arc<dyn TableStore>,
@@ -21,13 +21,14 @@ impl PurgingStore {
     }
 }
 
-/// The purges of a running call. If the call is cancelled, its outcome is not known.
-struct Running<'a> {
+/// The purges of a running call. If the call is cancelled, its outcome is not known, so dropping this abandons the
+/// purges.
+struct PendingCall<'a> {
     purger: &'a Purger,
     entries: Vec<PurgeEntry>,
 }
 
-impl<'a> Running<'a> {
+impl<'a> PendingCall<'a> {
     fn begin(purger: &'a Purger, first: &[Batch]) -> Self {
         let entries = PurgeEntry::of_batches(first);
         purger.begin(&entries);
@@ -36,7 +37,7 @@ impl<'a> Running<'a> {
 
     fn end(mut self, is_known: bool) {
         let entries = std::mem::take(&mut self.entries);
-        // A write whose outcome is not known may appear later.
+        // A write whose outcome is not known may become visible later.
         if !is_known {
             self.purger.abandon(&entries);
         }
@@ -44,7 +45,7 @@ impl<'a> Running<'a> {
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
         self.purger.abandon(&self.entries);
     }
@@ -59,7 +60,7 @@ impl Decorator for PurgingStore {
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
-        let running = Running::begin(&self.purger, &first);
+        let running = PendingCall::begin(&self.purger, &first);
         let result = self.below().write(first, then).await;
         running.end(result.is_ok());
         result
@@ -73,7 +74,7 @@ impl Decorator for PurgingStore {
         expected: Option<&Row>,
         new: Option<Row>,
     ) -> Result<Swap> {
-        let running = Running::begin(&self.purger, &first);
+        let running = PendingCall::begin(&self.purger, &first);
         let result = self.below().swap(first, table, key, expected, new).await;
         running.end(result.is_ok());
         result

@@ -1,4 +1,4 @@
-//! Which answers a change makes wrong: their URLs and their surrogate keys.
+//! Finds the answers that a change makes wrong: their URLs and their surrogate keys.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +16,7 @@ use rashomon_tables::{ClusteringRange, Error as StoreError, Scan};
 
 use crate::{CacheMethod, CacheSettings, PurgeRequest, request::MAX_KEYS};
 
-/// Rows that are read at once. Few, since most changes are about the latest revision and the one before.
+/// The number of rows that are read at once. Most changes concern only the latest revision and the revision before it.
 const PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 
 /// The maximum number of renders of a change whose answers are named one by one. Beyond that, all answers of the page
@@ -46,7 +46,7 @@ pub struct Targets {
     v1: Vec<String>,
     /// The hosts and paths under `/wiki/`, with their queries.
     wiki: Vec<(String, String)>,
-    /// The paths are prefixes of what has changed, since there are too many answers to name them.
+    /// Whether the paths are prefixes. Prefixes are used if the answers are too many or unknown.
     are_prefixes: bool,
     /// The keys.
     keys: Vec<SurrogateKey>,
@@ -80,7 +80,7 @@ impl Targets {
     }
 
     /// Adds paths below a page or an entry, in all spellings and under all hosts.
-    fn add(&mut self, of: &Place<'_>, rests: &[String]) {
+    fn add(&mut self, of: &PurgedItem<'_>, rests: &[String]) {
         for spelling in spelling::accepted(of.name) {
             let (domain, bucket) = (of.domain, of.bucket.as_str());
             self.v1.extend(rests.iter().map(|rest| format!("/v1/{domain}/{bucket}/{spelling}{rest}")));
@@ -93,8 +93,8 @@ impl Targets {
     }
 }
 
-/// A page or an entry, by its addresses.
-struct Place<'a> {
+/// A page or an entry, with the parts of its URLs.
+struct PurgedItem<'a> {
     domain: &'a DomainName,
     bucket: &'a BucketName,
     name: &'a str,
@@ -103,9 +103,9 @@ struct Place<'a> {
     wiki: Option<String>,
 }
 
-/// The stored part of a page that a change is about.
+/// The revisions, renders and properties of a page that a change affects.
 #[derive(Debug, Default)]
-struct Changed {
+struct ChangedContent {
     /// The properties that the latest revision had or has.
     names: BTreeSet<PropertyName>,
     /// The stored revisions that have changed.
@@ -120,8 +120,8 @@ struct ChangedRevision {
     renders: Vec<Tid>,
 }
 
-/// Finds out which answers a change makes wrong. Reads the rows of the page, after the change. Without `urls`, only the
-/// keys are wanted.
+/// Finds out which answers a change makes wrong. Reads the rows of the page as they are after the change. Without
+/// `urls`, the caller needs only the keys.
 ///
 /// The caller may call this at any time after the change: the rows of revisions and renders are never deleted, and a
 /// change that removes properties from them names these properties.
@@ -139,8 +139,8 @@ pub async fn targets_of(records: &Records, sites: &Sites, entry: &PurgeEntry, ur
         }
         PurgedChange::Entry { key, .. } => {
             let wiki = Some(format!("/wiki/?blob/{}/", bucket.as_str()));
-            let place = Place { domain, bucket, name: key.as_str(), hosts, wiki };
-            targets.add(&place, &[String::new()]);
+            let item = PurgedItem { domain, bucket, name: key.as_str(), hosts, wiki };
+            targets.add(&item, &[String::new()]);
             targets.keys.push(SurrogateKey::of_entry(domain, bucket, key));
         }
         PurgedChange::Page(change) => {
@@ -152,29 +152,29 @@ pub async fn targets_of(records: &Records, sites: &Sites, entry: &PurgeEntry, ur
                     Err(Error::Store(StoreError::Corrupt(_))) => None,
                     changed => changed?,
                 },
-                false => Some(Changed::default()),
+                false => Some(ChangedContent::default()),
             };
             let wiki = (*bucket == BucketName::page()).then(|| "/wiki/".to_owned());
-            let place = Place { domain, bucket, name: page.title.as_str(), hosts, wiki };
+            let item = PurgedItem { domain, bucket, name: page.title.as_str(), hosts, wiki };
             let Some(changed) = changed else {
                 targets.are_prefixes = true;
                 targets.keys.clear();
-                targets.add(&place, &["?".to_owned()]);
+                targets.add(&item, &["?".to_owned()]);
                 return Ok(targets);
             };
             if change.bodies {
                 let tids = changed.revisions.values().flat_map(|revision| &revision.renders);
                 targets.keys.extend(tids.map(|tid| SurrogateKey::of_render(&page, *tid)));
             }
-            targets.add(&place, &rests(change, changed));
+            targets.add(&item, &changed_queries(change, changed));
         }
     }
     Ok(targets)
 }
 
-/// The queries of all answers of a page that have changed.
-fn rests(change: &PageChange, changed: Changed) -> Vec<String> {
-    // Most readers read the latest, so its answers are deleted first.
+/// Returns the queries of all answers of a page that have changed.
+fn changed_queries(change: &PageChange, changed: ChangedContent) -> Vec<String> {
+    // Most readers read the latest revision, so its answers are deleted first.
     let names: Vec<_> = changed.names.union(&change.names).collect();
     let mut rests: Vec<_> = names.iter().map(|name| format!("?rev/latest/{name}")).collect();
     rests.extend(["?rev/latest/".to_owned(), "?rev/".to_owned()]);
@@ -193,16 +193,16 @@ fn rests(change: &PageChange, changed: Changed) -> Vec<String> {
     rests
 }
 
-/// Reads the revisions of a change, and the revision below them, which was the latest if the change has a new latest.
-/// `None` if too many renders have changed.
+/// Reads the revisions of a change, and the revision below them. If the change made a new latest revision, that was the
+/// latest revision before. Returns `None` if too many renders have changed.
 async fn read_changed(
     records: &Records,
     page: &Page,
     change: &PageChange,
     urls: bool,
-) -> Result<Option<Changed>> {
+) -> Result<Option<ChangedContent>> {
     let (lowest, highest) = change.revisions;
-    let mut changed = Changed::default();
+    let mut changed = ChangedContent::default();
     let is_changed = |rev| change.stored.is_some_and(|(from, until)| from <= rev && rev <= until);
     let range = ClusteringRange::all().at_most(highest.get());
     let scan = || Scan::new(partition_of(page), PAGE_ROWS).range(range.clone());

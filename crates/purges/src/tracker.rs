@@ -1,4 +1,4 @@
-//! What this process knows about the purges that it has queued itself.
+//! Tracks the purges that this process has queued itself.
 
 use std::{
     collections::BTreeMap,
@@ -8,30 +8,30 @@ use std::{
 use rashomon_clock::Timestamp;
 use rashomon_records::PurgeId;
 
-/// The maximum number of tracked purges of one cache. The reader sends the others once more.
+/// The maximum number of tracked purges of one cache. The reader of the queue sends further purges again.
 const MAX_TRACKED: usize = 200_000;
 
 /// The state of a tracked purge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Its change is being committed, or it waits in memory.
+    /// The change of the purge is being committed, or the purge waits in memory.
     Waiting,
-    /// The cache has acknowledged it twice.
+    /// The cache has acknowledged the purge twice.
     Done,
 }
 
 /// The purges of one cache that are in memory, or were sent from memory. The reader of the queue skips them.
 #[derive(Debug, Default)]
-pub(crate) struct Tracker(Mutex<Tracked>);
+pub(crate) struct Tracker(Mutex<TrackedPurges>);
 
 #[derive(Debug, Default)]
-struct Tracked {
+struct TrackedPurges {
     states: BTreeMap<PurgeId, State>,
     waiting: usize,
 }
 
 impl Tracker {
-    fn lock(&self) -> MutexGuard<'_, Tracked> {
+    fn lock(&self) -> MutexGuard<'_, TrackedPurges> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -52,7 +52,7 @@ impl Tracker {
     }
 
     /// Leaves a purge to the reader of the queue.
-    pub(crate) fn leave(&self, id: PurgeId) {
+    pub(crate) fn leave_to_reader(&self, id: PurgeId) {
         self.lock().set(id, None);
     }
 
@@ -60,12 +60,12 @@ impl Tracker {
         self.lock().states.get(&id).copied()
     }
 
-    /// Forgets acknowledged purges for which `is_passed` returns true: the cursor has passed them.
+    /// Forgets acknowledged purges for which `is_passed` returns true, because the cursor has passed them.
     pub(crate) fn forget(&self, is_passed: impl Fn(PurgeId) -> bool) {
         self.lock().states.retain(|id, state| *state == State::Waiting || !is_passed(*id));
     }
 
-    /// The number of waiting purges, and the time of the first.
+    /// Returns the number of waiting purges, and the time of the first.
     pub(crate) fn waiting(&self) -> (usize, Option<Timestamp>) {
         let tracked = self.lock();
         let mut waiting = tracked.states.iter().filter(|(_, state)| **state == State::Waiting);
@@ -73,7 +73,7 @@ impl Tracker {
     }
 }
 
-impl Tracked {
+impl TrackedPurges {
     fn set(&mut self, id: PurgeId, state: Option<State>) {
         let before = match state {
             Some(state) => self.states.insert(id, state),

@@ -1,4 +1,4 @@
-//! What a crash of the server leaves to the next start.
+//! Purges that a crash leaves in the queue, and that the next start sends.
 
 use std::{sync::Arc, time::Duration};
 

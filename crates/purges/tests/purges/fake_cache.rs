@@ -1,4 +1,4 @@
-//! A cache that records what it is told.
+//! A cache that records the purges that it gets.
 
 use std::{
     sync::{Arc, Mutex},
@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use rashomon_purges::{PurgeRequest, Transport};
 use tokio::time::Instant;
 
-/// What the cache answers.
+/// The behavior of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Works,

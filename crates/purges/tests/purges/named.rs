@@ -71,7 +71,7 @@ fn changes() -> impl proptest::strategy::Strategy<Value = Vec<Change>> {
 
 const KEYS: [(&str, &[&str]); 2] = [("a b/c", &["a%20b/c"]), ("x&y", &["x%26y", "x&y"])];
 
-/// What a test knows of the server.
+/// A server, with the data that a test has written.
 struct Tester {
     world: World,
     store: Arc<Memory>,
@@ -93,7 +93,7 @@ impl Tester {
         Self { world, store, clock, tids: HashMap::new(), seen: BTreeSet::new(), imports: 0 }
     }
 
-    /// The addresses of all answers that a cache may have, with the title or the key that they are about.
+    /// The addresses of all answers that a cache may have, with the title or the key that each of them shows.
     fn addresses(&self) -> BTreeMap<Address, String> {
         let mut addresses = BTreeMap::new();
         for (index, title) in TITLES.iter().enumerate() {
@@ -183,7 +183,7 @@ impl Tester {
         format!("&_timestamp=2020-01-01T00:{:02}:{:02}Z", self.imports / 60, self.imports % 60)
     }
 
-    /// Carries out a change. Returns the title or the key that it is about; `None` if it is about several.
+    /// Carries out a change. Returns the title or the key that it changes, or `None` if it changes several.
     async fn apply(&mut self, change: &Change) -> Option<String> {
         self.clock.advance(Duration::from_secs(10));
         let of_page =
@@ -275,7 +275,8 @@ impl Tester {
         }
     }
 
-    /// Carries out a change, and checks what it names. Returns the number of answers that it made wrong.
+    /// Carries out a change, and checks which answers its purge names. Returns the number of answers that it made
+    /// wrong.
     async fn check(&mut self, change: &Change) -> usize {
         let before = self.cacheable().await;
         self.queued().await;
@@ -330,7 +331,7 @@ async fn every_changed_answer_is_named_and_no_answer_of_another_page() {
             *wrong.entry(kind).or_insert(0) += tester.check(&change).await;
         }
     }
-    // Each kind of change has made answers wrong, or the test shows nothing about it.
+    // If no change of a kind made an answer wrong, the test would show nothing about that kind.
     for kind in [
         "Revision",
         "Render",

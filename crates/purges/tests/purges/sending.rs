@@ -1,4 +1,4 @@
-//! When purges are sent.
+//! The times at which purges are sent.
 
 use std::{sync::Arc, time::Duration};
 
@@ -76,7 +76,7 @@ async fn new_cache_is_emptied_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cache_that_was_away_for_longer_than_entries_live_is_emptied_first() {
+async fn cache_that_was_down_until_entries_expired_is_emptied_first() {
     let cache = FakeCache::new();
     let (world, clock, store) = world(&[("a", CacheMethod::Purge, &cache)]).await;
     let world = world.run();
@@ -118,7 +118,7 @@ async fn failing_cache_delays_neither_writes_nor_other_caches() {
     }
 }
 
-/// How often the rows of a page are read while ten revisions are written, with these caches.
+/// Counts the reads of the rows of a page while ten revisions are written, with these caches.
 async fn reads_of_ten_writes(caches: &[(&str, CacheMethod, &FakeCache)]) -> u64 {
     let clock = RuntimeClock::new();
     let store = Arc::new(Counting::new(Memory::new(clock.clone())));
@@ -151,7 +151,7 @@ async fn store_is_not_read_for_caches_that_are_all_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cache_that_comes_back_gets_everything_and_is_asked_less_and_less_meanwhile() {
+async fn recovered_cache_gets_all_purges_and_attempts_back_off() {
     let cache = FakeCache::new();
     let (world, _, _) = world(&[("a", CacheMethod::Purge, &cache)]).await;
     let world = world.run();

@@ -28,11 +28,11 @@ pub(crate) const HOSTS: [&str; 2] = ["en.example.org", "en.m.example.org"];
 /// The host under which clients request `/v1/`.
 pub(crate) const API_HOST: &str = "api.example.org";
 
-/// A clock that goes with the time of the runtime.
+/// A clock that follows the time of the tokio runtime.
 #[derive(Debug)]
 pub(crate) struct RuntimeClock {
     started: Instant,
-    /// Time that has passed besides, in microseconds.
+    /// Additional time that has passed, in microseconds.
     more: std::sync::atomic::AtomicU64,
 }
 
