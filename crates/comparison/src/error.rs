@@ -4,7 +4,7 @@ use std::{io, path::PathBuf};
 
 use rashomon_buckets::Error;
 
-/// Why a comparison failed.
+/// The reason why a comparison failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ComparisonError {

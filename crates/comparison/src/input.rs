@@ -23,8 +23,7 @@ pub(crate) struct Edit {
     pub(crate) next: Option<Timestamp>,
 }
 
-/// An export that was imported into a store in memory. Texts are read from this store, and are compressed as
-/// in any store.
+/// An export that was imported into a store in memory. The store compresses the texts, as every store does.
 #[derive(Debug)]
 pub struct History {
     store: RevisionStore,
@@ -36,8 +35,8 @@ pub struct History {
 }
 
 impl History {
-    /// Imports an export as `rashomon import` does. If a number of pages is given, the history has only the
-    /// first ones, by title.
+    /// Imports an export as `rashomon import` does. If `pages` is set, the history has only that many pages: the first
+    /// by title.
     pub async fn read(path: &Path, pages: Option<usize>) -> Result<Self, ComparisonError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let memory = Arc::new(Memory::new(Arc::clone(&clock)));

@@ -30,7 +30,7 @@ pub struct Contestant {
     pub name: &'static str,
     strategy: Strategy,
     delete_probability: f64,
-    /// Whether the sweeper runs beside the edits. The notes have no sweeper.
+    /// Whether the sweeper runs during the edits. The notes have no sweeper.
     sweeps: bool,
 }
 
@@ -103,13 +103,13 @@ pub struct StrategyReport {
 pub struct ActionReport {
     /// The kind of action.
     pub what: &'static str,
-    /// How many times the action was done. Reads that found nothing are not counted, here and in the means.
+    /// The number of actions. Reads that found nothing are counted neither here nor in the means.
     pub times: u64,
-    /// How many reads found nothing.
+    /// The number of reads that found nothing.
     pub missed: u64,
     /// The operations that the notes count.
     pub core: Operations,
-    /// The operations that keep a read value for its ttl.
+    /// The operations that keep a value for its ttl after it was read.
     pub keeping: Operations,
     /// The operations on indexes, titles and the retention queue.
     pub overhead: Operations,
@@ -142,7 +142,7 @@ pub struct Stored {
     pub overhead_bytes: u64,
 }
 
-/// How long after it was superseded a value is read for the first time.
+/// The time from the moment at which a value is superseded to its first read.
 const PROBE_DELAY: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 

@@ -7,6 +7,7 @@ use bytesize::ByteSize;
 
 use super::{Report, StrategyReport, tally::Operations};
 
+/// The height of a row, the position of the first row, the width of the names of strategies, and the total width.
 const ROW: f64 = 26.0;
 const TOP: f64 = 92.0;
 const NAMES: f64 = 250.0;
@@ -27,7 +28,7 @@ const COLUMNS: [Column; 4] = [
     Column { head: "historical read", what: "read historical", x: NAMES + 540.0, unit: 10.0 },
 ];
 
-/// The position of the bars for stored data, and the width of the longest.
+/// The position of the bars for stored data, and the width of the longest bar.
 const STORED: (f64, f64) = (NAMES + 680.0, 70.0);
 
 const STYLE: &str = "

@@ -18,11 +18,11 @@ use rashomon_tables::{Counting, PartitionStream, RowStream, Scan, Schema, TableS
 use super::{
     ActionReport, ComparisonError, Contestant, HOUR, History, PROBE_DELAY, Stored, StrategyReport, expected,
     input::Edit,
-    tally::{DURABLE, EXPIRING, Tally, What},
+    tally::{ActionKind, DURABLE_TABLES, EXPIRING_TABLES, Tally},
 };
 
-/// The revision of one in this many edits is read: as the latest, an hour before the page's next edit, and
-/// three times after it was superseded.
+/// One in this many edits has its revision read: once as the latest, an hour before the page's next edit, and three
+/// times after the revision was superseded.
 const EDITS_PER_PROBE: usize = 4;
 
 /// The maximum number of queue entries that one pass of the sweep processes.
@@ -31,12 +31,12 @@ const ENTRIES_PER_SWEEP: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero
 /// The number of rows that one read returns.
 const ROWS_PER_READ: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
-/// A value to read later. Without a tid, the latest value of the page.
-type Probe = Reverse<(Timestamp, What, usize, Option<Tid>)>;
+/// A planned read: its time, its kind, the index of the page, and the tid. Without a tid, it reads the latest value.
+type Probe = Reverse<(Timestamp, ActionKind, usize, Option<Tid>)>;
 
 /// The measurements of one kind of action.
 #[derive(Debug, Default)]
-struct Measured {
+struct Measurements {
     times: u64,
     missed: u64,
     tally: Tally,
@@ -65,7 +65,7 @@ struct Replay<'a> {
     latest: BTreeMap<usize, Latest>,
     probes: BinaryHeap<Probe>,
     next_sweep: Timestamp,
-    measured: BTreeMap<What, Measured>,
+    measured: BTreeMap<ActionKind, Measurements>,
 }
 
 /// Replays a history on empty tables, with a clock that follows the edits. `progress` is called with the
@@ -134,8 +134,8 @@ impl Replay<'_> {
 
     /// Advances the clock. If an hour has passed since the last sweep, sweeps until nothing is eligible.
     async fn advance(&mut self, to: Timestamp) -> Result<(), ComparisonError> {
-        // Exports have times in whole seconds, so several edits may have the same time. Here, each edit has
-        // its own.
+        // Exports have times in whole seconds, so several edits may have the same time. Here, each edit gets its own
+        // time.
         let passes = to.since(self.clock.now()).max(Duration::from_millis(1));
         self.clock.advance(passes);
         let now = self.clock.now();
@@ -152,8 +152,8 @@ impl Replay<'_> {
             let took =
                 self.watch.monotonic().saturating_sub(begun) / u32::try_from(sweep.entries).unwrap_or(1);
             let counts = self.tables.counts() - &before;
-            let tally = Tally::of(What::Sweep, self.contestant.strategy, &counts, self.properties);
-            let measured = self.measured.entry(What::Sweep).or_default();
+            let tally = Tally::of(ActionKind::Sweep, self.contestant.strategy, &counts, self.properties);
+            let measured = self.measured.entry(ActionKind::Sweep).or_default();
             measured.times += sweep.entries;
             measured.tally += tally;
             measured.took.push(took);
@@ -172,7 +172,7 @@ impl Replay<'_> {
         let took = self.watch.monotonic().saturating_sub(begun);
         self.buckets.maintenance().drain_background_culls().await;
         let before_it = self.latest.get(&edit.page).copied();
-        let what = if before_it.is_some() { What::Update } else { What::Create };
+        let what = if before_it.is_some() { ActionKind::Update } else { ActionKind::Create };
         self.measure(what, &before, took, true);
         if before_it.is_none_or(|latest| latest.rev < edit.rev) {
             self.latest.insert(edit.page, Latest { rev: edit.rev, tid: written.tid, probed });
@@ -181,7 +181,7 @@ impl Replay<'_> {
             }
             if let Some(next) = edit.next.filter(|_| probed) {
                 let at = next.saturating_sub(HOUR).max(self.clock.now());
-                self.probes.push(Reverse((at, What::Current, edit.page, None)));
+                self.probes.push(Reverse((at, ActionKind::Current, edit.page, None)));
             }
         }
         Ok(())
@@ -193,16 +193,16 @@ impl Replay<'_> {
         let policy = self.contestant.policy();
         let over = policy.grace.saturating_add(policy.slack).saturating_add(HOUR);
         for (after, what) in [
-            (PROBE_DELAY, What::Recent),
-            (policy.grace.saturating_sub(HOUR), What::Leaving),
-            (over, What::Historical),
+            (PROBE_DELAY, ActionKind::Recent),
+            (policy.grace.saturating_sub(HOUR), ActionKind::NearGraceEnd),
+            (over, ActionKind::Historical),
         ] {
             let at = self.clock.now().saturating_add(after);
             self.probes.push(Reverse((at, what, page, Some(tid))));
         }
     }
 
-    async fn read(&mut self, what: What, page: usize, tid: Option<Tid>) -> Result<(), ComparisonError> {
+    async fn read(&mut self, what: ActionKind, page: usize, tid: Option<Tid>) -> Result<(), ComparisonError> {
         let page: &Page = &self.history.pages[page];
         let (before, begun) = (self.tables.counts(), self.watch.monotonic());
         let read = match tid {
@@ -219,12 +219,12 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn measure(&mut self, what: What, before: &rashomon_tables::Counts, took: Duration, found: bool) {
+    fn measure(&mut self, what: ActionKind, before: &rashomon_tables::Counts, took: Duration, found: bool) {
         let counts = self.tables.counts() - before;
         let tally = Tally::of(what, self.contestant.strategy, &counts, self.properties);
         let measured = self.measured.entry(what).or_default();
         measured.missed += u64::from(!found);
-        // A read of a missing value has other costs.
+        // A read of a missing value has other costs, so it is not part of the means.
         if found {
             measured.times += 1;
             measured.tally += tally;
@@ -236,9 +236,9 @@ impl Replay<'_> {
         let mut stored = Stored::default();
         for table in schemas::all() {
             let (rows, bytes) = self.size(table).await.map_err(rashomon_buckets::Error::Store)?;
-            let (of_rows, of_bytes) = if DURABLE.contains(&table.name()) {
+            let (of_rows, of_bytes) = if DURABLE_TABLES.contains(&table.name()) {
                 (&mut stored.current_rows, &mut stored.current_bytes)
-            } else if EXPIRING.contains(&table.name()) {
+            } else if EXPIRING_TABLES.contains(&table.name()) {
                 (&mut stored.expiring_rows, &mut stored.expiring_bytes)
             } else {
                 (&mut stored.overhead_rows, &mut stored.overhead_bytes)
@@ -265,7 +265,7 @@ impl Replay<'_> {
 
     fn report(mut self, stored: Stored) -> StrategyReport {
         let mut done = Vec::new();
-        for what in What::ALL {
+        for what in ActionKind::ALL {
             let Some(mut measured) = self.measured.remove(&what) else { continue };
             measured.took.sort_unstable();
             let at = |share: usize| {
@@ -274,7 +274,7 @@ impl Replay<'_> {
             };
             let times = measured.times.max(1) as f64;
             let core = measured.tally.core / times;
-            let notes = expected::by_the_notes(self.contestant, what);
+            let notes = expected::estimate_of_the_notes(self.contestant, what);
             // If no value was left to read, nothing was measured.
             let compared = notes.filter(|_| measured.times > 0);
             done.push(ActionReport {
@@ -286,7 +286,8 @@ impl Replay<'_> {
                 overhead: measured.tally.overhead / times,
                 median_microseconds: at(50),
                 p99_microseconds: at(99),
-                because: compared.and_then(|notes| expected::because(self.contestant, what, core, notes)),
+                because: compared
+                    .and_then(|notes| expected::reason_for_difference(self.contestant, what, core, notes)),
                 notes,
             });
         }

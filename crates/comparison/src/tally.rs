@@ -47,23 +47,23 @@ impl Div<f64> for Operations {
 
 /// The kinds of actions that are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum What {
+pub(crate) enum ActionKind {
     Create,
     Update,
     Current,
     Recent,
-    Leaving,
+    NearGraceEnd,
     Historical,
     Sweep,
 }
 
-impl What {
+impl ActionKind {
     pub(crate) const ALL: [Self; 7] = [
         Self::Create,
         Self::Update,
         Self::Current,
         Self::Recent,
-        Self::Leaving,
+        Self::NearGraceEnd,
         Self::Historical,
         Self::Sweep,
     ];
@@ -74,20 +74,20 @@ impl What {
             Self::Update => "write a later revision",
             Self::Current => "read current",
             Self::Recent => "read recent",
-            Self::Leaving => "read recent, grace nearly over",
+            Self::NearGraceEnd => "read recent, grace nearly over",
             Self::Historical => "read historical",
             Self::Sweep => "sweep a page",
         }
     }
 
     pub(crate) const fn is_read(self) -> bool {
-        matches!(self, Self::Current | Self::Recent | Self::Leaving | Self::Historical)
+        matches!(self, Self::Current | Self::Recent | Self::NearGraceEnd | Self::Historical)
     }
 }
 
 /// The tables with permanent bodies, and those with expiring bodies.
-pub(crate) const DURABLE: [&str; 3] = ["render_content", "revision_content", "current"];
-pub(crate) const EXPIRING: [&str; 2] = ["historical", "by_rev"];
+pub(crate) const DURABLE_TABLES: [&str; 3] = ["render_content", "revision_content", "current"];
+pub(crate) const EXPIRING_TABLES: [&str; 2] = ["historical", "by_rev"];
 
 /// The tables of the timeline. The notes count its operations too.
 const TIMELINE: [&str; 2] = ["revision_timeline", "render_timeline"];
@@ -109,13 +109,13 @@ impl AddAssign for Tally {
 }
 
 impl Tally {
-    /// Sorts the operations counted during an action. `properties` is the number of defined properties: a
-    /// write or a cull makes one range delete for each of them, and the notes count for a single property.
-    pub(crate) fn of(what: What, strategy: Strategy, counts: &Counts, properties: usize) -> Self {
+    /// Sorts the operations that were counted during an action. `properties` is the number of defined properties: a
+    /// write or a cull makes one range delete for each property, but the notes count for a single property.
+    pub(crate) fn of(what: ActionKind, strategy: Strategy, counts: &Counts, properties: usize) -> Self {
         let mut tally = Self::default();
         for table in counts.tables.keys() {
             let operations = operations(counts, table, properties);
-            if DURABLE.contains(table) || EXPIRING.contains(table) || TIMELINE.contains(table) {
+            if DURABLE_TABLES.contains(table) || EXPIRING_TABLES.contains(table) || TIMELINE.contains(table) {
                 tally.core += operations;
             } else {
                 tally.overhead += operations;
@@ -123,18 +123,18 @@ impl Tally {
         }
         let copies_are_core = matches!(strategy, Strategy::TablePerQuery(_, Fill::CopyOnRead));
         if what.is_read() && !copies_are_core {
-            // The notes count the reads until the body is found. The other operations keep the value for
-            // later readers.
+            // The notes count only the reads until the body is found. The other operations keep the value for later
+            // readers.
             let all = std::mem::take(&mut tally.core);
-            tally.core = looks(what, strategy, counts);
+            tally.core = count_lookups(what, strategy, counts);
             tally.keeping = minus(all, tally.core);
         }
         tally
     }
 }
 
-/// Counts the reads until a value was found, or was known to be missing.
-fn looks(what: What, strategy: Strategy, counts: &Counts) -> Operations {
+/// Counts the reads until a value was found or was known to be missing.
+fn count_lookups(what: ActionKind, strategy: Strategy, counts: &Counts) -> Operations {
     let first = |tables: &[&str]| {
         // The latest may be read by a scan, as its first row.
         let looks =
@@ -145,10 +145,10 @@ fn looks(what: What, strategy: Strategy, counts: &Counts) -> Operations {
             (true, found || count.rows > 0, if asked { bytes } else { each })
         })
     };
-    let (durable, expiring) = (first(&DURABLE), first(&["historical"]));
+    let (durable, expiring) = (first(&DURABLE_TABLES), first(&["historical"]));
     let (one, other) = match strategy {
         // The latest is requested by title, and read from the permanent tables.
-        Strategy::TablePerQuery(..) if what != What::Current => (expiring, durable),
+        Strategy::TablePerQuery(..) if what != ActionKind::Current => (expiring, durable),
         _ => (durable, expiring),
     };
     let (asked, found, bytes) = one;
@@ -172,7 +172,7 @@ fn operations(counts: &Counts, table: &str, properties: usize) -> Operations {
     };
     let (reads, writes) = ([Kind::Get, Kind::Scan], [Kind::Put, Kind::Swap]);
     let ranges = of(Kind::DeleteRange).operations as f64;
-    let is_of_properties = DURABLE.contains(&table);
+    let is_of_properties = DURABLE_TABLES.contains(&table);
     Operations {
         reads: sum(&reads, |count| count.operations),
         writes: sum(&writes, |count| count.operations),

@@ -1,7 +1,7 @@
-//! The table that the notes leave open: the number of entries in a timeline, for wikis of other sizes.
+//! Simulates the number of entries in a timeline for wikis of several sizes. The notes leave this table open.
 //!
-//! Simulates a wiki with many edits a day by copies of the imported wiki. Each copy begins on another day of
-//! the history. So the edits of a page come in bursts, as in reality, and the edits of a domain add up.
+//! A wiki with many edits a day is simulated by copies of the imported wiki. Each copy begins on another day of the
+//! history. So the edits of a page come in bursts, as in reality, and the edits of a domain add up.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const DAYS: i64 = 30;
 /// The shorter of the two times.
 const FEW_DAYS: i64 = 10;
 
-/// A limit of entries per domain and second that a large wiki reaches. The default of 50 is never reached.
+/// A limit of entries per domain and second that a large wiki reaches. No wiki reaches the default of 50.
 const LOW_RATE: u32 = 1;
 
 /// The bytes of an entry without the names of its page: its time and its revision.
@@ -130,8 +130,7 @@ impl Entries {
     }
 }
 
-/// Returns the edits of a month, in order of time. The number of copies follows from the number of edits per
-/// day.
+/// Returns the edits of a month, in order of time. The number of edits per day determines the number of copies.
 fn events(history: &History, edits_a_day: f64) -> Vec<Event> {
     let edits = &history.edits;
     let (Some(first), Some(last)) = (edits.first(), edits.last()) else { return Vec::new() };
