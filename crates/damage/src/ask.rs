@@ -48,8 +48,7 @@ pub enum Answer {
     Given {
         /// The text. The text of a response includes the status and the headers.
         text: Vec<u8>,
-        /// Whether the damage is named outside of the text: commands report the data that they left out, and
-        /// fail.
+        /// Whether the damage is named outside of the text: commands report the data that they left out, and fail.
         names_damage: bool,
     },
 }
@@ -74,7 +73,7 @@ pub struct Answers {
     pub by_question: Vec<Answer>,
     /// The problems that `verify` names, or its error.
     pub verified: std::result::Result<Vec<String>, String>,
-    /// The number of panics in this process in the meantime. The process may ask other stores at the same
+    /// The number of panics in this process while the store was asked. The process may ask other stores at the same
     /// time.
     pub panics: u64,
     /// The time that opening, all questions and `verify` took.
@@ -106,7 +105,7 @@ pub fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_time().build().context("no runtime")
 }
 
-/// Whether a store is opened whose log is missing.
+/// Whether a store is opened although its log is missing.
 #[derive(Debug, Clone, Copy)]
 pub struct AcceptLostLog(pub bool);
 
@@ -117,7 +116,7 @@ pub struct AskOptions {
     pub settings: Settings,
     /// The time by the clock.
     pub now: Timestamp,
-    /// Whether the store is opened if its log is missing.
+    /// Whether the store is opened although its log is missing.
     pub accept_lost_log: AcceptLostLog,
 }
 
@@ -141,7 +140,7 @@ async fn ask_all(directory: &Path, questions: &[Question], options: &AskOptions)
         took: Duration::ZERO,
     };
     let clock = Arc::new(ManualClock::new(options.now));
-    // No automatic upkeep: its effect would depend on the load of the machine.
+    // Automatic upkeep is off, because its effect would depend on the load of the machine.
     let store_options = Options {
         readers: NonZeroUsize::MIN,
         upkeep_interval: Duration::from_secs(3600),
@@ -169,7 +168,7 @@ async fn open_buckets(
     RevisionStore::open(store.clone(), clock.clone(), settings.clone(), seed).await
 }
 
-/// Asks the server first, and then asks like commands, which skip and report damaged data.
+/// Asks the server first. Then asks as the commands do, which skip and report damaged data.
 async fn ask_open(
     store: &Arc<SqliteStore>,
     served: RevisionStore,

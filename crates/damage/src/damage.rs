@@ -68,8 +68,8 @@ impl Kind {
         Self::OtherLog,
     ];
 
-    /// Whether pages are replaced by pages of an earlier commit. The file format has no time in a page, so
-    /// such damage cannot always be detected.
+    /// Whether pages are replaced by pages of an earlier commit. Pages do not contain a time, so such damage cannot
+    /// always be detected.
     #[must_use]
     pub const fn is_of_older_pages(self) -> bool {
         matches!(self, Self::OlderPage | Self::OlderPages)
@@ -107,7 +107,8 @@ pub struct Damage {
     pub changes_used_bytes: bool,
 }
 
-/// The maximum number of consecutive draws without an effect, such as writing a page over an equal page.
+/// The maximum number of consecutive draws whose damage has no effect, such as a page that is written over an equal
+/// page.
 const MAX_DRAWS: usize = 1_000;
 
 /// Draws a store and its damage: of any kind, or of one kind.
@@ -118,7 +119,7 @@ pub fn draw(bases: &[Base], kind: Option<Kind>, seed: u64, number: u64) -> Resul
         let kind = kind.unwrap_or(drawn);
         let base = random.usize(..bases.len());
         let victim = random.usize(..bases[base].victims.len());
-        let drawn = Drawn { bases, base, victim: &bases[base].victims[victim] };
+        let drawn = DamageTarget { bases, base, victim: &bases[base].victims[victim] };
         let Some((what, files)) = drawn.damage(kind, &mut random) else { continue };
         if files == drawn.victim.files {
             continue;
@@ -130,13 +131,13 @@ pub fn draw(bases: &[Base], kind: Option<Kind>, seed: u64, number: u64) -> Resul
     None.context("no damage could be drawn")
 }
 
-struct Drawn<'a> {
+struct DamageTarget<'a> {
     bases: &'a [Base],
     base: usize,
     victim: &'a Victim,
 }
 
-impl Drawn<'_> {
+impl DamageTarget<'_> {
     /// Returns the damaged files with a description. `None` if this kind of damage is impossible for this
     /// store.
     fn damage(&self, kind: Kind, random: &mut Rng) -> Option<(String, Files)> {
@@ -155,7 +156,8 @@ fn changes_used_bytes(victim: &Victim, damaged: &Files) -> bool {
     if victim.files.log != damaged.log {
         return true;
     }
-    // A store reads the pages that its log contains from the log, so damage of the file may have no effect.
+    // A store reads a page from its log if the log contains the page. Then damage of the page in the file has no
+    // effect.
     let Some(layout) = &victim.layout else { return false };
     if before.len() != after.len() {
         return true;

@@ -133,8 +133,7 @@ pub fn judge(base: &Base, damage: &Damage, answers: &Answers) -> Result<Judgemen
                 blends.push(format!("{question:?} is of several commits"));
                 continue;
             }
-            // The rows that one answer is made of may lie on pages of several commits. `verify` names that. See
-            // decision 0020.
+            // The rows of one answer may lie on pages of several commits. `verify` reports this. See decision 0020.
             Verdict::Wrong(_) if damage.kind.is_of_older_pages() && answers.names_damage() => {
                 blends.push(format!("{question:?} is made of rows of several commits"));
                 continue;

@@ -1,12 +1,12 @@
 //! Damages copies of a store, asks each copy all questions, and compares the answers with those of the
 //! undamaged store.
 //!
-//! [`base`] writes a few small stores and keeps copies of them after each step. [`layout`] finds the role of
-//! each SQLite page of a store's file (interior, leaf, overflow, free), [`damage`] damages a copy, and
-//! [`ask`] asks the copy. [`judge`] accepts an answer that is right, that is an error, or that names the
-//! damage and is otherwise right. After damage to the log, all answers may also be those of one earlier
-//! commit. After damage by older pages, they may be of several, be mixtures of them, or lack rows. Findings
-//! are other answers, panics, and damage that `verify` does not name. [`many`] runs the trials.
+//! [`base`] writes a few small stores and keeps copies of them after each step. [`layout`] finds the role of each
+//! SQLite page of a store's file (interior, leaf, overflow, free). [`damage`] damages a copy, and [`ask`] asks the
+//! copy. [`judge`] accepts an answer that is right, that is an error, or that names the damage and is otherwise right.
+//! After damage to the log, all answers may also be those of one earlier commit. After damage by older pages, the
+//! answers may be those of several earlier commits, may mix several commits, or may lack rows. Findings are other
+//! answers, panics, and damage that `verify` does not name. [`many`] runs the trials.
 
 pub mod ask;
 pub mod base;

@@ -1,4 +1,4 @@
-//! Runs trials, one on each processor at a time.
+//! Runs trials in parallel, one on each processor.
 
 use std::{
     num::NonZeroUsize,
@@ -31,7 +31,7 @@ const TRIAL_LIMIT: Duration = Duration::from_secs(120);
 /// One in this many stores is also checked through the program.
 const BY_PROGRAM_EVERY: u64 = 40;
 
-/// Which trials to run.
+/// The trials to run.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// The number of stores to damage.

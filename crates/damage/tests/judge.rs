@@ -1,4 +1,4 @@
-//! The judge finds each kind of wrong answer, and accepts permitted answers.
+//! The judge reports each kind of wrong answer, and accepts permitted answers.
 
 use std::sync::LazyLock;
 

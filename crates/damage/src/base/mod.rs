@@ -1,4 +1,4 @@
-//! The stores to damage: small stores of different shapes, with copies of their files after each step.
+//! The base stores: small stores of different shapes, with copies of their files after each step.
 
 mod shapes;
 mod writer;
@@ -77,15 +77,15 @@ pub struct Base {
     pub victims: Vec<Victim>,
 }
 
-/// A store with an archive seals everything that has been superseded for this long.
+/// A store with an archive seals revisions that have been superseded for this long.
 pub const ARCHIVED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 impl Base {
     /// Writes all base stores.
     pub fn all() -> Result<Vec<Self>> {
         let bases = ask::runtime()?.block_on(shapes::all())?;
-        // Asks the undamaged stores now, since their answers are needed in any case. A problem of such a
-        // store is a fault of this tool.
+        // Asks the undamaged stores first, because every trial needs their answers. A problem of an undamaged store is
+        // a fault of this tool.
         for base in &bases {
             for victim in &base.victims {
                 let own = *victim.chain.last().context("a victim without a state")?;

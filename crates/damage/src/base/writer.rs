@@ -23,10 +23,10 @@ use crate::{ask::Question, layout::Layout, wal};
 /// 2026-01-01T00:00:00Z
 const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
-/// How long the store must be idle before it writes its log into its file.
+/// The time for which the store must be idle before it writes its log into its file.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the store may take to write its log into its file.
+/// The maximum time that the store may take to write its log into its file.
 const CHECKPOINT_DEADLINE: Duration = Duration::from_secs(30);
 
 /// A page with its renders.
@@ -152,8 +152,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Adds a store to damage, which has these `files`. Also adds a state for `file`, on which the log began,
-    /// and one for each commit of the log. Returns the numbers of all states of the store.
+    /// Adds a store to damage, which has these `files`. Also adds a state for `file`, the file at the beginning of the
+    /// log, and a state for each commit of the log. Returns the numbers of all states of the store.
     fn add_killed(
         &mut self,
         file: &Arc<Vec<u8>>,

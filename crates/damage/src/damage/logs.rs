@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 
-use super::{Drawn, Kind, pages::flip};
+use super::{DamageTarget, Kind, pages::flip};
 use crate::{
     base::Files,
     wal::{FRAME_BYTES, HEADER_BYTES, commit_ends},
@@ -13,7 +13,7 @@ use crate::{
 /// The maximum number of bits that are flipped at once.
 const MAX_FLIPS: usize = 4;
 
-impl Drawn<'_> {
+impl DamageTarget<'_> {
     pub(super) fn damage_log(&self, kind: Kind, random: &mut Rng) -> Option<(String, Files)> {
         let log = self.victim.files.log.as_ref()?;
         // SQLite does not read the log after the last commit.

@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use super::{Drawn, Kind};
+use super::{DamageTarget, Kind};
 use crate::{
     layout::{Layout, Role},
     wal::PAGE_BYTES,
@@ -18,7 +18,7 @@ const MAX_RUN_BYTES: usize = 600;
 /// The first bytes of a page, where its structure is.
 const HEAD_BYTES: usize = 256;
 
-impl Drawn<'_> {
+impl DamageTarget<'_> {
     /// Damages the file, and returns a description.
     pub(super) fn damage_file(&self, kind: Kind, file: &mut Vec<u8>, random: &mut Rng) -> Option<String> {
         match kind {
@@ -104,12 +104,12 @@ fn swap_children(layout: &Layout, file: &mut [u8], random: &mut Rng) -> Option<S
     if interior.is_empty() {
         return None;
     }
-    let place = |random: &mut Rng| {
+    let draw_child = |random: &mut Rng| {
         let page = interior[random.usize(..interior.len())];
         let children = &layout.pages[page].children;
         (page, page * PAGE_BYTES + children[random.usize(..children.len())])
     };
-    let (one, other) = (place(random), place(random));
+    let (one, other) = (draw_child(random), draw_child(random));
     for at in 0..4 {
         file.swap(one.1 + at, other.1 + at);
     }
@@ -118,7 +118,7 @@ fn swap_children(layout: &Layout, file: &mut [u8], random: &mut Rng) -> Option<S
 }
 
 /// Draws an offset in the file, often near the beginning of a page, where its structure is.
-fn place(length: usize, random: &mut Rng) -> usize {
+fn draw_offset(length: usize, random: &mut Rng) -> usize {
     if random.u8(..3) == 0 {
         let page = random.usize(..length.div_ceil(PAGE_BYTES)) * PAGE_BYTES;
         page + random.usize(..HEAD_BYTES.min(length - page))
@@ -131,7 +131,7 @@ fn place(length: usize, random: &mut Rng) -> usize {
 pub(super) fn flip(bytes: &mut [u8], count: usize, random: &mut Rng) -> String {
     let mut places = Vec::new();
     for _ in 0..count {
-        let (at, bit) = (place(bytes.len(), random), random.u8(..8));
+        let (at, bit) = (draw_offset(bytes.len(), random), random.u8(..8));
         bytes[at] ^= 1 << bit;
         places.push(format!("{at}.{bit}"));
     }
@@ -139,7 +139,7 @@ pub(super) fn flip(bytes: &mut [u8], count: usize, random: &mut Rng) -> String {
 }
 
 fn replace_run(file: &mut [u8], random: &mut Rng) -> String {
-    let start = place(file.len(), random);
+    let start = draw_offset(file.len(), random);
     let length = random.usize(1..=MAX_RUN_BYTES).min(file.len() - start);
     let value = random.choice([None, Some(0), Some(0xff)]).flatten();
     for byte in &mut file[start..start + length] {

@@ -1,4 +1,4 @@
-//! Judges answers that name damage: the rest of such an answer has to be right.
+//! Judges answers that name damage. The rest of such an answer must be right.
 
 use std::collections::HashSet;
 
