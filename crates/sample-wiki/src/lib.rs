@@ -1,4 +1,4 @@
-//! The sample wiki of `rashomon demo`: one night, told by all witnesses.
+//! The sample wiki of `rashomon demo`: the story of one night, told by several witnesses.
 //!
 //! Each page is a file in `pages/`, which describes how each revision is derived from the previous revision.
 //! The whole history is built from these files. Its revision numbers rise with time across the wiki, as in
@@ -34,7 +34,7 @@ const PAGES: [&str; 10] = [
     include_str!("pages/marigold.toml"),
 ];
 
-/// When the wiki got its second renderer, and every page was rendered again: 2010-01-01T00:00:00Z.
+/// The time at which the wiki got its second renderer, and every page was rendered again: 2010-01-01T00:00:00Z.
 const SECOND_RENDERER: Timestamp = Timestamp::from_micros(1_262_304_000_000_000);
 
 /// The domain of the sample wiki.
@@ -248,7 +248,7 @@ impl Wiki {
         });
     }
 
-    /// Renders the latest revisions again whose texts match `asks`, a second after `time`, like a job queue.
+    /// Renders the latest revisions whose texts match `asks` again, a second after `time`, as a job queue would.
     fn render_again(&mut self, time: Timestamp, renderer: Renderer, asks: impl Fn(&str) -> bool) {
         let time = time.saturating_add(std::time::Duration::from_secs(1));
         for (title, (rev, text)) in self.latest.iter().filter(|(_, (_, text))| asks(text)) {

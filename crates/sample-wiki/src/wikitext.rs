@@ -27,7 +27,7 @@ pub fn title_in_url(title: &str) -> String {
     utf8_percent_encode(&title.replace(' ', "_"), &RAW_IN_TITLES).to_string()
 }
 
-/// The version of the renderer. As in a real wiki, a new version renders every page again.
+/// The version of the renderer. As in a real wiki, every page is rendered again with a new version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Renderer {
     /// The first renderer.
@@ -51,7 +51,7 @@ pub(crate) fn to_html(title: &str, text: &str, existing: &BTreeSet<String>, rend
     )
 }
 
-/// The titles that a text links to, in the spelling of titles.
+/// Returns the titles that a text links to, in the spelling of titles.
 pub(crate) fn links(text: &str) -> BTreeSet<String> {
     text.split("[[").skip(1).filter_map(|rest| rest.split_once("]]")).map(|(link, _)| target(link)).collect()
 }
@@ -62,7 +62,7 @@ fn target(link: &str) -> String {
 }
 
 struct Page<'a> {
-    /// The relative path from the page up to the root of all titles, since a title may have slashes.
+    /// The relative path from the page to the root of all titles. A title may have slashes.
     up: String,
     existing: &'a BTreeSet<String>,
     renderer: Renderer,
