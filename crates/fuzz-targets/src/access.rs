@@ -21,14 +21,14 @@ use crate::http::{NOW, run};
 /// The public keys of an issuer: for ES256, for RS256 and for EdDSA. Nobody has the private ones any more.
 const KEYS: &[u8] = include_bytes!("access/keys.json");
 
-/// A token for each of [`KEYS`], signed by the issuer. They expire in 2100.
+/// A token for each of [`KEYS`], signed by the issuer. The tokens expire in 2100.
 const SIGNED: &str = include_str!("access/tokens.txt");
 
 /// The placeholder for the server's token in an input. The server makes a new token in each run.
 const PLACEHOLDER: &[u8] = b"TOKEN";
 
-/// Any header `Authorization` and any URL. The bytes up to the first line feed are the header, and the rest is the
-/// end of a URL. In both, `TOKEN` is replaced with a valid token.
+/// Sends any header `Authorization` to any URL. The bytes up to the first line feed are the header, and the rest is the
+/// end of the URL. In the header and the URL, `TOKEN` is replaced with a valid token.
 ///
 /// # Panics
 ///
@@ -64,7 +64,7 @@ fn is_bearer(value: &[u8], token: &str) -> bool {
     rest.is_some_and(|rest| rest.trim_start_matches([' ', '\t']) == token)
 }
 
-/// Reads any bytes as a set of keys, and verifies tokens with the set if there is one.
+/// Reads any bytes as a key set, and verifies tokens with the set if the bytes are one.
 ///
 /// # Panics
 ///
@@ -75,11 +75,11 @@ pub fn key_set(input: &[u8]) {
     }
 }
 
-/// Any text as a JSON Web Token.
+/// Verifies any text as a JSON Web Token.
 ///
 /// # Panics
 ///
-/// If it is accepted, although the issuer has not signed it.
+/// If the token is accepted, although the issuer has not signed it.
 pub fn web_token(input: &[u8]) {
     let Ok(token) = std::str::from_utf8(input) else { return };
     for token in [token, token.trim_end()] {

@@ -11,9 +11,9 @@ const LIMITS: Limits = Limits {
     content: 1 << 18,
 };
 
-/// Opening any bytes returns a block or an error, without a panic and within the memory limits. If all
-/// contents can be written to a new block, this block passes its verification. After an append the contents
-/// are unchanged. The fuzzer's build does not compare checksums, so that inputs reach the code behind them.
+/// Opening any bytes returns a block or an error, without a panic and within the memory limits. If all contents can be
+/// written to a new block, this block passes its verification. After an append the contents are unchanged. The fuzzer's
+/// build does not compare checksums, so that inputs reach the code after the checks.
 pub fn any_block(bytes: &[u8]) {
     let Ok(block) = Block::salvage(bytes, LIMITS) else { return };
     let one_by_one = block.iter().filter_map(Result::ok);
@@ -62,8 +62,7 @@ fn append(settings: Settings, block: &Block<'_>) -> Result<Vec<u8>, Error> {
 const SETTINGS: Settings =
     Settings { pool: 4 << 10, entries: 40, chunk_pool: 64, chunk_entries: 2, level: 1 };
 
-/// Derives contents from the input. Each step of the input names an earlier content, and says how to change
-/// it.
+/// Derives contents from the input. Each step of the input names an earlier content and a change of this content.
 fn contents(mut input: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let mut contents: Vec<(u8, Vec<u8>)> = Vec::new();
     while let [step, of, at, len, rest @ ..] = input {

@@ -51,9 +51,9 @@ pub fn zstd(input: &[u8]) {
     decompress(&[0x28, 0xb5, 0x2f, 0xfd], input);
 }
 
-/// Any packed bytes with any header are an archive or return an error, within the limits. The first byte of
-/// the input is the number of packed bytes. The start header is computed, since the fuzzer would never guess
-/// its checksum.
+/// Any packed bytes with any header are an archive or return an error, within the limits. The first byte of the input
+/// is the number of packed bytes. The target computes the start header, because the fuzzer would never guess its
+/// checksum.
 pub fn seven_zip(input: &[u8]) {
     let Some((split, input)) = input.split_first() else { return };
     let (packed, header) = input.split_at(input.len().min(usize::from(*split)));

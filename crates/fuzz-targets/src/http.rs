@@ -66,7 +66,7 @@ pub fn multipart(input: &[u8]) {
 ///
 /// # Panics
 ///
-/// If a version is chosen that cannot be made, or if the stored version would satisfy the client too.
+/// If a version is chosen that cannot be made, or that is not needed because the stored version satisfies the client.
 pub fn accept(input: &[u8]) {
     let mut lines = input.split(|byte| *byte == b'\n');
     let Some(Ok(stored)) = lines.next().map(std::str::from_utf8) else { return };
