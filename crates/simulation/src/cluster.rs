@@ -1,4 +1,4 @@
-//! A store in memory that behaves as a cluster does towards concurrent writers.
+//! A store in memory that behaves as a cluster with concurrent writers.
 
 use std::{
     collections::HashMap,

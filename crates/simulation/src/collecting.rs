@@ -27,8 +27,8 @@ use crate::{setup::START, store_pool::AnyStore};
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Hints are applied within this time.
-const WINDOW: Duration = Duration::from_secs(10 * 24 * 3600);
+/// The time within which hints reach the replicas.
+const HINT_WINDOW: Duration = Duration::from_secs(10 * 24 * 3600);
 
 const PROCESSES: usize = 2;
 const PAGES: usize = 2;
@@ -38,7 +38,7 @@ const STEPS: usize = 40;
 const CHECK_EVERY: usize = 10;
 
 /// The size of a body that is stored in chunks.
-const LARGE: usize = 1_050_000;
+const LARGE_BODY_BYTES: usize = 1_050_000;
 
 /// One step of a history, carried out by one process.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +47,7 @@ struct Step {
     action: Action,
     /// The number of a batch within the step, and the replicas that this batch reaches.
     fault: Option<(usize, Reach)>,
-    /// Whether the process dies with that batch: no later batch of the step reaches any replica.
+    /// Whether the process dies after that batch. Then no later batch of the step reaches any replica.
     dies: bool,
 }
 
@@ -104,9 +104,9 @@ fn step(rng: &mut Rng) -> Step {
     Step { process: rng.usize(..PROCESSES), action, fault, dies: rng.bool() }
 }
 
-/// What a read of a revision may return.
+/// The bodies that a read of a revision may return.
 #[derive(Debug, Clone)]
-struct Known {
+struct KnownRevision {
     /// `None`: the write of the revision was not acknowledged.
     tid: Option<Tid>,
     /// The numbers of the bodies that may be stored: the last acknowledged body, and those of later writes
@@ -119,7 +119,7 @@ struct Run {
     clock: Arc<ManualClock>,
     store: Arc<ReplicaStore>,
     processes: Vec<RevisionStore>,
-    known: BTreeMap<(usize, i64), Known>,
+    known: BTreeMap<(usize, i64), KnownRevision>,
     next_body: u64,
     seed: u64,
     /// The time after which a page is idle, and is sealed with its latest revision.
@@ -128,7 +128,7 @@ struct Run {
     hinted_at: Option<Timestamp>,
 }
 
-/// The steps of a history, to find the reason of a failure.
+/// The steps of a history, which are shown to find the reason of a failure.
 pub struct Log(Vec<Step>);
 
 impl fmt::Display for Log {
@@ -158,7 +158,7 @@ pub fn many(histories: u64, first: u64, threads: usize, progress: &(dyn Fn(u64) 
     let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let work = || {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
-        // The tasks wait for nothing but timers, which are virtual.
+        // The tasks wait only for timers, and the time of the runtime is virtual.
         let runtime = runtime.enable_all().start_paused(true).build().context("there is no runtime")?;
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
@@ -190,7 +190,7 @@ pub async fn run(seed: u64) -> Result<()> {
     let mut rng = Rng::with_seed(seed);
     let steps = steps(&mut rng);
     let clock = Arc::new(ManualClock::new(START));
-    let store = Arc::new(ReplicaStore::new(&(Arc::clone(&clock) as Arc<dyn Clock>), WINDOW));
+    let store = Arc::new(ReplicaStore::new(&(Arc::clone(&clock) as Arc<dyn Clock>), HINT_WINDOW));
     let (processes, known) = (Vec::new(), BTreeMap::new());
     // Half of the histories seal idle pages.
     let idle = (seed % 2 == 1).then_some(DAY);
@@ -235,7 +235,7 @@ impl Run {
         let done = self.act(step).await;
         self.store.clear_plan();
         if step.dies && step.fault.is_some() {
-            // A dead process never sent the batches that follow the fault, so no replica has hints of them.
+            // A dead process never sent the batches after the fault, so no replica has hints of these batches.
             self.store.lose_hints();
         }
         if self.store.has_hints() && self.hinted_at.is_none() {
@@ -297,7 +297,7 @@ impl Run {
     /// Lets time pass. Delivers the hints before they are too old.
     async fn pass(&mut self, by: Duration) -> rashomon_tables::Result<()> {
         let until = self.clock.now().saturating_add(by);
-        if self.hinted_at.is_some_and(|hinted_at| until.since(hinted_at) >= WINDOW) {
+        if self.hinted_at.is_some_and(|hinted_at| until.since(hinted_at) >= HINT_WINDOW) {
             self.store.deliver_hints().await?;
             self.hinted_at = None;
         }
@@ -316,7 +316,7 @@ impl Run {
         let rev = last.map_or(1, |((_, rev), _)| rev + 1);
         let body = self.body(large);
         // From here on the revision may be stored.
-        self.known.insert((number, rev), Known { tid: None, bodies: BTreeSet::from([body]) });
+        self.known.insert((number, rev), KnownRevision { tid: None, bodies: BTreeSet::from([body]) });
         let property = staged(process, &page, body).await?;
         let new = NewRevision::new(revision(rev), vec![property]);
         let tid = process.put_revision(&page, new).await?.tid;
@@ -381,7 +381,7 @@ impl Run {
                     .await
                     .with_context(|| format!("round {round}, without {replica}"))?;
             }
-            self.clock.advance(WINDOW + 2 * DAY);
+            self.clock.advance(HINT_WINDOW + 2 * DAY);
             self.open().await?.maintenance().collect_orphans(DAY).await?;
         }
         Ok(())
@@ -421,7 +421,7 @@ fn text(number: u64) -> Vec<u8> {
     let mut text =
         format!("<p>This is what body number {number} says, and no other says it.</p>\n").into_bytes();
     if number % 2 == 1 {
-        let mut noise = vec![0; LARGE];
+        let mut noise = vec![0; LARGE_BODY_BYTES];
         Rng::with_seed(number).fill(&mut noise);
         text.extend(noise);
     }

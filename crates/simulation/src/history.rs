@@ -1,5 +1,4 @@
-//! Histories: the steps that happen in a world. A history is drawn from a seed completely before the first
-//! step runs.
+//! Histories: the steps that happen in a world. A seed determines the whole history before the first step runs.
 
 use std::{fmt, time::Duration};
 
@@ -18,12 +17,12 @@ const STEPS: usize = 30;
 /// The highest number of a revision.
 const REVISIONS: i64 = 9;
 
-/// The maximum number of minutes between the failure of a write and its late effect. Nodes of a cluster keep
-/// hints for one another that long.
-const LATEST: u32 = 180;
+/// The maximum number of minutes between the failure of a write and its late effect. The nodes of a cluster keep hints
+/// for each other that long.
+const MAX_LATE_MINUTES: u32 = 180;
 
 /// The variant whose bodies are so large that they are written in chunks. It is rare.
-const LARGE: u8 = 3;
+const LARGE_VARIANT: u8 = 3;
 
 /// A world and the steps that happen in it.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,8 +36,8 @@ pub struct History {
 }
 
 impl History {
-    /// Draws the history of a seed. `alone`: the store takes only one process. `narrow` may fix some
-    /// properties of the world.
+    /// Draws the history of a seed. `alone`: only one process can use the store. `narrow` may fix some properties of
+    /// the world.
     #[must_use]
     pub fn of_seed(seed: u64, alone: bool, narrow: fn(&mut Setup)) -> Self {
         let mut rng = Rng::with_seed(seed);
@@ -89,8 +88,8 @@ fn in_further_bucket(mut action: Action, mut rng: Rng, setup: &Setup) -> Action 
     action
 }
 
-/// Decides whether a write that may need the lease of its page loses the lease. Only the timeline of app-ttl
-/// could be misled by such a write, so other strategies are excluded.
+/// Decides whether a write that may need the lease of its page loses the lease. Such a write could mislead only the
+/// timeline of app-ttl, so the other strategies are excluded.
 fn loses_lease(action: &Action, mut rng: Rng, setup: &Setup) -> Option<Disturbance> {
     let may_need_lease =
         matches!(action, Action::PutRevision { if_latest: true, .. } | Action::PutRender { .. });
@@ -143,7 +142,7 @@ fn action(rng: &mut Rng, setup: &Setup) -> Action {
         94 => Action::SetPolicy((rng.u8(..4) != 0).then(|| setup::policy(rng, setup.skew))),
         95..97 => Action::Skew { thousandths: rng.u32(..=1000) },
         97 if setup.jumps => {
-            Action::Jump { by: jump(rng, setup), ahead: rng.bool(), all_begin_again: rng.bool() }
+            Action::Jump { by: jump(rng, setup), ahead: rng.bool(), restart_all: rng.bool() }
         }
         97..99 => Action::LoseTimeline,
         _ => Action::Restart,
@@ -163,12 +162,12 @@ fn names(rng: &mut Rng) -> Names {
 }
 
 fn variant(rng: &mut Rng, setup: &Setup) -> u8 {
-    if setup.large { rng.u8(..=LARGE) } else { rng.u8(..LARGE) }
+    if setup.large { rng.u8(..=LARGE_VARIANT) } else { rng.u8(..LARGE_VARIANT) }
 }
 
 /// Whether a variant's bodies are large.
 pub(crate) const fn is_large(variant: u8) -> bool {
-    variant == LARGE
+    variant == LARGE_VARIANT
 }
 
 fn age(rng: &mut Rng) -> Option<Duration> {
@@ -204,7 +203,7 @@ fn disturbance(rng: &mut Rng, setup: &Setup) -> Disturbance {
         0 => Disturbance::CullsFail,
         1 => Disturbance::Dies { after: rng.u64(..30) },
         // A store with one process carries out a write at once, or never.
-        2 if setup.processes > 1 => Disturbance::Late(rng.u32(1..=LATEST) * MINUTE),
+        2 if setup.processes > 1 => Disturbance::Late(rng.u32(1..=MAX_LATE_MINUTES) * MINUTE),
         _ => {
             let call = [Call::Write, Call::Write, Call::Get, Call::Scan, Call::Swap][rng.usize(..5)];
             let how = match rng.u8(..3) {

@@ -19,7 +19,7 @@ use crate::{
     violation::Violation,
 };
 
-/// Which histories to run, and how.
+/// The histories to run, and the store and the threads to run them on.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     /// The number of histories.
@@ -89,8 +89,8 @@ async fn one(seed: u64, store: Store, pool: &StorePool, variant: &Variant) -> Re
     Ok(Some(Finding { violation, seed, shortest, log }))
 }
 
-/// Makes a runtime with a single thread, so that all calls happen in one order. In memory the tasks wait for
-/// nothing but timers, which are virtual.
+/// Makes a runtime with a single thread, so that all calls happen in one order. With a store in memory, the tasks wait
+/// only for timers, and the time is virtual.
 fn runtime(store: Store) -> Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().start_paused(store == Store::Memory);

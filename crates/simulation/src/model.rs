@@ -1,6 +1,5 @@
-//! The model: it keeps everything that was ever written. From the times of the writes it computes which
-//! values must be stored, and which must be gone. It knows nothing of a store or of the strategies of
-//! retention.
+//! The model keeps everything that was ever written. It computes from the times of the writes which values must be
+//! stored, and which must be gone. The model does not depend on a store or on the strategies of retention.
 
 use std::{collections::BTreeMap, ops::Bound, time::Duration};
 
@@ -9,14 +8,14 @@ use rashomon_clock::Timestamp;
 
 use crate::name::Name;
 
-/// The time of an event: not before `first`, and not after `last`. Both are equal for acknowledged writes.
+/// The time of an event: not before `first`, and not after `last`. For acknowledged writes, the two times are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct When {
+pub(crate) struct TimeRange {
     pub(crate) first: Timestamp,
     pub(crate) last: Timestamp,
 }
 
-impl When {
+impl TimeRange {
     pub(crate) const fn at(time: Timestamp) -> Self {
         Self { first: time, last: time }
     }
@@ -30,18 +29,18 @@ impl When {
 #[derive(Debug, Clone)]
 pub(crate) struct Unit {
     pub(crate) bodies: BTreeMap<Name, Sha1>,
-    pub(crate) stored: When,
-    /// When the unit was last written as a whole.
-    pub(crate) written: When,
-    /// The bodies were eligible for culling at some time, so they need not be stored any more.
+    pub(crate) stored: TimeRange,
+    /// The time at which the unit was last written as a whole.
+    pub(crate) written: TimeRange,
+    /// Whether the bodies were eligible for culling at some time, so that they need not be stored any more.
     pub(crate) released: bool,
-    /// A part of the bodies may be gone without the rest. Either the write came so late that a tombstone
-    /// hides a part, or a process was interrupted.
+    /// Whether a part of the bodies may be gone without the rest: because the write came so late that a tombstone hides
+    /// a part of it, or because a process was interrupted.
     pub(crate) may_be_partial: bool,
 }
 
 impl Unit {
-    pub(crate) fn new(stored: When) -> Self {
+    pub(crate) fn new(stored: TimeRange) -> Self {
         Self { bodies: BTreeMap::new(), stored, written: stored, released: false, may_be_partial: false }
     }
 }
@@ -56,7 +55,7 @@ pub(crate) struct Render {
 /// A revision.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RevisionModel {
-    /// The properties of the revision. Each has a unit of its own, since a render may bring one that the
+    /// The properties of the revision. Each has a unit of its own, because a later render may add a property that the
     /// revision lacks.
     pub(crate) own: BTreeMap<Name, Unit>,
     pub(crate) renders: BTreeMap<Tid, Render>,
@@ -77,7 +76,7 @@ pub(crate) struct PageModel {
     pub(crate) generated: BTreeMap<Tid, GeneratedRender>,
 }
 
-/// How long bodies must be stored, and when they must be gone.
+/// The time until which bodies must be stored, and the time from which they must be gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lifetime {
     /// The bodies must be stored before this time. `MAX`: always.
@@ -107,7 +106,7 @@ impl PageModel {
     }
 
     /// The times at which revisions above this one were first stored, the earliest first.
-    fn higher_revisions(&self, rev: Revision) -> Vec<When> {
+    fn higher_revisions(&self, rev: Revision) -> Vec<TimeRange> {
         let higher = self.revisions.range((Bound::Excluded(rev), Bound::Unbounded));
         let mut stored: Vec<_> =
             higher.filter_map(|(_, revision)| earliest(revision.renders.values())).collect();
@@ -115,9 +114,14 @@ impl PageModel {
         stored
     }
 
-    /// When a revision was superseded, and when it dropped out of the newest `kept` revisions. `None` if that
-    /// did not happen.
-    fn superseded_revision(&self, rev: Revision, own: When, kept: usize) -> (Option<When>, Option<When>) {
+    /// Returns the time at which a revision was superseded, and the time at which it was no longer one of the newest
+    /// `kept` revisions. Each is `None` if that did not happen.
+    fn superseded_revision(
+        &self,
+        rev: Revision,
+        own: TimeRange,
+        kept: usize,
+    ) -> (Option<TimeRange>, Option<TimeRange>) {
         let higher = self.higher_revisions(rev);
         let superseded = higher.iter().copied().reduce(earlier).map(|when| when.later(own));
         (superseded, higher.get(kept - 1).map(|when| when.later(own)))
@@ -129,7 +133,7 @@ impl PageModel {
     }
 
     /// All properties of revisions.
-    pub(crate) fn owns(&self) -> impl Iterator<Item = (Revision, Name)> {
+    pub(crate) fn revision_properties(&self) -> impl Iterator<Item = (Revision, Name)> {
         self.revisions.iter().flat_map(|(rev, revision)| revision.own.keys().map(|name| (*rev, *name)))
     }
 
@@ -184,7 +188,7 @@ impl PageModel {
                 render.unit.released = true;
             }
         }
-        let owns: Vec<_> = self.owns().collect();
+        let owns: Vec<_> = self.revision_properties().collect();
         for (rev, name) in owns {
             if may_go(self.lifetime_of_own(rev, name, policy))
                 && let Some(own) = self.revisions.get_mut(&rev).and_then(|found| found.own.get_mut(&name))
@@ -194,18 +198,19 @@ impl PageModel {
         }
     }
 
-    /// The times at which bodies become deletable, or a promise to a reader ends.
+    /// The times at which bodies become deletable or a promise to a reader ends.
     pub(crate) fn edges(&self, policy: &Policy) -> Vec<Timestamp> {
         let of_renders = self.tids().map(|(rev, tid)| self.lifetime_of_render(rev, tid, policy).stays_before);
-        let of_revisions =
-            self.owns().map(|(rev, name)| self.lifetime_of_own(rev, name, policy).stays_before);
+        let of_revisions = self
+            .revision_properties()
+            .map(|(rev, name)| self.lifetime_of_own(rev, name, policy).stays_before);
         let renders = self.revisions.values().flat_map(|revision| revision.renders.values());
         let promised = renders.flat_map(|render| render.promised.values().copied());
         let generated = self.generated.values().flat_map(|generated| generated.promised.values().copied());
         of_renders.chain(of_revisions).chain(promised).chain(generated).collect()
     }
 
-    /// Shortens the promises to readers after all clocks were set ahead: copies expire that much sooner.
+    /// Shortens the promises to readers after all clocks were set ahead, because copies expire that much sooner.
     pub(crate) fn shorten_promises(&mut self, by: Duration) {
         let renders = self.revisions.values_mut().flat_map(|revision| revision.renders.values_mut());
         let promised = renders.flat_map(|render| render.promised.values_mut());
@@ -216,11 +221,11 @@ impl PageModel {
     }
 }
 
-fn earlier(one: When, other: When) -> When {
-    When { first: one.first.min(other.first), last: one.last.min(other.last) }
+fn earlier(one: TimeRange, other: TimeRange) -> TimeRange {
+    TimeRange { first: one.first.min(other.first), last: one.last.min(other.last) }
 }
 
-/// When the first of the renders was stored.
-fn earliest<'a>(renders: impl IntoIterator<Item = &'a Render>) -> Option<When> {
+/// The time at which the first of the renders was stored.
+fn earliest<'a>(renders: impl IntoIterator<Item = &'a Render>) -> Option<TimeRange> {
     renders.into_iter().map(|render| render.unit.stored).reduce(earlier)
 }

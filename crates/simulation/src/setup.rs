@@ -61,11 +61,11 @@ impl Setup {
             faults: rng.u8(..4) != 0,
             further: false,
         };
-        // The same holds for the further bucket as for the strategy, below.
+        // The further bucket is drawn from random numbers of its own, too, for the reason below.
         let further = Rng::with_seed(!rng.clone().u64(..)).u8(..3) == 0;
         let setup = Self { further, ..setup };
-        // The strategy is drawn from random numbers of its own. So the other properties are the same as when
-        // all worlds had one strategy.
+        // The strategy is drawn from random numbers of its own. So the other properties are the same as when all worlds
+        // had the same strategy.
         let mut rng = rng.clone();
         match rng.u8(..4) {
             0 => {
@@ -87,8 +87,7 @@ impl Setup {
         self
     }
 
-    /// Returns the same world under another strategy. A strategy other than app-ttl keeps one policy all the
-    /// time.
+    /// Returns the same world with another strategy. With a strategy other than app-ttl, the policy never changes.
     #[must_use]
     pub fn with(self, strategy: Strategy, rng: &mut Rng) -> Self {
         if strategy == Strategy::AppTtl {
@@ -97,7 +96,7 @@ impl Setup {
         let mut policy = self.policy.unwrap_or_else(|| policy(rng, self.skew));
         policy.strategy = strategy;
         if strategy != Strategy::TwoTable {
-            // The strategy's table of the latest holds nothing but the latest.
+            // In this strategy, the table of the latest has only values of the latest.
             (policy.cull, policy.min_keep) = (Cull::Revisions, NonZeroU32::MIN);
         }
         // Copies expire by the clock, even if the clock jumps, so there are no jumps.
@@ -129,8 +128,7 @@ const OTHERS: [Strategy; 4] = [
     Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough),
 ];
 
-/// Draws a policy for clocks that differ by `skew`. Its slack is long enough for the delays that the skew
-/// causes.
+/// Draws a policy for clocks that differ by `skew`. The slack is long enough for the delays that the skew causes.
 pub(crate) fn policy(rng: &mut Rng, skew: Duration) -> Policy {
     // A day is the default. It is rare here, since the sweep processes each hour of it separately.
     let grace = if rng.u8(..16) == 0 { 24 * HOUR } else { [10 * MINUTE, HOUR][rng.usize(..2)] };

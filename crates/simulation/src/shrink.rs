@@ -13,12 +13,11 @@ use crate::{
     violation::{Promise, Violation},
 };
 
-/// Returns a history in which the same promise is broken, and from which no single step can be left out.
-/// Leaves out all steps after the one at which the violation was noticed, then single steps, and at last the
-/// skew of the clocks.
+/// Returns a history that breaks the same promise, and from which no single step can be left out. Leaves out all steps
+/// after the step that showed the violation, then single steps, and at last the skew of the clocks.
 ///
-/// The short history decides which promise is named. A value that is deleted early breaks R8 if the history
-/// needs clocks that differ or jump, R7 if it needs the loss of the timeline, and R2 or R3 otherwise.
+/// The short history determines which promise is reported. A value that is deleted early breaks R8 if the history needs
+/// clocks that differ or jump, R7 if the history needs the loss of the timeline, and R2 or R3 otherwise.
 ///
 /// # Errors
 ///

@@ -14,7 +14,7 @@ pub struct Step {
     pub process: usize,
     /// The action of the process.
     pub action: Action,
-    /// What goes wrong meanwhile.
+    /// The disturbance during the action.
     pub disturbance: Option<Disturbance>,
 }
 
@@ -34,8 +34,8 @@ pub enum Action {
     /// A revision is written. `age`: as an old revision, with a time that is `age` and 400 days before the
     /// world begins. `if_latest`: on the condition that the latest is unchanged.
     PutRevision { page: usize, rev: i64, names: Names, variant: u8, age: Option<Duration>, if_latest: bool },
-    /// A render is written, for the revision of an existing render. It is based on that render, or on the
-    /// newest.
+    /// A render is written for the revision of an existing render. The new render is based on that render, or on the
+    /// newest render.
     PutRender {
         page: usize,
         render: usize,
@@ -64,12 +64,12 @@ pub enum Action {
     Rescan,
     /// All processes restart with other settings.
     SetPolicy(Option<Policy>),
-    /// The clock of a process is set, within the allowed skew: so many thousandths of the skew ahead of the
+    /// The clock of a process is set, within the allowed skew, to this many thousandths of the skew ahead of the
     /// slowest clock.
     Skew { thousandths: u32 },
-    /// All clocks are set, by more than they may differ. When they are set ahead, the running processes see
-    /// it. All processes may restart, too.
-    Jump { by: Duration, ahead: bool, all_begin_again: bool },
+    /// All clocks are set, by more than they may differ. The running processes notice if the clocks are set ahead. All
+    /// processes may restart, too.
+    Jump { by: Duration, ahead: bool, restart_all: bool },
     /// All entries of the timeline are lost.
     LoseTimeline,
     /// The process restarts.
@@ -81,7 +81,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// The page that the action is about.
+    /// The page of the action.
     pub(crate) const fn page_mut(&mut self) -> Option<&mut usize> {
         match self {
             Self::PutRevision { page, .. }
@@ -102,14 +102,14 @@ impl Action {
 pub enum Disturbance {
     /// One call fails, chosen by its kind and its number.
     Fails { call: Call, number: u64, how: Failure },
-    /// The process dies after so many calls of the store, and restarts later.
+    /// The process dies after this many calls of the store, and restarts later.
     Dies { after: u64 },
     /// Every delete of bodies fails.
     CullsFail,
-    /// The first write of a page fails, and takes effect so much later.
+    /// The first write of a page fails, and takes effect after this time.
     Late(Duration),
-    /// The first write of a page under a lease is held back until the lease has expired, and another process
-    /// has taken the write back.
+    /// The first write of a page under a lease is held back until the lease has expired and another process has rolled
+    /// the write back.
     LosesLease,
 }
 

@@ -105,7 +105,7 @@ impl Expectations {
         for (rev, tid) in self.pages[page].tids() {
             self.check_render(page, (rev, tid), now, tables)?;
         }
-        for (rev, name) in self.pages[page].owns() {
+        for (rev, name) in self.pages[page].revision_properties() {
             self.check_own(page, (rev, name), now, tables)?;
         }
         for (tid, generated) in &self.pages[page].generated {

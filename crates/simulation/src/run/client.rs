@@ -1,11 +1,11 @@
-//! A client of one process. The results of its requests are compared with the expectations.
+//! A client of one process, which compares the results of its requests with the expectations.
 
 use rashomon_buckets::{Error, Page, RevisionStore};
 use rashomon_clock::Timestamp;
 
 use super::{Run, broken, is_unavailable};
 use crate::{
-    model::When,
+    model::TimeRange,
     step::Disturbance,
     violation::{Promise, Result, Violation},
 };
@@ -32,7 +32,7 @@ impl Client<'_> {
 
     /// Adds values to the model that a request may have stored just now.
     pub(super) async fn learn(&mut self, page: usize) -> Result<()> {
-        self.run.learn(page, When::at(self.now())).await
+        self.run.learn(page, TimeRange::at(self.now())).await
     }
 
     /// Returns a line for the log if a request may fail with this error, otherwise the violation. The service
@@ -40,8 +40,8 @@ impl Client<'_> {
     pub(super) fn refused(&self, error: Error) -> Result<String> {
         let culls_alone = matches!(self.disturbed, None | Some(Disturbance::CullsFail));
         match error {
-            // If a process died before the clocks were set back, the others do not know that it is dead until
-            // they have waited.
+            // If a process died before the clocks were set back, the other processes must wait before they regard it as
+            // dead.
             error if is_unavailable(&error) && self.run.was_set_back => Ok(format!("failed: {error}")),
             error if is_unavailable(&error) && culls_alone && self.run.culls_failed => {
                 Err(Violation::new(Promise::R5, format!("a failed cull made another call fail: {error}")))

@@ -11,14 +11,14 @@ use crate::{
     violation::{Promise, Result, Violation},
 };
 
-/// The number of queue entries that one sweep processes at most.
-const ALL: usize = 10_000;
+/// The maximum number of queue entries that one sweep processes.
+const MAX_SWEEP_ENTRIES: usize = 10_000;
 
 /// The number of calls within which a rescan must finish.
 const ROUNDS: usize = 100;
 
 impl Run {
-    /// Processes some of the queue. Returns the result of the sweep, or `None` if the sweep was disturbed.
+    /// Processes a part of the queue. Returns the result of the sweep, or `None` if the sweep was disturbed.
     async fn sweep_once(
         &mut self,
         process: usize,
@@ -50,7 +50,7 @@ impl Run {
         if self.expected.policy().is_none() {
             return Ok(());
         }
-        if let Some(sweep) = self.sweep_once(process, disturbed, ALL).await?
+        if let Some(sweep) = self.sweep_once(process, disturbed, MAX_SWEEP_ENTRIES).await?
             && !sweep.paused
             && sweep.overdue == Duration::ZERO
         {
@@ -128,7 +128,7 @@ impl Run {
             }
         }
         self.expected.deadlines.record_policy(policy, self.world.now);
-        self.world.begin_again(policy).await.map_err(broken)?;
+        self.world.restart_all(policy).await.map_err(broken)?;
         self.rescan(0, None).await
     }
 }

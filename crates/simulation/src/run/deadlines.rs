@@ -24,11 +24,11 @@ pub(super) struct Deadlines {
     enforced_from: Option<Timestamp>,
     /// After the clocks were set, no value is expected to be deleted before this time, whatever the policy.
     clocks_agree_from: Timestamp,
-    /// The longest time for which a copy was kept under any of the policies.
+    /// The longest time for which any of the policies has kept a copy.
     kept_for: Duration,
-    /// When the policy was set. Values that were already stored were enqueued at that time.
+    /// The time at which the policy was set. Values that were already stored were enqueued at that time.
     policy_since: Timestamp,
-    /// When a sweep last processed the whole queue.
+    /// The time at which a sweep last processed the whole queue.
     swept_at: Option<Timestamp>,
     /// The largest amount by which the clocks have been set ahead, in microseconds.
     most_ahead: i64,
@@ -72,7 +72,7 @@ impl Deadlines {
         self.swept_at == Some(time)
     }
 
-    /// How long after the last write an unreferenced chunk may still be stored.
+    /// The maximum time after the last write for which an unreferenced chunk may be stored.
     pub(super) fn chunks_kept_for(&self) -> Duration {
         // Copies are kept for at most `kept_for` under any of the policies, and their chunks for at most
         // `HINTS` longer. After a jump ahead and back, write times may be ahead of the collector's clock by
@@ -128,15 +128,15 @@ impl Deadlines {
         }
     }
 
-    /// The time by which everything has been enqueued that was stored or under way at `since`: some hours
-    /// later. Nothing is enqueued for a while after the clocks were set.
+    /// The time by which all values that were stored or being written at `since` have been enqueued: some hours later.
+    /// For a while after the clocks were set, nothing is enqueued.
     fn enqueued_by(&self, since: Timestamp) -> Timestamp {
         let slack = self.policy.as_ref().map_or(Duration::ZERO, |policy| policy.slack);
         since.saturating_add(HINTS + 2 * RESCAN_INTERVAL + 2 * self.skew + slack + QUEUE_DELAY)
     }
 }
 
-/// How long a copy is kept.
+/// The maximum time for which a policy keeps a copy.
 fn kept_for(policy: &Policy) -> Duration {
     (2 * policy.ttl).max(policy.grace + policy.slack)
 }

@@ -11,7 +11,7 @@ use crate::{
     violation::{Promise, Result, Violation},
 };
 
-/// The number of rounds within which all deletable values are deleted. A pause of the sweep is included.
+/// The number of rounds within which all deletable values must be deleted. This includes a pause of the sweep.
 const ROUNDS: usize = 3;
 
 impl Run {
@@ -22,7 +22,7 @@ impl Run {
         self.check_latest(0).await?;
         self.read_all().await?;
         if self.expected.policy().is_some() {
-            self.let_all_go().await?;
+            self.wait_until_deleted().await?;
         }
         if !self.world.deleted_pages.is_empty() {
             self.check_deleted_pages().await?;
@@ -51,14 +51,16 @@ impl Run {
         Ok(())
     }
 
-    async fn let_all_go(&mut self) -> Result<()> {
+    async fn wait_until_deleted(&mut self) -> Result<()> {
         for round in 0..ROUNDS {
             let Some(policy) = self.expected.policy().cloned() else { return Ok(()) };
             let renders = self.expected.pages.iter().flat_map(|page| {
                 page.tids().map(|(rev, tid)| page.lifetime_of_render(rev, tid, &policy)).collect::<Vec<_>>()
             });
             let owns = self.expected.pages.iter().flat_map(|page| {
-                page.owns().map(|(rev, name)| page.lifetime_of_own(rev, name, &policy)).collect::<Vec<_>>()
+                page.revision_properties()
+                    .map(|(rev, name)| page.lifetime_of_own(rev, name, &policy))
+                    .collect::<Vec<_>>()
             });
             let last = renders.chain(owns).filter_map(|Lifetime { gone_by, .. }| gone_by).max();
             let enforced_from = self.expected.deadlines.enforced_from();
@@ -77,7 +79,7 @@ impl Run {
         Err(Violation::new(Promise::R4, "no sweep completed, long after the clocks were set"))
     }
 
-    /// Checks that the deleted buckets leave nothing once their pages were deleted.
+    /// Checks that nothing of the deleted buckets is left after their pages were deleted.
     async fn check_deleted_pages(&mut self) -> Result<()> {
         self.pass(2 * HINTS).await?;
         // The titles are deleted by a run that finds no rows any more.

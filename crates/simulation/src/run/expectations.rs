@@ -1,5 +1,5 @@
-//! The expected content of a world's tables: everything that was written, unless retention may have deleted
-//! it.
+//! The expected content of a world's tables: everything that was written, except values that retention may have
+//! deleted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,18 +12,18 @@ use rashomon_clock::Timestamp;
 
 use super::deadlines::Deadlines;
 use crate::{
-    model::{GeneratedRender, PageModel, Render, Unit, When},
+    model::{GeneratedRender, PageModel, Render, TimeRange, Unit},
     name::Name,
     setup::Setup,
     violation::{Promise, Result, Violation},
-    world::{Maker, Tables, World},
+    world::{SimulatedRenderer, Tables, World},
 };
 
 /// The models of all pages, with the setup, the policy and the past of the world. This code never calls the
 /// store: callers pass the stored rows and the time.
 pub(super) struct Expectations {
     pub(super) setup: Setup,
-    maker: Option<Arc<Maker>>,
+    maker: Option<Arc<SimulatedRenderer>>,
     pub(super) pages: Vec<PageModel>,
     pub(super) deadlines: Deadlines,
     /// The revisions of writes that took effect late.
@@ -85,8 +85,8 @@ impl Expectations {
         self.setup.expires() && name.is_of_revision() && self.requested.contains(&(page, rev, name, sha1))
     }
 
-    /// Whether a body is stored as a write request had it. A property of the revision that came late may have
-    /// expired before the model learned of it; such a property counts as well.
+    /// Whether a body is stored as a write request had it. A property of the revision from a late write may have
+    /// expired before the model learned of it. Such a property counts as written, too.
     pub(super) fn is_written(
         &self,
         page: usize,
@@ -119,7 +119,7 @@ impl Expectations {
 
     /// Adds stored values that the model does not know. Each value must come from a write request, from
     /// another render of the same revision, or from the renderer.
-    pub(super) fn learn(&mut self, page: usize, when: When, tables: &Tables) -> Result<()> {
+    pub(super) fn learn(&mut self, page: usize, when: TimeRange, tables: &Tables) -> Result<()> {
         for (rev, tid) in &tables.renders {
             if self.pages[page].render(*rev, *tid).is_some() {
                 continue;
@@ -129,12 +129,12 @@ impl Expectations {
             let revision = revisions.entry(*rev).or_default();
             revision.renders.insert(*tid, Render { unit, promised: BTreeMap::new() });
         }
-        for ((rev, name), sha1) in &tables.owns() {
+        for ((rev, name), sha1) in &tables.revision_properties() {
             if let Some(revision) = self.pages[page].revisions.get_mut(rev)
                 && !revision.own.contains_key(name)
             {
                 if !self.requested.contains(&(page, *rev, *name, *sha1)) {
-                    return Err(strange(*rev, *name));
+                    return Err(never_written(*rev, *name));
                 }
                 // The other properties of the revision need not be deleted before this one may be deleted.
                 for other in revision.own.values_mut() {
@@ -152,7 +152,7 @@ impl Expectations {
         &self,
         page: usize,
         (rev, tid): (Revision, Tid),
-        when: When,
+        when: TimeRange,
         tables: &Tables,
     ) -> Result<Unit> {
         let mut unit = Unit::new(when);
@@ -160,7 +160,7 @@ impl Expectations {
         for name in Name::ALL.into_iter().filter(|name| !name.is_of_revision()) {
             let Some(sha1) = tables.stored_sha1(rev, tid, name) else { continue };
             if !self.requested.contains(&(page, rev, name, sha1)) && !self.has_generated(sha1) {
-                return Err(strange(rev, name));
+                return Err(never_written(rev, name));
             }
             unit.bodies.insert(name, sha1);
         }
@@ -181,7 +181,7 @@ impl Expectations {
         now: Timestamp,
     ) {
         for unit in self.written_with(page, rev, tid, name) {
-            unit.written = When::at(now);
+            unit.written = TimeRange::at(now);
             if let Some(body) = unit.bodies.get_mut(&name) {
                 *body = sha1;
                 unit.released = false;
@@ -201,8 +201,8 @@ impl Expectations {
         let stored = tables.stored_sha1(rev, tid, name);
         let is_one_row = self.setup.is_one_row();
         for unit in self.written_with(page, rev, tid, name) {
-            // An interrupted write may have copied a value out of its one row, but not deleted it there. Then
-            // one of the two stays until the sweep.
+            // An interrupted write may have copied a value from the row in `current`, without deleting it there. Then
+            // one of the two copies stays until the sweep.
             unit.may_be_partial |= is_one_row;
             unit.written.last = now;
             if let Some(body) = unit.bodies.get_mut(&name).filter(|_| stored == Some(sha1)) {
@@ -284,8 +284,8 @@ impl Expectations {
         let is_copied = |name: Name| {
             has_copy(name) || (!name.is_of_revision() && (setup.keeps_for_a_grace() || !setup.is_one_row()))
         };
-        // With two-table, a read of a value that is still among the current ones makes no copy, but renews
-        // one that exists.
+        // With two-table, a read of a value that is still in the current table makes no copy, but renews an existing
+        // copy.
         let is_kept = |name: Name| {
             setup.strategy != Strategy::TwoTable || tables.current(rev, tid, name).is_none() || has_copy(name)
         };
@@ -347,6 +347,6 @@ fn extend(promised: &mut BTreeMap<Name, Timestamp>, names: impl IntoIterator<Ite
     }
 }
 
-fn strange(rev: Revision, name: Name) -> Violation {
+fn never_written(rev: Revision, name: Name) -> Violation {
     Violation::new(Promise::Answer, format!("revision {rev} has a {name} that was never written"))
 }

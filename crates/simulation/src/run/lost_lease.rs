@@ -30,7 +30,7 @@ impl Client<'_> {
                 if begun.is_ok() {
                     self.run.pass(LEASE + 2 * self.run.world.setup.skew + SECOND).await?;
                     let other = (self.process + 1) % self.run.world.processes.len();
-                    self.run.client(other, None).take_back(page).await;
+                    self.run.client(other, None).roll_back_write(page).await;
                 }
             }
         }
@@ -38,10 +38,10 @@ impl Client<'_> {
         write.await.map_err(panicked)
     }
 
-    /// Makes the process of this client roll back the incomplete write that another process began on a page. To
-    /// get the lease, the process asks to replace a property under a condition that never holds, so it writes nothing
+    /// Makes the process of this client roll back the incomplete write that another process began on a page. To get the
+    /// lease, the process requests to replace a property under a condition that never holds, so it writes nothing
     /// itself.
-    async fn take_back(&mut self, page: usize) {
+    async fn roll_back_write(&mut self, page: usize) {
         let Some((rev, tid)) = self.run.expected.pages[page].tids().last() else { return };
         let Ok(html) = self.property(page, rev.get(), (Name::Html, 0)).await else { return };
         // An error is expected: the condition does not hold, or the property is not stored.

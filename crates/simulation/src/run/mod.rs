@@ -19,7 +19,7 @@ use self::{client::Client, expectations::Expectations};
 use crate::{
     Variant,
     history::History,
-    model::When,
+    model::TimeRange,
     setup::{HOUR, START},
     step::{Action, Disturbance, Step},
     store_pool::StorePool,
@@ -30,7 +30,7 @@ use crate::{
 /// The time that other processes wait for a process that left a write incomplete, plus a margin.
 const LEASE: Duration = Duration::from_secs(11);
 
-/// How long an unacknowledged write may still take effect, as the buckets assume.
+/// The maximum time after which an unacknowledged write may still take effect. The buckets assume the same time.
 const HINTS: Duration = HOUR.saturating_mul(4);
 
 /// The interval between the rescans of a server.
@@ -53,10 +53,10 @@ pub struct Outcome {
 pub(crate) struct Run {
     world: World,
     expected: Expectations,
-    /// When a server rescans next.
+    /// The time of the next rescan of a server.
     next_rescan: Timestamp,
-    /// The times at which a sweep runs to complete interrupted writes. A sweep that keeps to its slack does
-    /// so before the copies of the written values expire.
+    /// The times at which a sweep runs to complete interrupted writes. These sweeps run before the copies of the
+    /// written values expire, as every sweep does that runs within the slack.
     completing_sweeps: BTreeSet<Timestamp>,
     /// Whether the clocks were ever set back.
     was_set_back: bool,
@@ -191,7 +191,7 @@ impl Run {
             Action::Skew { thousandths } => {
                 self.world.skew(process, self.world.setup.skew * *thousandths / 1000);
             }
-            Action::Jump { by, ahead, all_begin_again } => self.jump(*by, *ahead, *all_begin_again).await?,
+            Action::Jump { by, ahead, restart_all } => self.jump(*by, *ahead, *restart_all).await?,
             Action::LoseTimeline => {
                 self.world.lose_timeline().await.map_err(broken)?;
             }
@@ -240,7 +240,7 @@ impl Run {
     async fn deliver(&mut self, due: Timestamp) -> Result<()> {
         while let Some((page, revisions, sent)) = self.world.deliver(due).await.map_err(broken)? {
             let last = self.world.now.max(sent.saturating_add(HINTS));
-            self.learn(page, When { first: sent, last }).await?;
+            self.learn(page, TimeRange { first: sent, last }).await?;
             self.expected.record_late_write(page, revisions, sent);
             self.touched = true;
         }
@@ -267,21 +267,21 @@ impl Run {
     }
 
     /// Sets all clocks.
-    async fn jump(&mut self, by: Duration, ahead: bool, all_begin_again: bool) -> Result<()> {
+    async fn jump(&mut self, by: Duration, ahead: bool, restart_all: bool) -> Result<()> {
         if self.expected.policy().is_none() {
             return Ok(());
         }
-        // Servers sweep all the time. So each of them has seen the old time, and then sees the new one.
+        // Servers sweep all the time, so each of them sees the old time and then the new time.
         self.sweep_each().await?;
         self.world.jump(by, ahead);
         self.was_set_back |= !ahead;
         self.expected.record_jump(by, ahead, self.world.jumped, self.world.now);
-        // A jump ahead is noticed by running processes alone. A jump back is recorded in the store.
+        // Only running processes notice a jump ahead. A jump back is recorded in the store.
         if ahead {
             self.sweep_each().await?;
         }
-        if all_begin_again {
-            self.world.begin_again(self.expected.policy()).await.map_err(broken)?;
+        if restart_all {
+            self.world.restart_all(self.expected.policy()).await.map_err(broken)?;
         }
         self.sweep_each().await
     }
@@ -299,7 +299,7 @@ impl Run {
     }
 
     /// Adds stored values that the model does not know.
-    async fn learn(&mut self, page: usize, when: When) -> Result<()> {
+    async fn learn(&mut self, page: usize, when: TimeRange) -> Result<()> {
         let tables = self.tables(page).await?;
         self.expected.learn(page, when, &tables)
     }

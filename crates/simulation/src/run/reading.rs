@@ -1,4 +1,4 @@
-//! Reads: a read returns what was written, and the value stays readable for a ttl.
+//! Reads: a read returns the value that was written, and the value stays readable for a ttl.
 
 use rashomon_buckets::{Error, Property, Revision, Sha1, Tid};
 

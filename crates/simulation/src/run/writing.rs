@@ -11,26 +11,26 @@ use rashomon_clock::Timestamp;
 use super::{client::Client, is_unavailable};
 use crate::{
     history::is_large,
-    model::When,
+    model::TimeRange,
     name::{Name, Names},
     setup::START,
     violation::{Promise, Result, Violation},
 };
 
 /// The size of a large body: it is stored in chunks, and compresses quickly.
-const LARGE: usize = 1_000_001;
+const LARGE_BODY_BYTES: usize = 1_000_001;
 
 const LONG_AGO: Duration = Duration::from_secs(400 * 24 * 3600);
 
 type Bodies = BTreeMap<Name, Sha1>;
 
 /// The properties of a write request, and the variant of their bodies.
-type Given = (Names, u8);
+type RequestProperties = (Names, u8);
 
 /// A body. `place` has the bucket, unless it is `page`.
 fn body(rev: i64, place: &str, name: Name, variant: u8) -> Vec<u8> {
     let text = format!("{name} {variant} of revision {rev}{place}; ");
-    if is_large(variant) { text.bytes().cycle().take(LARGE).collect() } else { text.into() }
+    if is_large(variant) { text.bytes().cycle().take(LARGE_BODY_BYTES).collect() } else { text.into() }
 }
 
 fn revision(number: i64) -> Revision {
@@ -47,7 +47,7 @@ impl Client<'_> {
         &mut self,
         page: usize,
         rev: i64,
-        given: Given,
+        given: RequestProperties,
     ) -> Result<(Vec<NewProperty>, Bodies), Error> {
         let (mut properties, mut bodies) = (Vec::new(), Bodies::new());
         for name in given.0.iter() {
@@ -58,7 +58,7 @@ impl Client<'_> {
         Ok((properties, bodies))
     }
 
-    /// The bucket of a page, and how often it was made. Empty for `page`.
+    /// The name of a page's bucket, and how often the bucket was made. Empty for `page`.
     fn place(&self, page: usize) -> String {
         let world = &self.run.world;
         if page < world.setup.pages { String::new() } else { format!(" in bucket {}", world.further_made) }
@@ -79,10 +79,10 @@ impl Client<'_> {
     pub(super) async fn put_revision(
         &mut self,
         (page, rev, if_latest): (usize, i64, bool),
-        given: Given,
+        given: RequestProperties,
         age: Option<Duration>,
     ) -> Result<String> {
-        // Two different writes of a revision at the same time may each be stored in part: the buckets do not
+        // If two different writes of a revision run at the same time, a part of each may be stored. The buckets do not
         // promise more.
         if self.run.world.is_under_way(page, revision(rev)) {
             return Ok(String::new());
@@ -108,7 +108,7 @@ impl Client<'_> {
     pub(super) async fn put_render(
         &mut self,
         (page, render, on_render): (usize, usize, bool),
-        given: Given,
+        given: RequestProperties,
         age: Option<Duration>,
     ) -> Result<String> {
         let Some((rev, tid)) = self.run.expected.pick(page, render) else { return Ok(String::new()) };
@@ -129,8 +129,8 @@ impl Client<'_> {
         if result.as_ref().is_err_and(is_unavailable)
             && let Some(name) = bodies.keys().find(|name| name.is_of_revision())
         {
-            // The interrupted write, or the process that took it back, gave the properties of the revision a
-            // new time.
+            // The interrupted write, or the process that rolled it back, gave the properties of the revision a new
+            // time.
             let now = self.now();
             let written_with = self.run.expected.written_with(page, rev, tid, *name);
             written_with.into_iter().for_each(|own| own.written.last = now);
@@ -147,7 +147,7 @@ impl Client<'_> {
         result: Result<Written, Error>,
     ) -> Result<String> {
         self.run.drain(self.process).await;
-        self.run.learn(page, When { first: begun, last: self.now() }).await?;
+        self.run.learn(page, TimeRange { first: begun, last: self.now() }).await?;
         match result {
             Ok(written) if written.created => {
                 let expected = &self.run.expected;
@@ -174,10 +174,10 @@ impl Client<'_> {
     pub(super) async fn import(
         &mut self,
         (page, rev, renders): (usize, i64, u8),
-        given: Given,
+        given: RequestProperties,
         age: Duration,
     ) -> Result<String> {
-        // Two different writes of a revision at the same time may each be stored in part: the buckets do not
+        // If two different writes of a revision run at the same time, a part of each may be stored. The buckets do not
         // promise more.
         if self.run.world.is_under_way(page, revision(rev)) {
             return Ok(String::new());
@@ -200,7 +200,7 @@ impl Client<'_> {
             bodies.extend(of_render);
             given.push(ImportRender {
                 tid: Tid::new(timestamp.saturating_add(Duration::from_secs(number.into())), rev as u64),
-                properties: untouched(properties),
+                properties: never_replaced(properties),
             });
         }
         if given.is_empty() {
@@ -218,7 +218,7 @@ impl Client<'_> {
                 export: ExportRecord::default(),
                 erased: None,
             },
-            properties: untouched(of_revision),
+            properties: never_replaced(of_revision),
             renders: given,
         };
         let result = self.buckets().import(&name, vec![request]).await;
@@ -279,6 +279,6 @@ impl Client<'_> {
 }
 
 /// Properties of an imported revision that were never replaced.
-fn untouched(properties: Vec<NewProperty>) -> Vec<(NewProperty, Option<Timestamp>)> {
+fn never_replaced(properties: Vec<NewProperty>) -> Vec<(NewProperty, Option<Timestamp>)> {
     properties.into_iter().map(|property| (property, None)).collect()
 }

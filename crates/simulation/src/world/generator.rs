@@ -13,20 +13,20 @@ use rashomon_buckets::{GenerateError, Generated, Generator, Page, PropertyName, 
 
 use crate::name::Name;
 
-/// A renderer that generates html and data-parsoid, with new content in each round. Every [`FAILS`]th round
-/// fails.
+/// A renderer that generates html and data-parsoid, with new content in each round. Every [`ROUNDS_PER_FAILURE`]th
+/// round fails.
 #[derive(Debug)]
-pub(crate) struct Maker {
+pub(crate) struct SimulatedRenderer {
     makes: [PropertyName; 2],
     rounds: AtomicU64,
     /// The bodies of all rounds.
     generated: Mutex<BTreeSet<Sha1>>,
 }
 
-/// One round in this many fails.
-const FAILS: u64 = 5;
+/// The number of rounds of which one fails.
+const ROUNDS_PER_FAILURE: u64 = 5;
 
-impl Maker {
+impl SimulatedRenderer {
     pub(crate) fn new() -> Self {
         let makes = [Name::Html, Name::Parsoid].map(|name| name.get().clone());
         Self { makes, rounds: AtomicU64::new(0), generated: Mutex::default() }
@@ -44,14 +44,14 @@ impl Maker {
 }
 
 #[async_trait]
-impl Generator for Maker {
+impl Generator for SimulatedRenderer {
     fn makes(&self, _: &Page) -> &[PropertyName] {
         &self.makes
     }
 
     async fn generate(&self, page: &Page, rev: Revision) -> Result<Vec<Generated>, GenerateError> {
         let round = self.rounds.fetch_add(1, Ordering::Relaxed) + 1;
-        if round.is_multiple_of(FAILS) {
+        if round.is_multiple_of(ROUNDS_PER_FAILURE) {
             return Err(GenerateError::Failed(format!("round {round}")));
         }
         let body = format!("{} {rev} made in round {round}", page.title);

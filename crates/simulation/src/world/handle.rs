@@ -1,4 +1,4 @@
-//! The access of a process to the store, which can be disturbed and cut off.
+//! The access of a process to the store. Tests can disturb it, and cut it off.
 
 use std::{
     num::NonZeroUsize,
@@ -18,23 +18,23 @@ use crate::store_pool::AnyStore;
 
 /// A write that failed for its caller, and takes effect later.
 #[derive(Debug)]
-pub(crate) struct Late {
+pub(crate) struct LateWrite {
     pub(crate) sent: Timestamp,
     /// The time at which the write takes effect.
     pub(crate) due: Timestamp,
     pub(crate) batch: Batch,
 }
 
-/// A write that is held back, as seen by the code that lets other processes act meanwhile.
+/// Controls a write that is held back, while other processes act.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct HeldWriteControl {
     /// Completes when the write is held back. An error means that there was no such write.
     pub(crate) begun: oneshot::Receiver<()>,
     /// Lets the write go on.
     pub(crate) resume: oneshot::Sender<()>,
 }
 
-/// The other ends of [`Waiting`], in the held back write.
+/// The other ends of the channels of [`HeldWriteControl`], in the write that is held back.
 #[derive(Debug)]
 struct HeldWrite {
     begun: oneshot::Sender<()>,
@@ -42,11 +42,12 @@ struct HeldWrite {
 }
 
 /// All late writes.
-pub(crate) type LateWrites = Arc<Mutex<Vec<Late>>>;
+pub(crate) type LateWrites = Arc<Mutex<Vec<LateWrite>>>;
 
-/// Passes calls on to a store that other processes use as well, with the clock of one process.
+/// Passes the calls of one process on to a store that other processes use, too. Each call sees the clock of the
+/// process.
 #[derive(Debug)]
-pub(crate) struct Handle {
+pub(crate) struct StoreHandle {
     store: AnyStore,
     clock: Arc<ManualClock>,
     /// The clock of the store. Before each call it is set to the time of the calling process.
@@ -69,7 +70,7 @@ struct State {
     held_write: Option<HeldWrite>,
 }
 
-impl Handle {
+impl StoreHandle {
     pub(crate) fn new(
         store: AnyStore,
         clock: Arc<ManualClock>,
@@ -89,7 +90,7 @@ impl Handle {
         *self.state() = State::default();
     }
 
-    /// Plans the death of the process after so many calls.
+    /// Plans the death of the process after this many calls.
     pub(crate) fn die_after(&self, calls: u64) {
         self.state().left = Some(calls);
     }
@@ -105,10 +106,10 @@ impl Handle {
     }
 
     /// Holds back the next write of a page under a lease.
-    pub(crate) fn hold_write_under_lease(&self) -> Waiting {
+    pub(crate) fn hold_write_under_lease(&self) -> HeldWriteControl {
         let ((begin, begun), (resume, resumed)) = (oneshot::channel(), oneshot::channel());
         self.state().held_write = Some(HeldWrite { begun: begin, resume: resumed });
-        Waiting { begun, resume }
+        HeldWriteControl { begun, resume }
     }
 
     /// Waits if this write has to be held back.
@@ -122,7 +123,7 @@ impl Handle {
         if let Some(HeldWrite { begun, resume }) = held_write
             && begun.send(()).is_ok()
         {
-            // The code that lets the others act may be gone already.
+            // If the other end of the channel is gone, the write is not held back.
             let _ = resume.await;
         }
         Ok(())
@@ -147,7 +148,7 @@ impl Handle {
             && let Some((sent, due)) = state.late.take()
         {
             let nothing = Batch::new(then.partition.clone());
-            let late = Late { sent, due, batch: then };
+            let late = LateWrite { sent, due, batch: then };
             self.late_writes.lock().unwrap_or_else(PoisonError::into_inner).push(late);
             return Err((nothing, unavailable("a write is late")));
         }
@@ -166,10 +167,10 @@ fn is_cull(batch: &Batch) -> bool {
         }
         Mutation::Put { .. } => false,
     });
-    // A process that takes a write back also deletes the rows of its renders from the index.
-    let takes_back = |mutation: &Mutation| matches!(mutation, Mutation::Delete { table, .. } if table.name() == RENDERS.name());
+    // A process that rolls a write back also deletes the rows of its renders from the index.
+    let rolls_back = |mutation: &Mutation| matches!(mutation, Mutation::Delete { table, .. } if table.name() == RENDERS.name());
     // In some strategies, a write deletes the values that it supersedes.
-    deletes && !is_page_write(batch) && !batch.mutations.iter().any(takes_back)
+    deletes && !is_page_write(batch) && !batch.mutations.iter().any(rolls_back)
 }
 
 fn is_page_write(batch: &Batch) -> bool {
@@ -178,7 +179,7 @@ fn is_page_write(batch: &Batch) -> bool {
 }
 
 #[async_trait]
-impl Decorator for Handle {
+impl Decorator for StoreHandle {
     type Store = dyn TableStore;
 
     fn below(&self) -> &Self::Store {

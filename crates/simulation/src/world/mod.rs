@@ -19,7 +19,8 @@ use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{Batch, ClusteringRange, Error, Mutation, TableStore, Value};
 
 pub(crate) use self::{
-    generator::Maker, handle::Handle, handle::Late, handle::LateWrites, process::Process, tables::Tables,
+    generator::SimulatedRenderer, handle::LateWrite, handle::LateWrites, handle::StoreHandle,
+    process::Process, tables::Tables,
 };
 use crate::{
     Variant,
@@ -44,7 +45,7 @@ pub(crate) struct World {
     pub(crate) pages: Vec<Page>,
     /// The former pages of the further bucket, before it was deleted.
     pub(crate) deleted_pages: Vec<Page>,
-    /// How often the further bucket was made.
+    /// The number of times that the further bucket was made.
     pub(crate) further_made: u64,
     /// The store itself, in which no call fails, and its clock.
     pub(crate) store: AnyStore,
@@ -53,7 +54,7 @@ pub(crate) struct World {
     pub(crate) jumped: i64,
     pub(crate) late_writes: LateWrites,
     timeline: Option<(Arc<MemoryTimeline>, Arc<dyn Timeline>)>,
-    pub(crate) maker: Option<Arc<Maker>>,
+    pub(crate) maker: Option<Arc<SimulatedRenderer>>,
     /// The number of processes started so far.
     begun: u64,
     seed: u64,
@@ -87,7 +88,7 @@ impl World {
             jumped: 0,
             late_writes: Arc::clone(&late_writes),
             timeline,
-            maker: setup.generator.then(|| Arc::new(Maker::new())),
+            maker: setup.generator.then(|| Arc::new(SimulatedRenderer::new())),
             begun: 0,
             seed,
             setup,
@@ -95,8 +96,13 @@ impl World {
         let settings = world.settings(world.setup.policy.as_ref());
         for (number, (access, clock)) in accesses.into_iter().zip(clocks).enumerate() {
             let late_writes = Arc::clone(&late_writes);
-            let handle =
-                Arc::new(Handle::new(access.store, Arc::clone(&clock), access.clock, alone, late_writes));
+            let handle = Arc::new(StoreHandle::new(
+                access.store,
+                Arc::clone(&clock),
+                access.clock,
+                alone,
+                late_writes,
+            ));
             let store = (variant.store)(Arc::clone(&handle) as AnyStore);
             let offset = world.setup.skew * u32::from(number == 1);
             clock.set(world.now.saturating_add(offset));
@@ -125,11 +131,11 @@ impl World {
     }
 
     /// Restarts all processes with other settings.
-    pub(crate) async fn begin_again(&mut self, policy: Option<&Policy>) -> anyhow::Result<()> {
+    pub(crate) async fn restart_all(&mut self, policy: Option<&Policy>) -> anyhow::Result<()> {
         let settings = self.settings(policy);
         for number in 0..self.processes.len() {
             let seed = self.next_seed();
-            self.processes[number].begin_again(settings.clone(), seed).await?;
+            self.processes[number].restart(settings.clone(), seed).await?;
         }
         Ok(())
     }
@@ -137,10 +143,10 @@ impl World {
     /// Restarts a process.
     pub(crate) async fn restart(&mut self, number: usize, policy: Option<&Policy>) -> anyhow::Result<()> {
         let (settings, seed) = (self.settings(policy), self.next_seed());
-        self.processes[number].begin_again(settings, seed).await
+        self.processes[number].restart(settings, seed).await
     }
 
-    /// The time that the most advanced clock may show.
+    /// The latest time that any clock may show.
     pub(crate) fn latest_clock(&self) -> Timestamp {
         self.clock_ahead_by(self.setup.skew)
     }
@@ -188,7 +194,7 @@ impl World {
             let mut late_writes = self.late_writes();
             late_writes.iter().position(|late| late.due == due).map(|number| late_writes.swap_remove(number))
         };
-        let Some(Late { sent, batch, .. }) = late else { return Ok(None) };
+        let Some(LateWrite { sent, batch, .. }) = late else { return Ok(None) };
         let page = self.pages.iter().position(|page| partition(page) == batch.partition);
         let revisions = written_revisions(&batch).collect();
         self.store.write(Vec::new(), batch).await?;
@@ -198,13 +204,13 @@ impl World {
     /// Whether a late write of a revision has not taken effect yet.
     pub(crate) fn is_under_way(&self, page: usize, rev: Revision) -> bool {
         let partition = partition(&self.pages[page]);
-        let is_it = |late: &Late| {
+        let is_it = |late: &LateWrite| {
             late.batch.partition == partition && written_revisions(&late.batch).any(|of| of == rev)
         };
         self.late_writes().iter().any(is_it)
     }
 
-    fn late_writes(&self) -> std::sync::MutexGuard<'_, Vec<Late>> {
+    fn late_writes(&self) -> std::sync::MutexGuard<'_, Vec<LateWrite>> {
         self.late_writes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -214,8 +220,7 @@ impl World {
         Tables::of(&self.store, &self.pages[page], self.setup.expires()).await
     }
 
-    /// Lists the keys of all rows of the pages, without write times, and without the position of the sweep in
-    /// the queue.
+    /// Lists the keys of all rows of the pages, without write times and without the position of the sweep in the queue.
     pub(crate) async fn content(&self) -> Result<Vec<String>, Error> {
         self.store_clock.set(self.latest_clock());
         let mut lines = Vec::new();

@@ -8,7 +8,7 @@ use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_key_value::KeyValueStore;
 use rashomon_tables::{Fault, Faulty, Plan, TableStore};
 
-use super::{Handle, handle::Waiting};
+use super::{StoreHandle, handle::HeldWriteControl};
 use crate::{
     step::{Disturbance, Failure},
     store_pool::AnyStore,
@@ -22,16 +22,16 @@ pub(crate) struct Process {
     pub(crate) offset: Duration,
     /// The clock that the buckets use.
     shown: Arc<dyn Clock>,
-    handle: Arc<Handle>,
+    handle: Arc<StoreHandle>,
     faulty: Arc<Faulty<AnyStore>>,
     pub(crate) buckets: RevisionStore,
 }
 
 impl Process {
-    /// Starts a process. `handle` is its access to the store. `store` is `handle`, perhaps in a wrapper that
-    /// misbehaves ([`Variant::store`](crate::Variant)).
+    /// Starts a process. `handle` is its access to the store. `store` is `handle`, perhaps in a faulty wrapper
+    /// ([`Variant::store`](crate::Variant)).
     pub(crate) async fn begin(
-        handle: Arc<Handle>,
+        handle: Arc<StoreHandle>,
         store: AnyStore,
         clock: Arc<ManualClock>,
         shown: Arc<dyn Clock>,
@@ -46,7 +46,7 @@ impl Process {
     }
 
     /// Restarts the process, with nothing in memory.
-    pub(crate) async fn begin_again(&mut self, settings: Settings, seed: u64) -> Result<()> {
+    pub(crate) async fn restart(&mut self, settings: Settings, seed: u64) -> Result<()> {
         self.clear_disturbances();
         let store = Arc::clone(&self.faulty) as Arc<dyn TableStore>;
         self.buckets = RevisionStore::open(store, Arc::clone(&self.shown), settings, seed).await?;
@@ -74,14 +74,14 @@ impl Process {
             Disturbance::Dies { after } => handle.die_after(after),
             Disturbance::CullsFail => handle.fail_culls(),
             Disturbance::Late(by) => handle.delay(now, now.saturating_add(by)),
-            // `Client::carry_out` plans this one when it writes: it has to let another process act while the
+            // `Client::carry_out` plans this disturbance when it writes, because it lets another process act while the
             // write waits.
             Disturbance::LosesLease => {}
         }
     }
 
     /// Holds back the next write of a page under a lease.
-    pub(crate) fn hold_write_under_lease(&self) -> Waiting {
+    pub(crate) fn hold_write_under_lease(&self) -> HeldWriteControl {
         self.handle.hold_write_under_lease()
     }
 }

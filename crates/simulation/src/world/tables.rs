@@ -144,7 +144,7 @@ impl Tables {
     }
 
     /// All stored properties of revisions.
-    pub(crate) fn owns(&self) -> BTreeMap<(Revision, Name), Sha1> {
+    pub(crate) fn revision_properties(&self) -> BTreeMap<(Revision, Name), Sha1> {
         let mut owns = BTreeMap::new();
         if self.expires {
             // Copies that belong to a render whose write has not taken effect do not count.

@@ -1,4 +1,4 @@
-//! For each promise there is a world that breaks it on purpose. The simulation must notice, and name the
+//! For each promise, there is a world that breaks the promise on purpose. The simulation must notice this, and name the
 //! promise.
 
 mod altered;
@@ -59,8 +59,8 @@ fn jumping(setup: &mut Setup) {
     setup.jumps = true;
 }
 
-/// Asserts that this promise is found broken, and no other promise before it.
-fn is_noticed(promise: Promise, variant: Variant) {
+/// Asserts that the simulation reports this promise as the first broken promise.
+fn assert_noticed(promise: Promise, variant: Variant) {
     let plan = Plan { histories: HISTORIES, seed: 1, store: Store::Memory, threads: 1 };
     let found = many(plan, &variant, &|_| {}).unwrap().expect("it is noticed");
     assert_eq!(found.violation.promise, promise, "{}\n{}", found.violation, found.shortest);
@@ -72,16 +72,16 @@ fn altered(store: Arc<dyn TableStore>, alter: fn(Mutation) -> Option<Mutation>) 
 
 /// R1: the render that was written last shadows the highest.
 #[test]
-fn r1_a_store_in_which_the_last_write_shadows_the_highest() {
+fn r1_last_write_that_shadows_the_highest_render_is_noticed() {
     fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
         Arc::new(Altered { order: Order::LastWrittenFirst, ..Altered::new(store, Some) })
     }
-    is_noticed(Promise::R1, Variant { narrow: plain, store, ..Variant::SOUND });
+    assert_noticed(Promise::R1, Variant { narrow: plain, store, ..Variant::SOUND });
 }
 
 /// R2: a delete removes rows whatever their write time.
 #[test]
-fn r2_a_store_that_ignores_written_before() {
+fn r2_delete_that_ignores_written_before_is_noticed() {
     fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
         altered(store, |mutation| {
             Some(match mutation {
@@ -92,23 +92,23 @@ fn r2_a_store_that_ignores_written_before() {
             })
         })
     }
-    is_noticed(Promise::R2, Variant { narrow: plain, store, ..Variant::SOUND });
+    assert_noticed(Promise::R2, Variant { narrow: plain, store, ..Variant::SOUND });
 }
 
 /// R3: copies made for readers are lost.
 #[test]
-fn r3_a_store_that_loses_read_copies() {
+fn r3_lost_read_copies_are_noticed() {
     fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
         altered(store, |mutation| {
             Some(mutation).filter(|mutation| mutation.table().name() != HISTORICAL.name())
         })
     }
-    is_noticed(Promise::R3, Variant { narrow: plain, store, ..Variant::SOUND });
+    assert_noticed(Promise::R3, Variant { narrow: plain, store, ..Variant::SOUND });
 }
 
 /// R4: queue entries of revisions with odd numbers are lost.
 #[test]
-fn r4_a_queue_that_loses_entries() {
+fn r4_lost_queue_entries_are_noticed() {
     fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
         altered(store, |mutation| match &mutation {
             Mutation::Put { table, clustering, .. } if table.name() == DUE.name() => {
@@ -118,12 +118,12 @@ fn r4_a_queue_that_loses_entries() {
             _ => Some(mutation),
         })
     }
-    is_noticed(Promise::R4, Variant { narrow: plain, store, ..Variant::SOUND });
+    assert_noticed(Promise::R4, Variant { narrow: plain, store, ..Variant::SOUND });
 }
 
 /// R5: a failed cull makes the next write of a page fail.
 #[test]
-fn r5_a_store_in_which_a_failed_cull_fails_the_next_write() {
+fn r5_write_that_fails_after_a_failed_cull_is_noticed() {
     fn narrow(setup: &mut Setup) {
         culling(setup);
         setup.faults = true;
@@ -131,12 +131,12 @@ fn r5_a_store_in_which_a_failed_cull_fails_the_next_write() {
     fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
         Arc::new(Altered { writes_fail_after_culls: true, ..Altered::new(store, Some) })
     }
-    is_noticed(Promise::R5, Variant { narrow, store, ..Variant::SOUND });
+    assert_noticed(Promise::R5, Variant { narrow, store, ..Variant::SOUND });
 }
 
 /// R6: a cull of several properties leaves one out.
 #[test]
-fn r6_a_store_that_drops_one_property_of_a_cull() {
+fn r6_incomplete_cull_is_noticed() {
     fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
         altered(store, |mutation| match &mutation {
             Mutation::DeleteRange { table, range, .. } if table.name() == RENDER_CONTENT.name() => {
@@ -145,11 +145,11 @@ fn r6_a_store_that_drops_one_property_of_a_cull() {
             _ => Some(mutation),
         })
     }
-    is_noticed(Promise::R6, Variant { narrow: plain, store, ..Variant::SOUND });
+    assert_noticed(Promise::R6, Variant { narrow: plain, store, ..Variant::SOUND });
 }
 
-/// A timeline that tells the truth until it has lost its entries. From then on, or always, it answers with
-/// the value that was superseded last, however recently.
+/// A timeline that is right until it has lost its entries. From then on, or always, it answers with the value that was
+/// superseded last, however recently.
 #[derive(Debug)]
 struct Lying {
     truthful: Arc<dyn Timeline>,
@@ -193,21 +193,21 @@ impl Timeline for Lying {
     }
 }
 
-/// R7: a timeline that has lost its entries lies, and the index does not contradict it.
+/// R7: a timeline that has lost its entries gives wrong answers, and the index does not contradict them.
 #[test]
-fn r7_a_lost_timeline_that_lies_and_an_index_that_confirms_it() {
+fn r7_wrong_answer_of_a_lost_timeline_and_the_index_is_noticed() {
     fn timeline(truthful: Arc<dyn Timeline>) -> Arc<dyn Timeline> {
         Arc::new(Lying { truthful, last: Mutex::default(), lost: AtomicBool::new(false) })
     }
     fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
         Arc::new(Altered { says_next_is_old: true, ..Altered::new(store, Some) })
     }
-    is_noticed(Promise::R7, Variant { narrow: culling, timeline, store, ..Variant::SOUND });
+    assert_noticed(Promise::R7, Variant { narrow: culling, timeline, store, ..Variant::SOUND });
 }
 
-/// An entry of the timeline is a hint, so a timeline that always lies breaks no promise.
+/// An entry of the timeline is only a hint, so a timeline that is always wrong breaks no promise.
 #[test]
-fn timeline_that_lies_culls_nothing_early() {
+fn wrong_timeline_culls_nothing_early() {
     fn timeline(truthful: Arc<dyn Timeline>) -> Arc<dyn Timeline> {
         Arc::new(Lying { truthful, last: Mutex::default(), lost: AtomicBool::new(true) })
     }
@@ -218,13 +218,13 @@ fn timeline_that_lies_culls_nothing_early() {
 
 /// R8: the difference of the clocks exceeds the skew of the policy.
 #[test]
-fn r8_a_policy_whose_skew_is_smaller_than_that_of_the_clocks() {
+fn r8_clock_difference_above_the_skew_is_noticed() {
     fn narrow(setup: &mut Setup) {
         plain(setup);
         setup.processes = setup.processes.max(2);
         setup.skew = Duration::from_secs(60);
     }
-    is_noticed(Promise::R8, Variant { narrow, ..Variant::SOUND });
+    assert_noticed(Promise::R8, Variant { narrow, ..Variant::SOUND });
 }
 
 /// A clock whose monotonic time is set together with the time of day.
@@ -242,8 +242,8 @@ impl Clock for WithoutGuard {
 }
 
 #[test]
-fn r8_a_clock_jump_that_is_not_noticed() {
-    is_noticed(
+fn r8_undetected_clock_jump_is_noticed() {
+    assert_noticed(
         Promise::R8,
         Variant { narrow: jumping, clock: |clock| Arc::new(WithoutGuard(clock)), ..Variant::SOUND },
     );
@@ -267,11 +267,11 @@ impl Decorator for Forgetful {
 }
 
 #[test]
-fn r8_a_restart_after_a_jump_that_was_not_recorded() {
+fn r8_restart_after_an_unrecorded_clock_jump_is_noticed() {
     fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
         Arc::new(Forgetful(store))
     }
-    is_noticed(Promise::R8, Variant { narrow: jumping, store, ..Variant::SOUND });
+    assert_noticed(Promise::R8, Variant { narrow: jumping, store, ..Variant::SOUND });
 }
 
 /// A plain world with a further bucket of pages.
@@ -280,7 +280,7 @@ fn with_further_bucket(setup: &mut Setup) {
     setup.further = true;
 }
 
-/// A store in which a bucket that is made again has the rows of the bucket that was deleted, and not its own.
+/// A store in which a recreated bucket has the rows of the deleted bucket, and not its own rows.
 #[derive(Debug)]
 struct WithoutIds {
     store: Arc<dyn TableStore>,
@@ -328,22 +328,22 @@ impl Decorator for WithoutIds {
 }
 
 #[test]
-fn bucket_that_shows_the_pages_of_a_deleted_one() {
+fn bucket_with_the_pages_of_a_deleted_bucket_is_noticed() {
     fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
         Arc::new(WithoutIds { store, first: OnceLock::new() })
     }
-    is_noticed(Promise::R2, Variant { narrow: with_further_bucket, store, ..Variant::SOUND });
+    assert_noticed(Promise::R2, Variant { narrow: with_further_bucket, store, ..Variant::SOUND });
 }
 
 #[test]
-fn pages_of_a_deleted_bucket_that_stay() {
+fn remaining_pages_of_a_deleted_bucket_are_noticed() {
     fn store(store: Arc<dyn TableStore>) -> Arc<dyn TableStore> {
         altered(store, |mutation| match &mutation {
             Mutation::Delete { table, .. } if table.name() == RENDERS.name() => None,
             _ => Some(mutation),
         })
     }
-    is_noticed(Promise::Answer, Variant { narrow: with_further_bucket, store, ..Variant::SOUND });
+    assert_noticed(Promise::Answer, Variant { narrow: with_further_bucket, store, ..Variant::SOUND });
 }
 
 #[test]

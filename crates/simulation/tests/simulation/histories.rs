@@ -9,7 +9,7 @@ use rashomon_simulation::{
     Action, Disturbance, History, Name, Names, Plan, Step, Store, StorePool, Variant, many, run,
 };
 
-/// A seed apart from the program's default, so that the tests and the program run different histories.
+/// A seed far from the default seed of the program, so that the tests and the program run different histories.
 const SEED: u64 = 1_000_000_000;
 
 fn no_promise_is_broken(store: Store, histories: u64) {

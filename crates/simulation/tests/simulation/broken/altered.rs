@@ -54,7 +54,7 @@ impl Altered {
     }
 
     /// Whether a batch is the next write of a page after a failed cull.
-    fn pays(&self, batch: &Batch) -> bool {
+    fn is_first_write_after_failed_cull(&self, batch: &Batch) -> bool {
         let is_write = |mutation: &Mutation| matches!(mutation, Mutation::Put { table, .. } if table.name() == RENDERS.name());
         self.writes_fail_after_culls
             && batch.mutations.iter().any(is_write)
@@ -104,7 +104,7 @@ impl Decorator for Altered {
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
-        if self.pays(&then) {
+        if self.is_first_write_after_failed_cull(&then) {
             return Err(Error::unavailable("a cull failed before"));
         }
         let culls = is_cull(&then);
