@@ -17,8 +17,8 @@ use anyhow::{Context, Result, bail};
 /// The maximum number of lines of a program that are shown while it runs. The file has all of them.
 const MAX_SHOWN: usize = 1_000;
 /// The number of the last lines of a failed program that are shown.
-const TAIL: usize = 60;
-/// Longer lines are cut on the screen.
+const TAIL_LINES: usize = 60;
+/// The maximum length of a line on the screen. Longer lines are cut.
 const MAX_LINE: usize = 400;
 
 /// The crates and features of every call of cargo, so that nothing is compiled twice.
@@ -181,7 +181,7 @@ impl Screen {
             }
         }
         self.tail.push_back(line);
-        if self.tail.len() > TAIL {
+        if self.tail.len() > TAIL_LINES {
             self.tail.pop_front();
         }
     }

@@ -286,7 +286,7 @@ impl Toolbox {
     /// Unpacks Debian packages into a folder, without installing them.
     fn unpack(&mut self, what: &str, packages: &[&str], folder: &Path) -> Result<()> {
         let (Some(apt), Some(dpkg)) = (find_program("apt-get"), find_program("dpkg-deb")) else {
-            bail!("no {what}, and no Debian to have it from");
+            bail!("{what} is missing, and this system is not Debian: install it by hand");
         };
         if rustix::process::geteuid().is_root() {
             self.update_package_lists(&apt)?;
@@ -368,7 +368,7 @@ fn cargo_deny() -> Result<PathBuf> {
     }
     println!("    cargo install cargo-deny {CARGO_DENY}");
     let mut command = cargo_command();
-    // cargo-deny runs for a second, so an optimised build would take longer than it saves.
+    // cargo-deny runs for a second, so an optimised build would take more time than it saves.
     command
         .args(["install", "--locked", "--debug", "cargo-deny", "--version", CARGO_DENY, "--root"])
         .arg(&own);

@@ -114,7 +114,7 @@ impl Side {
         let service = Service::start(binary, &arguments, &folder.join("log"))?;
         let headers = match signed {
             Some(tokens) => tokens.iter().map(bearer).collect(),
-            // As long as the other header.
+            // This header is as long as the other one.
             None if place == 0 => vec![format!("X-No-Authorization: {}\r\n", "x".repeat(admin.len() + 2))],
             None if place == 1 => vec![bearer(&admin)],
             None => make_tokens(&service, &admin)?.iter().map(bearer).collect(),
@@ -156,7 +156,7 @@ impl Side {
     }
 }
 
-/// Traffic whose requests have one more header each, in turn.
+/// Traffic to each of whose requests one header is added, from a list in turn.
 struct WithHeader<'a, T> {
     traffic: T,
     headers: &'a [String],

@@ -1,4 +1,4 @@
-//! `backup`: measures backups beside a server that is written, and the latency of its writes meanwhile.
+//! `backup`: measures backups of a store while a server writes to it, and the latency of these writes.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use xtask::service::Service;
 
 use super::{
     content::{Contents, DATA_PARSOID_SIZE, HTML_SIZE},
-    load::{self, Measured, Pace, Plan},
+    load::{self, Measurement, Pace, Plan},
     report::Report,
     service,
     writes::{self, Writes},
@@ -65,7 +65,7 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
     let folder = service::data_folder()?;
     let store = folder.path().join("store");
     let server = service::serve(binary, &store)?;
-    let mut server = Written { server, contents: &contents, next: 1 };
+    let mut server = LoadedServer { server, contents: &contents, next: 1 };
     while service::size(&store)? < options.megabytes * 1_000_000 {
         server.load(Pace::Closed, FILL, clock)?;
     }
@@ -92,16 +92,16 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
     Ok(report)
 }
 
-/// A server that is written.
-struct Written<'a> {
+/// A server to which revisions are written.
+struct LoadedServer<'a> {
     server: Service,
     contents: &'a Contents,
     /// The number of the next revision.
     next: u64,
 }
 
-impl Written<'_> {
-    fn load(&mut self, pace: Pace, measure: Duration, clock: &dyn Clock) -> Result<Measured> {
+impl LoadedServer<'_> {
+    fn load(&mut self, pace: Pace, measure: Duration, clock: &dyn Clock) -> Result<Measurement> {
         let address = self.server.address();
         let plan = Plan { address, connections: CONNECTIONS, pace, warm_up: WARM_UP, measure };
         let mut writes = Writes::new(self.contents, writes::titles(PAGES), self.next, CONNECTIONS);
@@ -119,14 +119,14 @@ struct Backups {
 }
 
 impl Backups {
-    /// Makes backups for as long as `load` runs. Reports those that ended meanwhile, and a further state.
+    /// Makes backups for as long as `load` runs. Reports the backups that ended during the load, and a further state.
     fn beside(
         &self,
         folder: &Path,
         report: &mut Report,
         clock: &dyn Clock,
-        load: impl FnOnce() -> Result<Measured>,
-    ) -> Result<Measured> {
+        load: impl FnOnce() -> Result<Measurement>,
+    ) -> Result<Measurement> {
         let ends = AtomicBool::new(false);
         let (measured, done) = thread::scope(|scope| {
             let backups = scope.spawn(|| self.repeat(folder, clock, &ends));

@@ -1,4 +1,4 @@
-//! Bodies to write and to read. They are generated from a seed, and compress as well as real ones.
+//! Bodies to write and to read. The bodies are generated from a seed, and compress as well as real bodies.
 
 use fastrand::Rng;
 
@@ -13,7 +13,7 @@ pub(crate) const DATA_PARSOID_SIZE: usize = 5 << 10;
 const WORDS: usize = 3_000;
 /// The preference for the first words. With this value html compresses to a quarter, as real html does.
 const WORD_SKEW: i32 = 8;
-/// A placeholder that each body contains once. A stamp replaces it, which makes the bodies of each write
+/// A placeholder that each body contains once. A stamp replaces the placeholder, so that the bodies of each write are
 /// unique.
 const STAMP: &[u8; 16] = b"stamp-goes-here!";
 

@@ -1,9 +1,9 @@
 //! Sends the same writes directly to the table layer, without HTTP and buckets.
 //!
-//! The batches that the buckets make of the writes are recorded once, over a store in memory. They are then
-//! written to the store on disk by as many tasks as there were connections, in two ways. Ready batches show
-//! the maximum of the store. The second way first hashes and compresses plain bodies, as the service does. It
-//! shows the maximum of the table layer for a caller with plain bodies.
+//! The batches that the buckets make of the writes are recorded once, over a store in memory. As many tasks as there
+//! were connections then write the batches to the store on disk, in two ways. The first way writes the recorded
+//! batches, and shows the maximum rate of the store. The second way first hashes and compresses plain bodies, as the
+//! service does. It shows the maximum rate of the table layer for a caller with plain bodies.
 
 use std::{
     path::Path,
@@ -28,12 +28,12 @@ use super::{
     service::DOMAIN,
 };
 
-/// The number of writes that are recorded, and written in each run. It is a number and not a time, because
-/// all batches are made beforehand. A run takes about four seconds.
+/// The number of writes that are recorded, and written in each run. The number is fixed, and not the time, because all
+/// batches are made beforehand. A run takes about four seconds.
 pub(crate) const WRITES: usize = 12_000;
 
-/// Recorded writes.
-pub(crate) struct Recorded {
+/// The recorded table calls of the writes, and the bodies of the writes.
+pub(crate) struct RecordedWrites {
     calls: Vec<Call>,
     contents: Arc<Contents>,
     pages: Vec<Page>,
@@ -48,7 +48,7 @@ struct Call {
 }
 
 /// Records the table calls of the writes of revisions 1 to [`WRITES`], to these pages in turn.
-pub(crate) async fn record(contents: Arc<Contents>, titles: &[String]) -> Result<Recorded> {
+pub(crate) async fn record(contents: Arc<Contents>, titles: &[String]) -> Result<RecordedWrites> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let recorder = Arc::new(Recorder::new(Arc::clone(&clock)));
     let buckets = RevisionStore::open(Arc::clone(&recorder) as _, clock, Settings::default(), 1).await?;
@@ -62,13 +62,13 @@ pub(crate) async fn record(contents: Arc<Contents>, titles: &[String]) -> Result
             RecordedCall::Get(..) | RecordedCall::Scan(..) => None,
         }));
     }
-    Ok(Recorded { calls, contents, pages, buckets })
+    Ok(RecordedWrites { calls, contents, pages, buckets })
 }
 
 /// Writes everything to a new store, and returns the writes per second. With `receive_bodies`, each body is
 /// first received as in the service.
 pub(crate) async fn write(
-    recorded: &Arc<Recorded>,
+    recorded: &Arc<RecordedWrites>,
     folder: &Path,
     tasks: usize,
     receive_bodies: bool,

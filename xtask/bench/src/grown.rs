@@ -15,7 +15,7 @@ use xtask::service::Service;
 
 use super::{
     content::{Contents, DATA_PARSOID_SIZE, HTML_SIZE},
-    load::{self, Measured, Pace, Plan, Traffic},
+    load::{self, Measurement, Pace, Plan, Traffic},
     reads::Reads,
     report::Report,
     service,
@@ -31,8 +31,8 @@ const READ_WARM_UP: Duration = Duration::from_secs(1);
 const TURNS: usize = 5;
 /// The number of renders that are read by their tids.
 const RENDERS: usize = 5_000;
-/// The greatest p99 of a write is this many times the p99 of fsync, and this much longer.
-const FSYNCS: f64 = 3.0;
+/// The limit of the p99 of a write: this many times the p99 of fsync, plus this many milliseconds.
+const MAX_FSYNC_RATIO: f64 = 3.0;
 const EXTRA_MS: f64 = 10.0;
 
 /// The options of the measurement.
@@ -69,8 +69,8 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
             options.megabytes,
             COMPARED.as_secs(),
             options.seconds,
-            disk::APPENDED,
-            disk::EVERY.as_millis(),
+            disk::APPEND_BYTES,
+            disk::APPEND_INTERVAL.as_millis(),
             READS.as_secs(),
         ),
     );
@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
     Ok(report)
 }
 
-/// When a store has grown enough.
+/// The size or the number of revisions at which a store has grown enough.
 #[derive(Debug, Clone, Copy)]
 enum Until {
     Bytes(u64),
@@ -114,7 +114,7 @@ struct Side<'a> {
 
 /// A part of the growth.
 struct Part {
-    writes: Measured,
+    writes: Measurement,
     fsync: hdrhistogram::Histogram<u64>,
     written: u64,
     seconds: u64,
@@ -174,7 +174,7 @@ impl<'a> Side<'a> {
         measure: Duration,
         traffic: &mut dyn Traffic,
         clock: &dyn Clock,
-    ) -> Result<Measured> {
+    ) -> Result<Measurement> {
         let (address, connections) = (self.server.address(), self.options.connections);
         load::run(&Plan { address, connections, pace: Pace::Closed, warm_up, measure }, clock, traffic)
     }
@@ -185,7 +185,7 @@ impl<'a> Side<'a> {
         let last = &parts[parts.len().saturating_sub(count)..];
         for (when, parts) in [("first", first), ("last", last)] {
             let (writes, fsync) = latencies(parts)?;
-            let limit = FSYNCS * ms(&fsync, 0.99) + EXTRA_MS;
+            let limit = MAX_FSYNC_RATIO * ms(&fsync, 0.99) + EXTRA_MS;
             let mut add = |what: &str, unit, value| {
                 report.add(&format!("{when} minute: {what}{}", self.name), unit, value);
             };
@@ -211,7 +211,7 @@ fn read(sides: &[Side<'_>], contents: &Contents, report: &mut Report, clock: &dy
         for kind in KINDS {
             let mut rates = vec![0.0; sides.len()];
             for index in 0..sides.len() {
-                // The first program of a turn is the second one of the next turn.
+                // The order of the programs alternates from turn to turn.
                 let index = (index + turn) % sides.len();
                 rates[index] = sides[index].read(kind, contents, clock)?;
                 report.add(&format!("{}{}", kind.name(), sides[index].name), "a second", rates[index]);
@@ -294,8 +294,8 @@ fn ms(latency: &hdrhistogram::Histogram<u64>, quantile: f64) -> f64 {
     latency.value_at_quantile(quantile) as f64 / 1e6
 }
 
-/// The number of bytes that a process has written to the disk, or will write, since it changed them in the
-/// page cache.
+/// The number of bytes that a process has written to the disk, or has changed in the page cache, so that they will be
+/// written.
 fn written(process: u32) -> Result<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/io"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("write_bytes:"));

@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
             "{name}, {revisions} revisions, into a new store with `rashomon import`, from its start to its end; \
              the peak of its resident memory as the kernel counted it, mapped files included, and of that what is \
              no file (looked at every {} ms); the size of all files that it left",
-            memory::LOOK_EVERY.as_millis()
+            memory::POLL_INTERVAL.as_millis()
         ),
     );
     for _ in 0..runs {

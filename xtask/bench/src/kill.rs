@@ -17,14 +17,14 @@ use xtask::http::Client;
 
 use super::{
     content::Contents,
-    load::{self, Measured, Pace, Plan, Traffic},
+    load::{self, Measurement, Pace, Plan, Traffic},
     report::Report,
     service,
     writes::{self, Acknowledged, Write, Writes},
 };
 
 const CONNECTIONS: usize = 16;
-/// The number of pages. It is small, so that several writes of a page are under way at a time.
+/// The number of pages. It is small, so that several writes of a page run at the same time.
 const PAGES: usize = 20;
 /// The range of the duration of a round's load, in milliseconds.
 const LOAD: std::ops::Range<u64> = 20..1_500;
@@ -77,20 +77,20 @@ pub(crate) fn run(options: &Options, binary: &Path, clock: &dyn Clock) -> Result
 }
 
 /// The acknowledged writes and those in flight, at the time of the kill.
-struct Killed {
+struct WritesAtKill {
     acknowledged: Vec<Acknowledged>,
     in_flight: Vec<Write>,
     next: u64,
 }
 
-/// Starts the service, sends it requests for a time, and kills it. Returns how the requests ended.
+/// Starts the service, sends it requests for a time, and kills it. Returns the result of the load.
 fn run_until_killed(
     binary: &Path,
     store: &Path,
     traffic: &mut (dyn Traffic + Send),
     after: Duration,
     clock: &dyn Clock,
-) -> Result<Result<Measured>> {
+) -> Result<Result<Measurement>> {
     let service = service::serve(binary, store)?;
     let plan = Plan {
         address: service.address(),
@@ -115,7 +115,7 @@ fn load_and_kill(
     first: u64,
     after: Duration,
     clock: &dyn Clock,
-) -> Result<Killed> {
+) -> Result<WritesAtKill> {
     let mut writes = Writes::new(contents, writes::titles(PAGES), first, CONNECTIONS).with_journal();
     let ended = run_until_killed(binary, store, &mut writes, after, clock)?;
     if let Some(refused) = &writes.refused {
@@ -124,7 +124,7 @@ fn load_and_kill(
     ensure!(ended.is_err(), "the service answered after it was killed");
     let in_flight = writes.in_flight.iter().flatten().copied().collect();
     let next = writes.next();
-    Ok(Killed { acknowledged: writes.journal.unwrap_or_default(), in_flight, next })
+    Ok(WritesAtKill { acknowledged: writes.journal.unwrap_or_default(), in_flight, next })
 }
 
 /// The result of a check after a kill.
@@ -138,7 +138,7 @@ fn check_after_kill(
     binary: &Path,
     store: &Path,
     contents: &Contents,
-    killed: &Killed,
+    killed: &WritesAtKill,
     newest: &mut BTreeMap<usize, u64>,
 ) -> Result<CheckResult> {
     let service = service::serve(binary, store)?;

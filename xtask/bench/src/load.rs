@@ -27,7 +27,7 @@ use rustix::time::{
 };
 use xtask::http::Head;
 
-/// If nothing happens for this long, the server hangs.
+/// The time without an answer after which the server counts as hanging.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 /// The maximum latency in the histogram. Higher latencies are recorded as this value.
 pub(crate) const MAX_LATENCY: Duration = Duration::from_secs(60);
@@ -41,8 +41,8 @@ pub(crate) trait Traffic {
     /// Checks the answer. An error ends the run.
     fn answer(&mut self, connection: usize, status: u16, body: &[u8]) -> Result<()>;
 
-    /// Takes note of the status of an answer within the measured time, and of its latency from the time at which the
-    /// request was sent.
+    /// Records the status of an answer within the measured time, and its latency from the time at which the request was
+    /// sent.
     fn measured(&mut self, _status: u16, _since_sent: Duration) {}
 }
 
@@ -61,15 +61,15 @@ pub(crate) struct Plan {
     pub(crate) address: SocketAddr,
     pub(crate) connections: usize,
     pub(crate) pace: Pace,
-    /// Answers in this time are not counted.
+    /// The time at the beginning in which answers are not counted.
     pub(crate) warm_up: Duration,
-    /// Answers in this time, after `warm_up`, are counted.
+    /// The time after `warm_up` in which answers are counted.
     pub(crate) measure: Duration,
 }
 
 /// The results of a run.
 #[derive(Debug)]
-pub(crate) struct Measured {
+pub(crate) struct Measurement {
     /// Answers within the measured time.
     pub(crate) answers: u64,
     /// The time from the scheduled time of a request until its answer was complete, in nanoseconds.
@@ -77,7 +77,7 @@ pub(crate) struct Measured {
     seconds: f64,
 }
 
-impl Measured {
+impl Measurement {
     pub(crate) fn per_second(&self) -> f64 {
         self.answers as f64 / self.seconds
     }
@@ -89,7 +89,7 @@ impl Measured {
 }
 
 /// Carries out one run.
-pub(crate) fn run(plan: &Plan, clock: &dyn Clock, traffic: &mut dyn Traffic) -> Result<Measured> {
+pub(crate) fn run(plan: &Plan, clock: &dyn Clock, traffic: &mut dyn Traffic) -> Result<Measurement> {
     let mut driver = Driver::connect(plan, clock)?;
     driver.send_what_is_due(traffic)?;
     let mut events = Events::with_capacity(plan.connections + 1);
@@ -113,8 +113,8 @@ pub(crate) fn run(plan: &Plan, clock: &dyn Clock, traffic: &mut dyn Traffic) -> 
     Ok(driver.measured(plan))
 }
 
-/// Carries out two measurements, the first one first in even turns. Returns the results in the order of the
-/// arguments.
+/// Carries out two measurements, in the given order in even turns and in the reverse order in odd turns. Returns the
+/// results in the order of the arguments.
 pub(crate) fn in_turn<A, B>(
     turn: usize,
     one: impl FnOnce() -> Result<A>,
@@ -212,8 +212,8 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    fn measured(self, plan: &Plan) -> Measured {
-        Measured { answers: self.answers, latency: self.latency, seconds: plan.measure.as_secs_f64() }
+    fn measured(self, plan: &Plan) -> Measurement {
+        Measurement { answers: self.answers, latency: self.latency, seconds: plan.measure.as_secs_f64() }
     }
 }
 

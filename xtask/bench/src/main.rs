@@ -71,7 +71,7 @@ enum Command {
     Blocks(blocks::Options),
     /// Measure key-value buckets: entries, counters, listings, batches of requests, and forwarding.
     Buckets(buckets::Options),
-    /// Back up a store beside a server that is written. Measure the latency of the writes meanwhile.
+    /// Back up a store while a server writes to it. Measure the latency of these writes.
     Backup(backup::Options),
     /// Write to a store until it has grown to 10 GB: bytes written to the disk for each POST, rate and latency
     /// as the store grows, reads and listings of the grown store.
@@ -85,8 +85,7 @@ enum Command {
     Access(access::Options),
     /// Compare the throughput of this version and of another program in turns, as ratios.
     Versions(versions::Options),
-    /// Offer more requests than a server on one core can answer: goodput, refusals, and reads of the latest beside
-    /// them.
+    /// Offer more requests than a server on one core can answer: goodput, refusals, and concurrent reads of the latest.
     Overload(overload::Options),
     /// Measure HTTP caches: writes with purges, reads through Varnish, the latency of purges, and reads of a version
     /// that a transformer makes.

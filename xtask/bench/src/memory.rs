@@ -6,7 +6,7 @@
 use std::{thread, time::Duration};
 
 /// The interval between two readings.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(10);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Watches a process until it ends, and returns the peak of its own memory, in KiB. Mapped pages of files are
 /// not included: the kernel reclaims them when other processes need the memory.
@@ -17,7 +17,7 @@ pub(crate) fn watch(process: u32) -> thread::JoinHandle<u64> {
         // it.
         while let Some(now) = own_memory(process) {
             peak = now.max(peak);
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_INTERVAL);
         }
         peak
     })

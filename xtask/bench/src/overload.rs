@@ -21,7 +21,7 @@ use xtask::{http::Client, service::Service};
 
 use super::{
     content::{Contents, DATA_PARSOID_SIZE, HTML_SIZE},
-    load::{self, MAX_LATENCY, Measured, Pace, Plan, Traffic},
+    load::{self, MAX_LATENCY, Measurement, Pace, Plan, Traffic},
     memory,
     reads::Reads,
     report::Report,
@@ -36,7 +36,7 @@ const GENERATOR_CORE: usize = 1;
 /// The loads, as multiples of the capacity.
 const LOADS: [f64; 4] = [0.5, 1.0, 2.0, 5.0];
 const WARM_UP: Duration = Duration::from_secs(1);
-/// The number of imported pages. Their blocks together are much larger than one block.
+/// The number of imported pages. Together, their blocks are much larger than one block.
 const IMPORTED_PAGES: usize = 200;
 /// The number of pages that are written.
 const WRITTEN_PAGES: usize = 50;
@@ -44,8 +44,8 @@ const WRITTEN_PAGES: usize = 50;
 const READ_PAGES: usize = 8;
 /// The rate at which the latest is read during the load.
 const READS_PER_SECOND: f64 = 400.0;
-/// The niceness of the thread that makes the load. The thread that reads the latest keeps the normal priority, since
-/// its latencies are measured.
+/// The niceness of the thread that makes the load. The thread that reads the latest keeps the normal priority, because
+/// its latency is measured.
 const LOAD_PRIORITY: i32 = 10;
 /// The configuration of the server: it keeps no unpacked block in memory.
 const NO_BLOCKS: &str = "[archive]\ncache_size = 0\n";
@@ -81,7 +81,7 @@ impl Class {
         }
     }
 
-    /// The number of connections of the closed loop that measures the capacity. It is so small that nothing is refused.
+    /// The number of connections of the closed loop that measures the capacity. It is so low that nothing is refused.
     const fn closed_connections(self) -> usize {
         match self {
             Self::Post => 24,
@@ -125,7 +125,7 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
     for turn in 0..runs {
         for class in Class::ALL {
             for at in 0..programs.len() {
-                // The first program of a turn is the second one of the next turn.
+                // The order of the programs alternates from turn to turn.
                 let (name, program) = programs[(turn + at) % programs.len()];
                 let store = match class {
                     Class::Post => folder.path().join(format!("written{}_{turn}", name.len())),
@@ -170,9 +170,9 @@ struct Side<'a> {
 
 /// The results of a load.
 struct Load {
-    measured: Measured,
+    measured: Measurement,
     outcome: Outcome,
-    latest: Measured,
+    latest: Measurement,
 }
 
 impl Side<'_> {
@@ -238,13 +238,13 @@ impl Side<'_> {
     }
 
     /// Reads the latest of pages at a low rate.
-    fn latest(&self, address: SocketAddr, pages: &[String]) -> Result<Measured> {
+    fn latest(&self, address: SocketAddr, pages: &[String]) -> Result<Measurement> {
         let plan = self.plan(address, READ_PAGES, Pace::Open(READS_PER_SECOND));
         load::run(&plan, self.clock, &mut Reads::new(pages, Some(HTML_SIZE), None, READ_PAGES))
     }
 
     /// Sends requests of the class.
-    fn load(&self, address: SocketAddr, pace: Pace, next: &mut u64) -> Result<(Measured, Outcome)> {
+    fn load(&self, address: SocketAddr, pace: Pace, next: &mut u64) -> Result<(Measurement, Outcome)> {
         let connections = match pace {
             Pace::Closed => self.class.closed_connections(),
             Pace::Open(_) => self.options.connections,
@@ -252,7 +252,7 @@ impl Side<'_> {
         let plan = self.plan(address, connections, pace);
         if self.class == Class::Post {
             let inner = Writes::new(self.contents, writes::titles(WRITTEN_PAGES), *next, connections);
-            let mut traffic = Judged { inner, outcome: Outcome::new()? };
+            let mut traffic = CountedTraffic { inner, outcome: Outcome::new()? };
             let measured = load::run(&plan, self.clock, &mut traffic)?;
             *next = traffic.inner.next();
             return Ok((measured, traffic.outcome));
@@ -263,7 +263,7 @@ impl Side<'_> {
         let titles = writes::titles(IMPORTED_PAGES);
         let paths: Vec<_> = numbers.iter().map(|number| versions::by_tid(&titles, *number)).collect();
         let inner = Reads::new(&paths, Some(HTML_SIZE), None, connections);
-        let mut traffic = Judged { inner, outcome: Outcome::new()? };
+        let mut traffic = CountedTraffic { inner, outcome: Outcome::new()? };
         let measured = load::run(&plan, self.clock, &mut traffic)?;
         Ok((measured, traffic.outcome))
     }
@@ -298,13 +298,13 @@ impl Outcome {
     }
 }
 
-/// Counts the answers of other traffic: those that were served, and refusals with 503.
-struct Judged<T> {
+/// Counts the answers to the requests of another traffic: served requests, and refusals with 503.
+struct CountedTraffic<T> {
     inner: T,
     outcome: Outcome,
 }
 
-impl<T: Traffic> Traffic for Judged<T> {
+impl<T: Traffic> Traffic for CountedTraffic<T> {
     fn request(&mut self, connection: usize, out: &mut Vec<u8>) {
         self.inner.request(connection, out);
     }
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn refusals_do_not_count_as_goodput() {
         let inner = Reads::new(&["/".to_owned()], None, None, 1);
-        let mut traffic = Judged { inner, outcome: Outcome::new().unwrap() };
+        let mut traffic = CountedTraffic { inner, outcome: Outcome::new().unwrap() };
         traffic.measured(200, Duration::from_millis(1));
         traffic.measured(503, Duration::from_millis(50));
         traffic.answer(0, 503, b"").unwrap();

@@ -17,7 +17,7 @@ pub(crate) enum RecordedCall {
     Write(Vec<Batch>, Batch),
 }
 
-/// The recording store. It has no partition versions, so the buckets cache nothing, as over a cluster.
+/// The recording store. Like a cluster, it has no partition versions, so the buckets cache nothing.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     memory: Memory,

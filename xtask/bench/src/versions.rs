@@ -42,7 +42,7 @@ pub(crate) struct Options {
     turns: usize,
 }
 
-/// What is measured, in the order of a turn.
+/// The kinds of requests, in the order of a turn.
 const KINDS: [&str; 4] = ["POST", "GET of the latest", "GET of an old render", "GET of an archived render"];
 
 pub(crate) fn run(options: &Options, binary: &Path, clock: &dyn Clock) -> Result<Report> {
@@ -71,7 +71,7 @@ pub(crate) fn run(options: &Options, binary: &Path, clock: &dyn Clock) -> Result
         eprintln!("turn {}", turn + 1);
         for (kind, ratios) in ratios.iter_mut().enumerate() {
             let mut rates = [0.0; 2];
-            // The first program of a turn is the second one of the next turn.
+            // The order of the programs alternates from turn to turn.
             for side in [turn % 2, 1 - turn % 2] {
                 rates[side] = sides[side].measure(kind, options, &contents, clock)?;
             }
@@ -182,7 +182,7 @@ fn tid(number: u64) -> String {
     format!("{:08x}-2601-11e3-885c-4160918f0fb9", 0x8f54_5ba0 + number * 10_000)
 }
 
-/// This many pages as JSON lines.
+/// Writes this many pages as JSON lines.
 pub(crate) fn history(contents: &Contents, pages: usize) -> Result<String> {
     let mut lines = vec![json!({"kind": "siteinfo", "version": 1}).to_string()];
     for (page, title) in writes::titles(pages).iter().enumerate() {

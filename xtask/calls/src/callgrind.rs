@@ -1,9 +1,8 @@
 //! The file format of callgrind: functions, the lines that ran, and calls.
 //!
-//! A file has each name once, as `(id) name`, and only `(id)` after that. A line number is absolute, or
-//! relative to the line number before it: `+3`, `-2`, or `*` for the same line. The line number of a call is
-//! relative too, but no other number is relative to it. Of the costs, only the
-//! total is read.
+//! A file has each name once, as `(id) name`, and only `(id)` after that. A line number is absolute, or relative to the
+//! previous line number: `+3`, `-2`, or `*` for the same line. The line number of a call is relative, too, but no other
+//! number is relative to the line number of a call. Of the costs, only the total is read.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -19,7 +18,7 @@ pub(super) struct Profile {
     pub(super) calls: Vec<Call>,
     /// The instructions that ran.
     pub(super) instructions: u64,
-    /// The bytes that the process passed to the system meanwhile. The file does not have them.
+    /// The bytes that the process passed to the system during the recording. The file does not have this number.
     pub(super) written_bytes: u64,
 }
 
@@ -75,7 +74,7 @@ impl Names {
 }
 
 /// The position of a function: its object file, source file and symbol.
-type Place = (Rc<str>, Rc<str>, Rc<str>);
+type FunctionPosition = (Rc<str>, Rc<str>, Rc<str>);
 
 #[derive(Debug)]
 struct Parser {
@@ -84,7 +83,7 @@ struct Parser {
     objects: Names,
     files: Names,
     symbols: Names,
-    indices: HashMap<Place, usize>,
+    indices: HashMap<FunctionPosition, usize>,
 
     object: Rc<str>,
     file: Rc<str>,
@@ -193,14 +192,14 @@ impl Parser {
         Ok(())
     }
 
-    fn index(&mut self, place: Place) -> usize {
-        if let Some(index) = self.indices.get(&place) {
+    fn index(&mut self, position: FunctionPosition) -> usize {
+        if let Some(index) = self.indices.get(&position) {
             return *index;
         }
         let index = self.profile.functions.len();
-        let (symbol, file) = (place.2.to_string(), place.1.to_string());
+        let (symbol, file) = (position.2.to_string(), position.1.to_string());
         self.profile.functions.push(Function { symbol, file, lines: BTreeSet::new() });
-        self.indices.insert(place, index);
+        self.indices.insert(position, index);
         index
     }
 }

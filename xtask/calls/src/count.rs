@@ -36,7 +36,7 @@ pub(super) enum Class {
 
 /// A function of this project that ran.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Called {
+pub(super) struct CalledFunction {
     pub(super) name: String,
     /// The folder of its crate in `crates`.
     pub(super) krate: String,
@@ -48,8 +48,8 @@ pub(super) struct Called {
 
 /// The functions of this project that ran during a recording.
 #[derive(Debug, Default)]
-pub(super) struct Counted {
-    pub(super) functions: BTreeMap<Key, Called>,
+pub(super) struct FunctionCounts {
+    pub(super) functions: BTreeMap<Key, CalledFunction>,
     /// The names of callers, and the functions of this project that they called.
     edges: BTreeSet<(String, Key)>,
     /// Calls of the functions of `TableStore`, by the type of the store and the name of the function. All
@@ -153,16 +153,16 @@ struct ProjectFunction {
 }
 
 /// Finds the functions of this project in a profile.
-pub(super) fn count(profile: &Profile, sources: &mut Sources) -> Counted {
+pub(super) fn count(profile: &Profile, sources: &mut Sources) -> FunctionCounts {
     let functions: Vec<Option<ProjectFunction>> =
         profile.functions.iter().map(|function| identify(function, sources)).collect();
     let functions: Vec<Option<&ProjectFunction>> =
         functions.iter().map(|found| found.as_ref().map(|found| sources.known(found))).collect();
 
-    let mut counted = Counted { costs: Costs::of(profile), ..Counted::default() };
+    let mut counted = FunctionCounts { costs: Costs::of(profile), ..FunctionCounts::default() };
     for found in functions.iter().flatten() {
         let ProjectFunction { name, krate, class, .. } = found;
-        let called = Called { name: name.clone(), krate: krate.clone(), class: *class, calls: 0 };
+        let called = CalledFunction { name: name.clone(), krate: krate.clone(), class: *class, calls: 0 };
         let known = counted.functions.entry(found.key.clone()).or_insert_with(|| called.clone());
         // A function of a trait runs for several types. Any name would do; the first name in order is taken.
         if called.name < known.name {
@@ -240,7 +240,7 @@ fn folder_named(krate: &str) -> String {
 }
 
 /// Keeps the class [`Class::Getter`] only for functions that call none of the class [`Class::Function`].
-fn keep_getters(functions: &mut BTreeMap<Key, Called>, callees: &BTreeMap<&Key, BTreeSet<&Key>>) {
+fn keep_getters(functions: &mut BTreeMap<Key, CalledFunction>, callees: &BTreeMap<&Key, BTreeSet<&Key>>) {
     loop {
         let counts = |key: &&Key| functions.get(*key).is_some_and(|called| called.class == Class::Function);
         let calls_more = |key: &Key| callees.get(key).is_some_and(|callees| callees.iter().any(counts));
@@ -268,7 +268,7 @@ fn store_of(name: &str) -> Option<(String, String)> {
     is_call.then(|| (store.to_owned(), last(name).to_owned()))
 }
 
-impl Counted {
+impl FunctionCounts {
     /// Removes functions that ran in `idle` too and had no other callers.
     pub(super) fn without(mut self, idle: &Self) -> Self {
         let new: BTreeSet<&Key> = self.edges.difference(&idle.edges).map(|(_, callee)| callee).collect();
@@ -375,7 +375,7 @@ fn=(10) <rashomon_x::a::A as alloc::string::ToString>::to_string
 ";
 
     /// Counts the functions of each profile, one after the other.
-    fn counted<const N: usize>(profiles: [&str; N]) -> [Counted; N] {
+    fn counted<const N: usize>(profiles: [&str; N]) -> [FunctionCounts; N] {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("crates/x/src/a.rs");
         fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -384,7 +384,7 @@ fn=(10) <rashomon_x::a::A as alloc::string::ToString>::to_string
         profiles.map(|profile| count(&Profile::parse(profile).unwrap(), &mut sources))
     }
 
-    fn found(counted: &Counted) -> Vec<(&str, Class, u64)> {
+    fn found(counted: &FunctionCounts) -> Vec<(&str, Class, u64)> {
         let functions = counted.functions.values();
         functions.map(|called| (called.name.as_str(), called.class, called.calls)).collect()
     }

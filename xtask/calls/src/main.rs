@@ -25,7 +25,7 @@ use clap::{Parser, ValueEnum as _};
 use xtask::process;
 
 use self::{
-    count::{Counted, Sources, count},
+    count::{FunctionCounts, Sources, count},
     report::Report,
     requests::Kind,
     server::{Server, check_valgrind},
@@ -64,8 +64,8 @@ struct Options {
     json: Option<PathBuf>,
 }
 
-/// The number of requests before each recording. After them, no request does work that only the first request
-/// does, or the first one after an idle time.
+/// The number of warm-up requests before each recording. They do the work that only the first request does, or the
+/// first request after an idle time.
 const WARM_UP: usize = 2;
 
 /// Recordings of each kind of request.
@@ -133,7 +133,7 @@ fn measure(kind: Kind, program: &Path, sources: &mut Sources) -> Result<Report> 
     warm_up(&mut server, &mut requests)?;
     server.wait_for_rest()?;
     let idle = count(&server.record(|_| Ok(()), IDLE)?, sources);
-    let mut recordings: Vec<Counted> = Vec::new();
+    let mut recordings: Vec<FunctionCounts> = Vec::new();
     for _ in 0..RECORDINGS {
         warm_up(&mut server, &mut requests)?;
         recordings.push(record(&mut server, &mut requests, sources)?.without(&idle));
@@ -153,7 +153,7 @@ fn record(
     server: &mut Server,
     requests: &mut impl Iterator<Item = Request>,
     sources: &mut Sources,
-) -> Result<Counted> {
+) -> Result<FunctionCounts> {
     let (request, status) = requests.next().context("there are no more requests")?;
     let profile = server.record(|server| server.send(&request, status), AFTER_ANSWER)?;
     Ok(count(&profile, sources))

@@ -9,7 +9,7 @@ use clap::ValueEnum as _;
 use serde_json::{Value, json};
 
 use super::{
-    count::{Called, Class, Costs, Counted, Key},
+    count::{CalledFunction, Class, Costs, FunctionCounts, Key},
     requests::Kind,
     symbol::last,
 };
@@ -24,17 +24,17 @@ const CODERS: &[&str] =
 pub(super) struct Report {
     pub(super) kind: Kind,
     /// The functions that run without a request.
-    pub(super) idle: Counted,
+    pub(super) idle: FunctionCounts,
     /// The first request after the start of the server, if its store calls are printed.
-    pub(super) first: Option<Counted>,
+    pub(super) first: Option<FunctionCounts>,
     /// Recordings of requests after warm-up requests of the same kind.
-    pub(super) recordings: Vec<Counted>,
+    pub(super) recordings: Vec<FunctionCounts>,
 }
 
 /// A function, with its calls in each recording. `None` if it did not run in the recording.
 struct Entry<'a> {
     key: &'a Key,
-    called: &'a Called,
+    called: &'a CalledFunction,
     calls: Vec<Option<u64>>,
 }
 
@@ -155,11 +155,11 @@ impl Report {
 
 /// Calls of each store's functions, in each recording.
 fn store_calls<'a>(
-    recordings: impl IntoIterator<Item = &'a Counted> + Clone,
+    recordings: impl IntoIterator<Item = &'a FunctionCounts> + Clone,
 ) -> BTreeMap<(String, String), Vec<u64>> {
     let mut calls: BTreeMap<(String, String), Vec<u64>> = BTreeMap::new();
     for name in recordings.clone().into_iter().flat_map(|counted| counted.store_calls.keys()) {
-        let of = |counted: &Counted| counted.store_calls.get(name).copied().unwrap_or(0);
+        let of = |counted: &FunctionCounts| counted.store_calls.get(name).copied().unwrap_or(0);
         calls.entry(name.clone()).or_insert_with(|| recordings.clone().into_iter().map(of).collect());
     }
     calls
@@ -202,7 +202,7 @@ impl Entry<'_> {
     }
 
     fn line(&self) -> String {
-        let Called { name, class, .. } = self.called;
+        let CalledFunction { name, class, .. } = self.called;
         let mark = if *class == Class::Function { "" } else { class.name() };
         let place = match self.key {
             Key::Source { file, line } => format!("  {file}:{line}"),
@@ -212,7 +212,7 @@ impl Entry<'_> {
     }
 
     fn to_json(&self) -> Value {
-        let Called { name, krate, class, .. } = self.called;
+        let CalledFunction { name, krate, class, .. } = self.called;
         let (file, line) = match self.key {
             Key::Source { file, line } => (Some(file), Some(line)),
             Key::Symbol(_) => (None, None),

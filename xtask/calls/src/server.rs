@@ -18,11 +18,11 @@ use xtask::{
 use super::callgrind::Profile;
 
 /// The interval between two checks whether the server is idle, and the maximum number of checks.
-const REST_CHECK: Duration = Duration::from_millis(500);
-const REST_CHECKS: usize = 120;
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+const MAX_IDLE_CHECKS: usize = 120;
 
-/// The processor time that an idle server may take in [`REST_CHECK`], in ticks of 10 ms.
-const REST_TICKS: u64 = 2;
+/// The processor time that an idle server may take in [`IDLE_CHECK_INTERVAL`], in ticks of 10 ms.
+const MAX_IDLE_TICKS: u64 = 2;
 
 /// The time that a command to the server may take, in seconds.
 const CONTROL_LIMIT: &str = "60";
@@ -69,15 +69,15 @@ impl Server {
     /// Waits until the server is idle, for example until the work of its start is done.
     pub(super) fn wait_for_rest(&self) -> Result<()> {
         let mut before = self.processor_ticks()?;
-        for _ in 0..REST_CHECKS {
-            thread::sleep(REST_CHECK);
+        for _ in 0..MAX_IDLE_CHECKS {
+            thread::sleep(IDLE_CHECK_INTERVAL);
             let now = self.processor_ticks()?;
-            if now.saturating_sub(before) <= REST_TICKS {
+            if now.saturating_sub(before) <= MAX_IDLE_TICKS {
                 return Ok(());
             }
             before = now;
         }
-        bail!("the server does not rest")
+        bail!("the server does not become idle: it still uses processor time after its start")
     }
 
     /// The processor time that the server has used.

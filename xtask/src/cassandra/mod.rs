@@ -17,7 +17,7 @@ pub(crate) use faults::network;
 pub(crate) use node::FOR_TESTS;
 pub use node::Node;
 pub(crate) use server::Server;
-use server::{Purpose, Surroundings};
+use server::{ProcessOptions, Purpose};
 
 /// The command to run.
 #[derive(Debug, clap::Subcommand)]
@@ -41,7 +41,7 @@ pub enum Command {
     Faults(faults::Options),
 }
 
-/// Runs the command. Returns whether all is well.
+/// Runs the command. Returns whether it found no problem.
 pub fn run(command: &Command) -> Result<bool> {
     match command {
         Command::Up { nodes, for_tests } => up(*nodes, *for_tests),

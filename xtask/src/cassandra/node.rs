@@ -82,8 +82,8 @@ impl Node {
         Ok(self)
     }
 
-    /// Whether clients can log in, if a password is required. A new node accepts connections a moment before
-    /// that.
+    /// Whether clients can log in, if a password is required. A new node accepts connections a moment before clients
+    /// can log in.
     fn knows_its_user(&self) -> bool {
         let read = |file: &str| fs::read_to_string(self.folder.join(file)).unwrap_or_default();
         !read("cassandra.yaml").contains("PasswordAuthenticator")
@@ -121,7 +121,7 @@ impl Node {
 
     /// Sends a signal to the node.
     pub(super) fn signal(&self, signal: Signal) -> Result<()> {
-        let child = self.child.as_ref().context("the node was left to itself")?;
+        let child = self.child.as_ref().context("this process does not control the node any more")?;
         Ok(kill_process(Pid::from_child(child), signal)?)
     }
 
@@ -188,7 +188,7 @@ pub(super) fn takes_cql(number: u8) -> bool {
     TcpStream::connect_timeout(&Node::address(number), LOOK_INTERVAL).is_ok()
 }
 
-/// Asks a node to end, and waits for that. Kills a node that hangs.
+/// Asks a node to end, and waits until it has ended. Kills a node that hangs.
 pub(super) fn stop(process: Pid) -> Result<()> {
     for signal in [Signal::TERM, Signal::KILL] {
         match kill_process(process, signal) {

@@ -53,7 +53,7 @@ pub(super) enum Purpose {
 
 /// The additional arguments and the environment of a node's process.
 #[derive(Debug, Default)]
-pub(super) struct Surroundings {
+pub(super) struct ProcessOptions {
     /// Further arguments of Java.
     pub(super) settings_of_java: &'static [&'static str],
     /// Environment variables.
@@ -96,7 +96,7 @@ impl Server {
         tool.arg("-cp").arg(self.jars.join("*")).arg(NODETOOL_CLASS);
         // No node has this port. The attempt loads the classes for a connection.
         let output = tool.args(["-p", "1", "status"]).output().context("cannot start Java")?;
-        // A Java that cannot archive classes runs the tools without.
+        // A Java that cannot archive classes runs the tools without an archive.
         if unfinished.is_file() {
             fs::rename(&unfinished, &archive)?;
         } else {
@@ -108,7 +108,7 @@ impl Server {
     /// Starts node `number` of `nodes`, without data.
     pub(crate) fn start(&self, ring: &Path, number: u8, nodes: u8) -> Result<Node> {
         self.make(ring, number, nodes, Purpose::Cluster)?;
-        self.run(ring, number, &Surroundings::default())
+        self.run(ring, number, &ProcessOptions::default())
     }
 
     /// Starts a single node for the tests of a store.
@@ -124,11 +124,11 @@ impl Server {
             "-XX:TieredStopAtLevel=1",
             // Making a table takes half the time, because its definition is only written to the commit log.
             "-Dcassandra.unsafesystem=true",
-            // The user is made at once. In a ring, a node would try that without a pause until it sees the
-            // others.
+            // The node makes the user at once. In a ring, a node would try to do so without a pause until it sees the
+            // other nodes.
             "-Dcassandra.superuser_setup_delay_ms=0",
         ];
-        self.run(ring, 1, &Surroundings { settings_of_java, ..Surroundings::default() })
+        self.run(ring, 1, &ProcessOptions { settings_of_java, ..ProcessOptions::default() })
     }
 
     /// Makes an empty folder for node `number` of `nodes`.
@@ -155,7 +155,7 @@ impl Server {
     }
 
     /// Starts a node whose folder exists, with its data.
-    pub(super) fn run(&self, ring: &Path, number: u8, surroundings: &Surroundings) -> Result<Node> {
+    pub(super) fn run(&self, ring: &Path, number: u8, options: &ProcessOptions) -> Result<Node> {
         ensure!(!node::takes_cql(number), "somebody listens on {} already", Node::address(number));
         let folder = ring.join(format!("n{number}"));
         let output = File::options().create(true).append(true).open(folder.join("logs/output"))?;
@@ -172,16 +172,16 @@ impl Server {
             .arg("-Dcassandra-foreground=yes")
             // The tokens are fixed and no data moves, so a node need not wait for others.
             .args(["-Dcassandra.skip_wait_for_gossip_to_settle=0", "-Dcassandra.ring_delay_ms=2000"])
-            .args(surroundings.settings_of_java)
+            .args(options.settings_of_java)
             .arg("-cp")
             .arg(self.jars.join("*"))
             .arg("org.apache.cassandra.service.CassandraDaemon")
-            .envs(surroundings.variables.iter().cloned())
+            .envs(options.variables.iter().cloned())
             .current_dir(&folder)
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output);
-        if let Some(group) = surroundings.group {
+        if let Some(group) = options.group {
             command.gid(group);
         }
         let nodetool = folder.join(NODETOOL);
@@ -274,9 +274,9 @@ fn settings(folder: &Path, number: u8, nodes: u8) -> String {
         .replace("{folder}", &folder.display().to_string())
 }
 
-/// Further settings of a node for tests. The node requires a password (`cassandra`, of the user `cassandra`),
-/// and accepts encrypted and unencrypted connections. Nobody kills this node and reads its data afterwards, so no write
-/// waits for the disk.
+/// Further settings of a node for tests. The node requires a password (`cassandra`, of the user `cassandra`), and
+/// accepts encrypted and unencrypted connections. No test kills this node and then reads its data, so no write waits
+/// for the disk.
 fn for_tests(folder: &Path) -> String {
     format!(
         "

@@ -1,4 +1,4 @@
-//! For any program, a clock that moves only on command, and random bytes that depend only on a seed.
+//! A clock that moves only on command, and random bytes that depend only on a seed, for any program.
 
 use std::path::Path;
 

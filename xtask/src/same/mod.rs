@@ -64,8 +64,8 @@ struct Configuration {
 /// The settings of every server. No background loop collects garbage.
 const COMMON: &str = "collect_every = \"0s\"\naccess_log = \"off\"\nlog_level = \"error\"\n";
 
-/// `skew` is longer than a run takes. In a run the time of day does not advance by itself, and the server
-/// must not take that for a clock jump.
+/// The settings of retention. `skew` is longer than a run takes: the time of day does not advance by itself in a run,
+/// and the server must not mistake this for a clock jump.
 const RETENTION: &str = "[retention]\nskew = \"5m\"\ngrace = \"1h\"\n";
 
 const CONFIGURATIONS: &[Configuration] = &[

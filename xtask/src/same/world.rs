@@ -33,7 +33,7 @@ const READY_LIMIT: Duration = Duration::from_secs(60);
 /// while they wait for an answer of a Cassandra node, so a cluster needs more checks.
 const IDLE_CHECKS: u32 = 5;
 const IDLE_CHECKS_ON_CLUSTER: u32 = 40;
-const LOOK_EVERY: Duration = Duration::from_millis(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(3);
 
 /// The environment of a program.
 #[derive(Debug)]
@@ -167,7 +167,7 @@ impl World {
         let (mut checks, mut last, clock) = (0, 0, Stopwatch::start());
         while checks < enough {
             ensure!(clock.elapsed() < READY_LIMIT, "a server does not become idle");
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_INTERVAL);
             let switches = context_switches(server.id())?;
             checks = if switches == last { checks + 1 } else { 0 };
             last = switches;

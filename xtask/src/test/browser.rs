@@ -19,12 +19,12 @@ const MAX_LINKS: usize = 200;
 struct Visit {
     /// The name of the visit and of its screenshot.
     name: &'static str,
-    from: From,
+    from: VisitTarget,
     /// Texts that must be in the document after the browser has rendered it.
     expect: &'static [&'static str],
 }
 
-enum From {
+enum VisitTarget {
     /// A path of the server.
     Path(&'static str),
     /// The first link whose address contains the second string, on the page of the earlier visit with the
@@ -33,22 +33,28 @@ enum From {
 }
 
 const VISITS: &[Visit] = &[
-    Visit { name: "front", from: From::Path("/"), expect: &["Rashomon"] },
+    Visit { name: "front", from: VisitTarget::Path("/"), expect: &["Rashomon"] },
     Visit {
         name: "titles",
-        from: From::Link("front", "/pages/lighthouse/"),
+        from: VisitTarget::Link("front", "/pages/lighthouse/"),
         expect: &["The Night of the Marigold"],
     },
     Visit {
         name: "history",
-        from: From::Link("titles", "/The_Night_of_the_Marigold"),
+        from: VisitTarget::Link("titles", "/The_Night_of_the_Marigold"),
         expect: &["<table", "Revision", "Isobel"],
     },
-    Visit { name: "render", from: From::Link("history", "?rev/latest/"), expect: &["<iframe", "sandbox="] },
     Visit {
-        name: "slashes", from: From::Link("titles", "/Kitchen/"), expect: &["Crème brûlée", "<table"]
+        name: "render",
+        from: VisitTarget::Link("history", "?rev/latest/"),
+        expect: &["<iframe", "sandbox="],
     },
-    Visit { name: "docs", from: From::Path("/docs"), expect: &["/v1/{domain}/page/{title}"] },
+    Visit {
+        name: "slashes",
+        from: VisitTarget::Link("titles", "/Kitchen/"),
+        expect: &["Crème brûlée", "<table"],
+    },
+    Visit { name: "docs", from: VisitTarget::Path("/docs"), expect: &["/v1/{domain}/page/{title}"] },
 ];
 
 pub(super) fn run(resources: &mut StepResources) -> Result<Outcome> {
@@ -60,13 +66,13 @@ pub(super) fn run(resources: &mut StepResources) -> Result<Outcome> {
     let mut links = 0;
     for visit in VISITS {
         let url = match visit.from {
-            From::Path(path) => format!("http://{}{path}", service.address()),
-            From::Link(page, part) => {
+            VisitTarget::Path(path) => format!("http://{}{path}", service.address()),
+            VisitTarget::Link(page, part) => {
                 let (_, url, document) =
                     seen.iter().find(|(name, ..)| *name == page).context("no such visit")?;
                 let link = addresses(document).into_iter().find(|link| link.contains(part));
                 let link = link.with_context(|| format!("no link to {part} on the page {page} at {url}"))?;
-                resolve(service.address(), url, &link).context("a link to elsewhere")?
+                resolve(service.address(), url, &link).context("a link to another server")?
             }
         };
         let document =
@@ -84,8 +90,8 @@ pub(super) fn run(resources: &mut StepResources) -> Result<Outcome> {
 
 /// Loads a page, takes its screenshot, and returns its document from the browser.
 fn look(chromium: &Path, url: &str, visit: &Visit, pictures: &Path) -> Result<String> {
-    // The page is loaded twice: a browser that dumps the document takes the screenshot before the frames in
-    // it are painted.
+    // The page is loaded twice, because a browser that dumps the document takes the screenshot before it has painted
+    // the frames in the document.
     let picture = pictures.join(format!("{}.png", visit.name));
     let screenshot = format!("--screenshot={}", picture.display());
     let painted = browse(chromium, url, &format!("{}-picture", visit.name), &[&screenshot])?;
@@ -93,7 +99,7 @@ fn look(chromium: &Path, url: &str, visit: &Visit, pictures: &Path) -> Result<St
     ensure!(picture.is_file(), "the browser took no picture");
     let said: Vec<_> =
         painted.lines().chain(document.lines()).filter(|line| line.contains(":CONSOLE:")).collect();
-    ensure!(said.is_empty(), "the console is not silent:\n{}", said.join("\n"));
+    ensure!(said.is_empty(), "the console of the browser has messages:\n{}", said.join("\n"));
     for expected in visit.expect {
         ensure!(document.contains(expected), "`{expected}` is not in the document");
     }

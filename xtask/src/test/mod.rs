@@ -74,7 +74,7 @@ pub fn run(options: &Options) -> Result<bool> {
             table.push((step.name, Outcome::Skipped(reason), Duration::ZERO));
             continue;
         }
-        // The times show where a run was when a time limit stopped it.
+        // If a time limit stops a run, the times show which step was running.
         println!("==> {}, after {:.0} s: {}", step.name, run.elapsed().as_secs_f64(), step.about);
         let clock = Stopwatch::start();
         let outcome =

@@ -1,4 +1,5 @@
-//! Slow clients hold up nobody: slowhttptest opens hundreds of connections, while other requests are answered.
+//! Checks that slow clients do not delay other clients: slowhttptest opens hundreds of connections while other requests
+//! are answered.
 
 use std::{
     fs,
@@ -18,12 +19,12 @@ use crate::{
     tools::Tool,
 };
 
-/// The number of slow connections, how many are opened in a second, and how long the program holds them.
+/// The number of slow connections, the number that is opened per second, and the seconds for which they are held.
 const CONNECTIONS: &str = "300";
 const PER_SECOND: &str = "150";
 const SECONDS: &str = "12";
 
-/// At least so many slow connections are open at once.
+/// The minimum number of slow connections that must be open at once.
 const MIN_CONNECTED: u64 = 200;
 
 /// The page that slow clients read and write. It is larger than what the buffers of a connection hold.
@@ -95,7 +96,7 @@ fn beside(
     Ok(answered)
 }
 
-/// What slowhttptest has printed, without the codes for colours.
+/// Removes the codes for colours from the output of slowhttptest.
 fn without_colours(printed: &str) -> String {
     let mut pieces = printed.split("\u{1b}[");
     let mut text = pieces.next().unwrap_or_default().to_owned();

@@ -84,17 +84,17 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "retention",
-        about: "random histories, compared with a model of what retention promises",
+        about: "random histories, compared with a model of the promises of retention",
         needs: &[],
         run: retention,
     },
     Step {
         name: "damage",
-        about: "damaged stores answer rightly, or say that they are damaged",
+        about: "damaged stores answer correctly, or report the damage",
         needs: &[],
         run: damage,
     },
-    Step { name: "kill", about: "kill -9 under load loses nothing, a few times", needs: &[], run: kill },
+    Step { name: "kill", about: "kill -9 under load loses no acknowledged write", needs: &[], run: kill },
     Step {
         name: "demo",
         about: "the demo starts, and the lines it prints work",
@@ -140,7 +140,7 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "slow",
-        about: "hundreds of slow clients hold up nobody: heads, bodies and readers",
+        about: "hundreds of slow clients do not delay other clients: heads, bodies and readers",
         needs: &[Need::Everything(Tool::SlowHttpTest)],
         run: slow::run,
     },
@@ -267,8 +267,8 @@ fn faults(resources: &mut StepResources) -> Result<Outcome> {
     }
     let mut command = Command::new(crate::target().join("debug/xtask"));
     command.args(["cassandra", "faults", "--binary"]).arg(binary());
-    // The fault `roll` is left out: it starts Java three times, and a busy machine then has no time for
-    // writes within two seconds.
+    // The fault `roll` is left out: it starts Java three times, and then a busy machine cannot answer writes within two
+    // seconds.
     for fault in ["kill", "stall", "quorum", "cut", "clock"] {
         command.args(["--only", fault]);
     }
@@ -276,7 +276,7 @@ fn faults(resources: &mut StepResources) -> Result<Outcome> {
     finish("faults", command, |_| true, |_| "`cargo xtask cassandra faults` does all of them".to_owned())
 }
 
-/// Whether a line says more than that a task is in progress.
+/// Whether a line is more than a report that a task is in progress.
 fn is_no_progress(line: &str) -> bool {
     let word = line.split_whitespace().next().unwrap_or_default();
     let progress = [

@@ -40,7 +40,7 @@ fn program(varnish: &Path) -> Command {
     command
 }
 
-/// A line without what is in brackets.
+/// Removes the text in brackets from a line.
 fn shorten(line: &str) -> &str {
     line.split_once(" (").map_or(line, |(before, _)| before)
 }

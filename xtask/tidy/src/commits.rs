@@ -17,7 +17,7 @@ const MAX_CHARACTERS: usize = 72;
 pub(super) enum Log {
     /// A line for each commit: its abbreviated hash, a tab, its subject.
     Read(String),
-    /// There is no log, for this reason.
+    /// The log is missing. The text is the reason.
     Missing(String),
 }
 

@@ -1,9 +1,9 @@
 //! Import cycles between the folders of a crate.
 //!
-//! A folder is a top-level module of several files. A cycle is refused if a folder is part of it. Files
-//! within one folder may import one another. So may top-level modules of one file each, since their folder is
-//! `src`. A call of a method is not an import, because a method needs no `use`. [`super::methods`] bounds the
-//! number of methods.
+//! A folder is a top-level module of several files. A cycle is refused if a folder is part of the cycle. Files within
+//! one folder may import each other. Top-level modules of a single file may do so, too, because their folder is `src`.
+//! A call of a method is not an import, because a method needs no `use`. [`super::methods`] bounds the number of
+//! methods.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

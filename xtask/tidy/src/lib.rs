@@ -1,7 +1,7 @@
-//! Checks for rules that no compiler knows: dependencies between crates, sizes, words, links, decisions.
+//! Checks rules that no compiler knows: dependencies between crates, sizes, words, links, decisions.
 //!
-//! Each check is a function from the project's files to the problems in them. It reads nothing else, so a
-//! test can call it with made-up files that break the rule. Only the check of [`commits`] also reads the log
+//! Each check is a function that takes the project's files and returns the problems in them. A check reads nothing
+//! else, so a test can call it with made-up files that break the rule. Only the check of [`commits`] also reads the log
 //! of git.
 #![allow(clippy::print_stdout)] // It prints the problems.
 

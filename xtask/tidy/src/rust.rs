@@ -2,7 +2,8 @@
 
 use super::{Problem, Tree, modules::crates};
 
-/// The maximum lines of a file: a file is one idea. Tests are read one at a time, so they may be longer.
+/// The maximum number of lines of a file, because a file should have one subject. Tests are read one at a time, so
+/// files of tests may be longer.
 const MAX_LINES: usize = 600;
 
 /// Files that may be longer, each with its reason.
@@ -21,7 +22,7 @@ const LARGER_CRATES: &[(&str, usize)] = &[
     ("xtask/bench", 9_500),
 ];
 
-/// Crates above their limits at present, with a number that they must not exceed. A number may only fall.
+/// Crates above their limits at present, with the number of lines that they must not exceed. The number may only fall.
 const CRATES_OVER_LIMIT: &[(&str, usize)] = &[];
 
 /// The file with the list.

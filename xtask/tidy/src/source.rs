@@ -107,7 +107,7 @@ fn raw_string(text: &str) -> Option<usize> {
     Some(text.len() - content.len() + length)
 }
 
-/// The length of a literal of one character; `None` where the quote begins a lifetime.
+/// Returns the length of a literal of one character, or `None` if the quote begins a lifetime.
 fn character(text: &str) -> Option<usize> {
     let mut letters = text.char_indices().skip(1);
     let (_, letter) = letters.next()?;

@@ -1,4 +1,4 @@
-//! The check of words that plain English does not need. Some of them name a process like a person, others are
+//! The check of words that plain English does not need. Some of these words treat a process as a person, others are
 //! unusual words for "is stored".
 //!
 //! The check reads the comments and strings of Rust sources, and the prose of Markdown. Code within comments

@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use crate::message::Message;
 
-/// What the server sends.
+/// The answer of a scripted server.
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
     status: u16,

@@ -18,19 +18,19 @@ use xtask::{
 
 use crate::{Files, message::get};
 
-/// While an answer is younger, Varnish compares its marks for each reader (see docs/varnish.md).
+/// The age up to which Varnish compares the marks of an answer for each reader (see docs/varnish.md).
 pub const YOUNG: Duration = Duration::from_secs(4);
 /// The time limit until all purges were acknowledged, and until Varnish passes requests on.
 const LIMIT: Duration = Duration::from_secs(300);
 /// The time in which the server sends the purges that were left to its queue, if there are any.
 const QUEUE_TIME: Duration = Duration::from_secs(25);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The host of the requests, as in `xtask::http`.
 pub(crate) const HOST: &str = "localhost";
 /// A folder in memory. Varnish maps its log from a file, whose changes would otherwise go to the measured disk.
 const IN_MEMORY: &str = "/dev/shm";
 
-/// How an answer is named in a purge.
+/// The way in which a purge names an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
     /// By its URL.
@@ -51,9 +51,9 @@ impl Method {
 /// The caches of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Caches {
-    /// How each of them is purged.
+    /// The method of the purges of each cache.
     pub methods: &'static [Method],
-    /// Whether they run. Otherwise the server cannot reach them.
+    /// Whether the caches run. Otherwise the server cannot reach them.
     pub are_up: bool,
 }
 
@@ -65,16 +65,16 @@ pub struct Server {
     _folder: TempDir,
 }
 
-/// What a server has counted, and the processor time so far.
+/// The figures of the purges of a server, and the processor time so far.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Counted {
+pub struct PurgeFigures {
     /// Acknowledged requests of purges.
     pub sent: f64,
     /// Purges that were left to the queue in the store.
     pub left: f64,
     /// Changes that a cache has acknowledged for the first time.
     pub delays: f64,
-    /// The sum of the times until then, in seconds.
+    /// The sum of the times from the commit of each change to its first acknowledgement, in seconds.
     pub delay_sum: f64,
     /// Processor time of the server.
     pub server_time: Duration,
@@ -120,13 +120,14 @@ impl Server {
         self.varnishes[0].address()
     }
 
-    /// Waits until the caches pass requests on: they count the server as failed if it did not run at their start.
+    /// Waits until the caches pass requests on. A cache that starts before the server counts the server as failed at
+    /// first.
     fn wait_for_caches(&self) -> Result<()> {
         let clock = Stopwatch::start();
         for varnish in &self.varnishes {
             while get("/healthz").host(HOST).answer(varnish.address())?.status() != 200 {
                 ensure!(clock.elapsed() < LIMIT, "Varnish does not reach the server");
-                thread::sleep(LOOK_EVERY);
+                thread::sleep(POLL_INTERVAL);
             }
         }
         Ok(())
@@ -144,12 +145,12 @@ impl Server {
                 return Ok(clock.elapsed());
             }
             ensure!(clock.elapsed() < LIMIT, "purges wait: {metrics}");
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
     /// Waits until the server has sent the purges that were left to its queue since `before`.
-    pub fn drain_queue(&self, before: &Counted) -> Result<()> {
+    pub fn drain_queue(&self, before: &PurgeFigures) -> Result<()> {
         let mut last = self.counted()?;
         while last.left > before.left {
             thread::sleep(QUEUE_TIME);
@@ -162,15 +163,15 @@ impl Server {
         Ok(())
     }
 
-    /// What the server has counted so far.
-    pub fn counted(&self) -> Result<Counted> {
+    /// Reads the figures of the server.
+    pub fn counted(&self) -> Result<PurgeFigures> {
         let metrics = self.metrics()?;
         let sum = |name: &str| values(&metrics, name).iter().sum::<f64>();
         let mut cache_time = Duration::ZERO;
         for varnish in &self.varnishes {
             cache_time += processor_time(varnish.id())?;
         }
-        Ok(Counted {
+        Ok(PurgeFigures {
             sent: sum("purges_sent_total"),
             left: sum("purges_left_total"),
             delays: sum("purge_delay_seconds_count"),

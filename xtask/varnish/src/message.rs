@@ -12,13 +12,13 @@ use anyhow::{Context, Result, ensure};
 /// The time limit of connecting, and of each read.
 const READ_LIMIT: Duration = Duration::from_secs(30);
 
-/// The longest line of a head.
+/// The maximum length of a line of a head.
 const MAX_LINE_BYTES: u64 = 64 << 10;
 
-/// The part of a body that is shown in an error.
+/// The maximum number of bytes of a body that an error shows.
 const MAX_SHOWN_BYTES: usize = 1_000;
 
-/// The most headers of a message.
+/// The maximum number of headers of a message.
 const MAX_HEADERS: usize = 256;
 
 /// A request or an answer.

@@ -1,4 +1,4 @@
-//! Writes beside a seal: how long they take with and without it, and the longest commit of a seal.
+//! Measures writes during a seal and without a seal, and the longest commit of a seal.
 //!
 //! The store is opened in this process, so that the seal begins when the measurement does.
 
@@ -25,18 +25,18 @@ use tokio::task::JoinHandle;
 /// The pages of each domain that is sealed, and the revisions of each page.
 const PAGES: i64 = 12;
 const REVISIONS: i64 = 600;
-/// The size of the html of a revision. A revision changes a part of its predecessor's.
+/// The size of the html of a revision. A revision changes a part of the html of its predecessor.
 const HTML_BYTES: usize = 60_000;
 /// The number of writers, the pages of each, and the pause of a writer after each write.
 const WRITERS: usize = 8;
 const PAGES_OF_A_WRITER: i64 = 50;
-const PAUSE: Duration = Duration::from_millis(20);
-/// How long the writers write without a seal.
-const ALONE: Duration = Duration::from_secs(15);
+const WRITER_PAUSE: Duration = Duration::from_millis(20);
+/// The time for which the writers write without a seal.
+const TIME_WITHOUT_SEAL: Duration = Duration::from_secs(15);
 /// The pause of a server's seal after each page.
-const REST: Duration = Duration::from_millis(5);
+const SEAL_PAUSE: Duration = Duration::from_millis(5);
 
-/// What is measured, for the report.
+/// Describes the measurement for the report.
 pub(super) fn how() -> String {
     format!(
         "Writers beside sealing, on buckets in this process: two domains of {PAGES} pages with {REVISIONS} \
@@ -44,8 +44,8 @@ pub(super) fn how() -> String {
          that each write such a revision to one of {PAGES_OF_A_WRITER} other pages every {} ms; before, the \
          writers write alone for {} s. A commit is one transaction of the committer, with its fsync",
         HTML_BYTES / 1000,
-        PAUSE.as_millis(),
-        ALONE.as_secs()
+        WRITER_PAUSE.as_millis(),
+        TIME_WITHOUT_SEAL.as_secs()
     )
 }
 
@@ -59,7 +59,7 @@ async fn measure_on_store(add: &mut dyn FnMut(&str, &'static str, f64)) -> Resul
     let folder = crate::service::data_folder()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = Arc::new(SqliteStore::open(folder.path(), Arc::clone(&clock), Options::default())?);
-    // Everything that was superseded before the seal begins is sealed.
+    // The seal takes all revisions that were superseded before it begins.
     let all = BucketArchive { after: Duration::ZERO, ..BucketArchive::default() };
     let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
     let settings = Settings { archive, ..Settings::default() };
@@ -77,7 +77,7 @@ async fn measure_on_store(add: &mut dyn FnMut(&str, &'static str, f64)) -> Resul
 
     longest();
     let writers = Writers::start(&buckets, &clock, 0);
-    tokio::time::sleep(ALONE).await;
+    tokio::time::sleep(TIME_WITHOUT_SEAL).await;
     let alone = writers.stop().await?;
     add("writers alone, p50", "ms", quantile(&alone, 0.5));
     add("writers alone, p99", "ms", quantile(&alone, 0.99));
@@ -105,7 +105,7 @@ async fn measure_on_store(add: &mut dyn FnMut(&str, &'static str, f64)) -> Resul
 }
 
 async fn seal(buckets: &RevisionStore, domain: &DomainName) -> Result<SealReport> {
-    let options = SealOptions { rest: REST, ..SealOptions::default() };
+    let options = SealOptions { rest: SEAL_PAUSE, ..SealOptions::default() };
     Ok(buckets.maintenance().seal(domain, &BucketName::page(), options, &mut |_| {}).await?)
 }
 
@@ -126,7 +126,7 @@ impl Writers {
         Self { stop, tasks }
     }
 
-    /// Returns how long the writes took, in milliseconds, in ascending order.
+    /// Returns the durations of the writes in milliseconds, in ascending order.
     async fn stop(self) -> Result<Vec<f64>> {
         self.stop.store(true, Ordering::Relaxed);
         let mut all = Vec::new();
@@ -157,7 +157,7 @@ async fn write(
         let started = clock.monotonic();
         put(buckets, &page, rev, &text).await?;
         took.push((clock.monotonic() - started).as_secs_f64() * 1e3);
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(WRITER_PAUSE).await;
     }
     Ok(took)
 }

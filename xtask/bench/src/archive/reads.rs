@@ -28,7 +28,7 @@ const NO_BLOCKS: &str = "cache_size = 0\nprepared_answers = 0\n[archive]\ncache_
 /// Adds a figure: its name, its unit and its value.
 type Add<'a> = dyn FnMut(&str, &'static str, f64) + 'a;
 
-/// The number of revisions of which reads are measured by the blocks that they open.
+/// The number of revisions for which the blocks that a read opens are counted.
 pub(super) const OPENED: usize = 200;
 
 /// A request, and the expected answer.

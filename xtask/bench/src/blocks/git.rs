@@ -63,7 +63,8 @@ fn blobs(set: &Set, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Lists each blob's name with that of its page, by which git finds similar blobs. The newest comes first.
+/// Lists the name of each blob with the name of its page, newest first. Git finds similar blobs by the name of the
+/// page.
 fn names(set: &Set, marks: &Path) -> Result<String> {
     let pages = set.pages.iter().enumerate();
     let pages: Vec<usize> = pages.flat_map(|(page, of)| of.versions.iter().map(move |_| page)).collect();

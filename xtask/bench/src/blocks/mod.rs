@@ -15,12 +15,12 @@ use rashomon_clock::Clock;
 use super::report::Report;
 use sets::{Set, Version, columns};
 
-/// Texts of at least this size are measured separately, since their reads have another speed.
+/// The size from which texts are measured separately, because their reads have another speed.
 const LARGE: usize = 50 << 10;
 /// The number of random reads in each run.
 const READS: usize = 3_000;
 /// The number of entries that are appended to a page in one step, to measure the cost of appending.
-const APPENDED: usize = 32;
+const APPENDED_ENTRIES: usize = 32;
 
 /// The histories to measure, and what to compare them with.
 #[derive(Debug, clap::Args)]
@@ -36,7 +36,7 @@ pub(crate) struct Options {
     store: Option<PathBuf>,
 }
 
-/// How the pages of a set are put into blocks.
+/// The way in which the pages of a set are put into blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Packing {
     /// Pages share blocks.
@@ -211,7 +211,7 @@ fn appended(set: &Set) -> Result<Vec<Vec<u8>>> {
     let mut blocks = Vec::new();
     for page in &set.pages {
         let mut open: Option<Vec<u8>> = None;
-        for versions in page.versions.chunks(APPENDED) {
+        for versions in page.versions.chunks(APPENDED_ENTRIES) {
             let mut builder = match &open {
                 Some(block) => {
                     BlockBuilder::resume(Settings::default(), &Block::open(block, Limits::default())?)?

@@ -1,4 +1,4 @@
-//! A batch of 100 requests, beside 100 requests one after the other on one connection.
+//! Compares a batch of 100 requests with 100 requests one after the other on one connection.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -80,7 +80,7 @@ fn send_batch(client: &mut Client, request: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Repeats work on one connection for the time of a measurement. Returns how often a second it was done.
+/// Repeats work on one connection for the time of a measurement. Returns the number of repetitions per second.
 fn repeat(bench: &Bench<'_>, mut work: impl FnMut(&mut Client) -> Result<()>) -> Result<f64> {
     let mut client = Client::connect(bench.address)?;
     let start = bench.clock.monotonic();

@@ -1,4 +1,4 @@
-//! PUT and GET of entries, beside POST of revisions and GET of the latest render of the same size.
+//! Compares PUT and GET of entries with POST of revisions and GET of the latest render of the same size.
 
 use anyhow::{Result, bail, ensure};
 use xtask::http::Client;
@@ -22,7 +22,7 @@ const SIZES: [Size; 3] = [
     Size { name: "1 MiB", bytes: 1 << 20, keys: 20 },
 ];
 /// The number of entries, or of pages, that are read in turn.
-const READ: usize = 20;
+const READ_ENTRIES: usize = 20;
 /// The number of the first entry that is read. No PUT that is measured replaces it.
 const FIRST_READ: usize = 1_000_000_000;
 
@@ -62,7 +62,7 @@ impl Size {
     /// Stores the entries that are read, and returns their paths and bodies.
     pub(super) fn store(self, bench: &Bench<'_>) -> Result<(Vec<String>, Vec<Vec<u8>>)> {
         let mut client = Client::connect(bench.address)?;
-        let read = || (0..READ).map(|number| FIRST_READ + number);
+        let read = || (0..READ_ENTRIES).map(|number| FIRST_READ + number);
         let paths: Vec<String> = read().map(|number| self.path(number)).collect();
         let bodies: Vec<Vec<u8>> = read().map(|number| self.body(bench.contents, number as u64)).collect();
         for (path, body) in paths.iter().zip(&bodies) {
@@ -91,14 +91,15 @@ impl Blobs {
             let (paths, bodies) = size.store(bench)?;
             reads.push(Reads::new(&paths, Some(size.bytes), Some(bodies), connections));
         }
-        let titles: Vec<String> = (0..READ).map(|number| format!("Read_{number}")).collect();
+        let titles: Vec<String> = (0..READ_ENTRIES).map(|number| format!("Read_{number}")).collect();
         let mut writes = Writes::new(bench.contents, titles.clone(), 1, 1).only_html();
         let mut client = Client::connect(bench.address)?;
         writes.send(&mut client, titles.len())?;
         let paths: Vec<String> =
             titles.iter().map(|title| format!("{}?rev/latest/html", writes::page_path(title))).collect();
-        // Revision `n` is that of the title `n % READ`.
-        let bodies = (0..READ as u64).map(|place| if place == 0 { READ as u64 } else { place });
+        // Revision `n` is that of the title `n % READ_ENTRIES`.
+        let bodies =
+            (0..READ_ENTRIES as u64).map(|place| if place == 0 { READ_ENTRIES as u64 } else { place });
         let bodies = bodies.map(|number| bench.contents.html(number)).collect();
         let latest = Reads::new(&paths, Some(HTML_SIZE), Some(bodies), connections);
         Ok(Self { next_entry: 0, next_revision: 1, reads, latest })

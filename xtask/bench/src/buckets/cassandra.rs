@@ -1,4 +1,4 @@
-//! Entries and counters on one node of Cassandra, beside one statement each through the driver alone.
+//! Measures entries and counters on one node of Cassandra, and single statements that the driver alone sends.
 
 use std::{
     path::Path,
@@ -128,8 +128,8 @@ impl Driver {
         Ok(self.repeat(bench, &self.select, move |number| (format!("{:012}", number % rows), None)).await?.0)
     }
 
-    /// Sends a statement from as many tasks as the service has connections. Returns how often a second it was
-    /// answered, and how often it was sent.
+    /// Sends a statement from as many tasks as the service has connections. Returns the number of answers per second,
+    /// and the number of statements that were sent.
     async fn repeat(
         &self,
         bench: &Bench<'_>,

@@ -1,4 +1,4 @@
-//! Increments of one counter, and of a thousand in turn.
+//! Measures increments of one counter, and of a thousand counters in turn.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use super::{Bench, JSON, append_with_body, entry_path};
 use crate::{load::Traffic, report::Report};
 
 const BUCKET: &str = "clicks";
-const MANY: usize = 1_000;
+const COUNTERS: usize = 1_000;
 
 /// Creates the bucket.
 pub(super) fn prepare(bench: &Bench<'_>) -> Result<()> {
@@ -16,7 +16,7 @@ pub(super) fn prepare(bench: &Bench<'_>) -> Result<()> {
 }
 
 pub(super) fn measure(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
-    for (name, counters) in [("one counter", 1), ("1,000 counters in turn", MANY)] {
+    for (name, counters) in [("one counter", 1), ("1,000 counters in turn", COUNTERS)] {
         let mut increments = Increments { counters, next: 0, last: 0 };
         let before = value(bench, counters)?;
         let measured = bench.run(&mut increments)?;

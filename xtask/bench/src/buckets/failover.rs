@@ -1,5 +1,5 @@
-//! Requests through a server that forwards to three servers on one node of Cassandra. One of the three is killed
-//! and started again under load. The figures say how long the latency stays raised.
+//! Measures requests through a server that forwards to three servers on one node of Cassandra. One of the three servers
+//! is killed and started again under load. The figures show for how long the latency is higher than before.
 
 use std::{
     fs,
@@ -87,7 +87,7 @@ pub(super) fn run(binary: &Path, runs: usize, report: &mut Report, clock: &dyn C
     Ok(())
 }
 
-/// How to start the killed server again.
+/// The parameters for starting the killed server again.
 struct Restart {
     address: SocketAddr,
     binary: PathBuf,

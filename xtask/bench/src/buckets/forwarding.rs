@@ -1,4 +1,4 @@
-//! GET of entries through a server that forwards, beside GET from the server that has them.
+//! Compares GET of entries through a forwarding server with GET from the server that has the entries.
 
 use std::{fs, net::SocketAddr, path::Path};
 

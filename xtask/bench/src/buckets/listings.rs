@@ -1,4 +1,4 @@
-//! Listings of a large bucket: pages at its start, in its middle and at its end.
+//! Measures listings of a large bucket: result pages at its start, in its middle and at its end.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -15,7 +15,7 @@ use xtask::http;
 use super::{Bench, Options, entry_path};
 use crate::{
     content::Contents,
-    load::{self, Measured, Traffic},
+    load::{self, Measurement, Traffic},
     report::Report,
     service::{self, DOMAIN},
 };
@@ -25,11 +25,11 @@ pub(super) const BODY_SIZE: usize = 100;
 pub(super) const LIMIT: u32 = 500;
 /// The number of entries that are stored at the same time.
 const CONCURRENT_PUTS: usize = 256;
-/// The places of the pages, as a number of tenths of the keys before them.
+/// The positions of the result pages, as the percentage of the keys before them.
 const PLACES: [(&str, u32); 3] = [("start", 0), ("middle", 45), ("end", 90)];
 
-/// Makes a store with the bucket. The server creates the store and the bucket; the entries are stored through
-/// the library, since it is faster.
+/// Makes a store with the bucket. The server creates the store and the bucket. The library stores the entries, because
+/// that is faster.
 pub(super) fn fill(options: &Options, binary: &Path, store: &Path, clock: &dyn Clock) -> Result<()> {
     let service = service::serve(binary, store)?;
     let contents = Contents::new(1);
@@ -93,8 +93,8 @@ pub(super) fn measure(bench: &Bench<'_>, turn: usize, report: &mut Report) -> Re
     Ok(())
 }
 
-/// Reads pages that begin at random keys, in the tenth of the bucket after so many hundredths.
-fn pages(bench: &Bench<'_>, hundredths: u32, seed: u64) -> Result<Measured> {
+/// Reads result pages that begin at random keys, in the tenth of the bucket that begins at this percentage.
+fn pages(bench: &Bench<'_>, hundredths: u32, seed: u64) -> Result<Measurement> {
     let keys = bench.options.keys();
     let first = keys / 100 * hundredths;
     let last = (first + keys / 10).min(keys - LIMIT - 1);

@@ -16,7 +16,7 @@ use xtask::http::Client;
 
 use super::{
     content::Contents,
-    load::{self, Measured, Pace, Plan, Traffic, in_turn},
+    load::{self, Measurement, Pace, Plan, Traffic, in_turn},
     report::Report,
     service::{self, DOMAIN},
 };
@@ -153,7 +153,7 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
     Ok(report)
 }
 
-/// What the parts of the benchmark share.
+/// The server, the contents and the options that all parts of the benchmark use.
 #[derive(Clone, Copy)]
 struct Bench<'a> {
     options: &'a Options,
@@ -164,7 +164,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn run(&self, traffic: &mut dyn Traffic) -> Result<Measured> {
+    fn run(&self, traffic: &mut dyn Traffic) -> Result<Measurement> {
         load::run(&self.options.plan(self.address, self.options.connections), self.clock, traffic)
     }
 

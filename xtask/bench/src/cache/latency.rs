@@ -1,4 +1,5 @@
-//! The latency of purges: the time from the answer to a POST until a read through Varnish is not of the older version.
+//! Measures the latency of purges: the time from the answer to a POST until reads through Varnish no longer return an
+//! older version.
 
 use std::{thread, time::Duration};
 

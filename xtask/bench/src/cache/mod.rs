@@ -1,5 +1,5 @@
-//! `cache`: measures what HTTP caches and transformers cost and save: writes with purges, reads through Varnish, the
-//! latency of purges, and reads that a transformer changes.
+//! `cache`: measures the costs and savings of HTTP caches and transformers: writes with purges, reads through Varnish,
+//! the latency of purges, and reads that a transformer changes.
 
 mod latency;
 mod reads;
@@ -20,7 +20,7 @@ use xtask_varnish::{Files, cached};
 
 use super::{
     content::{Contents, DATA_PARSOID_SIZE, HTML_SIZE},
-    load::{self, Measured, Pace, Plan, Traffic},
+    load::{self, Measurement, Pace, Plan, Traffic},
     report::Report,
     writes::{Writes, page_path, titles},
 };
@@ -107,7 +107,7 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
     Ok(report)
 }
 
-/// What the parts of the benchmark share.
+/// The program, the contents and the options that all parts of the benchmark use.
 #[derive(Clone, Copy)]
 struct Bench<'a> {
     options: &'a Options,
@@ -118,7 +118,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn run(&self, address: SocketAddr, pace: Pace, traffic: &mut dyn Traffic) -> Result<Measured> {
+    fn run(&self, address: SocketAddr, pace: Pace, traffic: &mut dyn Traffic) -> Result<Measurement> {
         let plan = Plan {
             address,
             connections: self.options.connections,
@@ -155,8 +155,8 @@ impl Bench<'_> {
     }
 }
 
-/// Writes a first revision of each page. The number of a page's revision is its place plus one. Returns the traffic,
-/// with which later revisions are written.
+/// Writes a first revision of each page. The number of a page's revision is the index of the page plus one. Returns the
+/// traffic that writes later revisions.
 fn write_pages<'a>(bench: &Bench<'a>, address: SocketAddr, pages: usize) -> Result<Writes<'a>> {
     // A revision is written to the page with its number, modulo the number of pages.
     let mut titles = titles(pages);

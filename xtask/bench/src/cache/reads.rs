@@ -1,4 +1,4 @@
-//! GET of the latest html from the memory of Varnish, compared with the same straight from the server.
+//! Compares GET of the latest html from the memory of Varnish with the same requests directly to the server.
 
 use anyhow::Result;
 use xtask_varnish::{

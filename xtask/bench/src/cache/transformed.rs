@@ -1,4 +1,4 @@
-//! GET of a spec version that a transformer makes, compared with the same POST straight to the transformer.
+//! Compares GET of a spec version that a transformer makes with the same POST directly to the transformer.
 
 use std::fs;
 

@@ -6,7 +6,7 @@ use anyhow::Result;
 use axum::{Router, body::Bytes, http::header::CONTENT_TYPE, routing::post, serve::ListenerExt};
 use xtask::service::Service;
 
-/// What the transformer answers.
+/// The answer of the transformer, and its address.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[arg(long)]
@@ -36,7 +36,7 @@ pub(super) fn start(folder: &Path, body: &Path, content_type: &str) -> Result<Se
 pub(crate) fn serve(options: &Options) -> Result<()> {
     let body = Bytes::from(fs::read(&options.body)?);
     let content_type = [(CONTENT_TYPE, options.content_type.clone())];
-    // The document of the request is received, as every transformer does.
+    // Like every transformer, this one receives the document of the request.
     let app = Router::new()
         .route(PATH, post(move |_: Bytes| std::future::ready((content_type.clone(), body.clone()))));
     tokio::runtime::Runtime::new()?.block_on(async {

@@ -1,4 +1,4 @@
-//! POST of revisions to servers with two caches, compared with a server without caches.
+//! Compares POST of revisions to servers with two caches and to a server without caches.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ use crate::{
 /// The number of pages that are written in turn.
 pub(super) const PAGES: usize = 1_000;
 
-/// The servers, in the order of a turn. The first one is the base of the ratios. With caches that cannot be reached, a
-/// write costs its row in the queue, and no request.
+/// The servers, in the order of a turn. The first server is the base of the ratios. With caches that cannot be reached,
+/// a write costs only its row in the queue, and no request.
 const SIDES: [(&str, Caches); 4] = [
     ("no caches", Caches { methods: &[], are_up: false }),
     ("two caches by keys", Caches { methods: &[Keys, Keys], are_up: true }),
@@ -65,8 +65,8 @@ struct Side {
 }
 
 impl Side {
-    /// Measures the writes a second, and what each of them costs with all its purges. All purges have been acknowledged
-    /// at the end.
+    /// Measures the writes per second, and the costs of each write with all its purges. Ends when all purges have been
+    /// acknowledged.
     fn measure(&mut self, bench: &Bench<'_>, report: &mut Report) -> Result<f64> {
         let connections = bench.options.connections;
         let mut writes = Writes::new(bench.contents, titles(PAGES), self.next_revision, connections);

@@ -27,7 +27,7 @@ pub(super) enum Read {
 }
 
 /// The buckets, over a store that records its calls.
-pub(super) struct Recording {
+pub(super) struct RecordingBuckets {
     recorder: Arc<Recorder>,
     buckets: RevisionStore,
     contents: Arc<Contents>,
@@ -35,7 +35,7 @@ pub(super) struct Recording {
     next: u64,
 }
 
-impl Recording {
+impl RecordingBuckets {
     /// Opens the buckets over an empty store.
     pub(super) async fn open(contents: Arc<Contents>, titles: &[String]) -> Result<Self> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());

@@ -1,5 +1,5 @@
-//! The driver alone: sends recorded statements, which are prepared beforehand, from as many tasks as the
-//! service has connections.
+//! The driver alone: sends recorded statements from as many tasks as the service has connections. The statements are
+//! prepared beforehand.
 
 use std::{
     collections::HashMap,
@@ -38,13 +38,13 @@ pub(super) struct Driver {
 }
 
 /// A call that is ready to be sent.
-struct Ready {
+struct PreparedCall {
     reads: Vec<(PreparedStatement, Vec<Raw>)>,
     first: Vec<Change>,
     then: Option<Change>,
 }
 
-/// A batch. Like the store, the benchmark sends a batch of one statement as that statement.
+/// A batch. Like the store, the benchmark sends a batch of one statement as a single statement.
 enum Change {
     Alone(PreparedStatement, Vec<Raw>),
     Together(Batch, Vec<Vec<Raw>>),
@@ -78,7 +78,7 @@ impl Driver {
     ) -> Result<f64> {
         let mut ready = Vec::with_capacity(calls.len());
         for call in calls {
-            ready.push(self.make_ready(call).await?);
+            ready.push(self.prepare_call(call).await?);
         }
         let ready = Arc::new(ready);
         let next = Arc::new(AtomicUsize::new(0));
@@ -102,7 +102,7 @@ impl Driver {
         Ok(count as f64 / (clock.monotonic() - started).as_secs_f64())
     }
 
-    async fn make_ready(&mut self, call: &Call) -> Result<Ready> {
+    async fn prepare_call(&mut self, call: &Call) -> Result<PreparedCall> {
         let mut reads = Vec::with_capacity(call.reads.len());
         for read in &call.reads {
             reads.push(self.prepare(statements::of_read(read)?).await?);
@@ -115,7 +115,7 @@ impl Driver {
             Some(batch) => Some(self.prepare_batch(batch).await?),
             None => None,
         };
-        Ok(Ready { reads, first, then })
+        Ok(PreparedCall { reads, first, then })
     }
 
     async fn prepare_batch(&mut self, batch: &rashomon_tables::Batch) -> Result<Change> {
@@ -147,7 +147,7 @@ impl Driver {
     }
 }
 
-impl Ready {
+impl PreparedCall {
     /// Sends the statements up to [`MAX_ATTEMPTS`] times. Repeating them is harmless.
     async fn send_with_retries(&self, session: &Session) -> Result<()> {
         for _ in 1..MAX_ATTEMPTS {

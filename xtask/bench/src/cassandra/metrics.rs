@@ -90,7 +90,7 @@ fn parse_requests(text: &str) -> Result<Requests> {
     Ok(Requests { reads: count("Read")?, writes: count("Write")? })
 }
 
-/// Parses a table with a line for each percentile. The heading tells the column of the SSTables.
+/// Parses a table with a line for each percentile. The heading determines the column of the SSTables.
 fn parse_sstables(text: &str) -> Result<SsTables> {
     let heading = text.lines().find(|line| line.starts_with("Percentile")).unwrap_or_default();
     // A heading of two words is one column.

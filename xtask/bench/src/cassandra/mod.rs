@@ -18,7 +18,7 @@ use xtask::{
     service::Service,
 };
 
-use self::{calls::Recording, driver::Driver};
+use self::{calls::RecordingBuckets, driver::Driver};
 use super::{
     content::{Contents, DATA_PARSOID_SIZE, HTML_SIZE},
     load::{self, Pace, Plan, Traffic},
@@ -28,8 +28,7 @@ use super::{
 };
 
 const WARM_UP: Duration = Duration::from_secs(1);
-/// The number of warm-up rounds. Cassandra compiles hot code at run time, and is several times as fast
-/// afterwards.
+/// The number of warm-up rounds. Cassandra compiles hot code at run time, and is then several times as fast.
 const ROUNDS_TO_WARM_UP: usize = 6;
 /// The number of pages that the service writes and reads in turn. The driver has as many pages of its own.
 const PAGES: usize = 200;
@@ -108,7 +107,7 @@ struct Bench<'a> {
     next: u64,
     /// Whether this round measures the driver before the service.
     driver_first: bool,
-    recording: Recording,
+    recording: RecordingBuckets,
     node: Node,
     service: Service,
     driver: Driver,
@@ -133,7 +132,7 @@ impl<'a> Bench<'a> {
         let mut client = Client::connect(service.address())?;
         first.send(&mut client, titles.len())?;
         let next = first.next();
-        let mut recording = runtime.block_on(Recording::open(Arc::clone(&contents), others))?;
+        let mut recording = runtime.block_on(RecordingBuckets::open(Arc::clone(&contents), others))?;
         let mut driver = runtime.block_on(Driver::connect(Node::address(1), KEYSPACE))?;
         let calls = runtime.block_on(recording.writes(PAGES))?;
         runtime.block_on(driver.send(&calls, calls.len(), options.connections, clock))?;

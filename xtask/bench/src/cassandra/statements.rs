@@ -1,8 +1,8 @@
 //! The statements that the Cassandra store sends for recorded calls.
 //!
-//! The statements are written here a second time, so that the driver sends them without code of the store. If
-//! they differed from the statements of the store, the service could not read the written rows. The benchmark
-//! checks that it can.
+//! This module writes the statements a second time, so that the driver sends them without code of the store. If the
+//! statements differed from those of the store, the service could not read the written rows. The benchmark checks that
+//! the service can read them.
 
 use std::ops::Bound;
 

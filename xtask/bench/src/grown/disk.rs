@@ -18,9 +18,9 @@ use hdrhistogram::Histogram;
 use rashomon_clock::{Clock as _, SystemClock};
 
 /// The size of each append.
-pub(super) const APPENDED: usize = 4_096;
+pub(super) const APPEND_BYTES: usize = 4_096;
 /// The time between an fsync and the next one.
-pub(super) const EVERY: Duration = Duration::from_millis(20);
+pub(super) const APPEND_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A thread that appends to a file, and measures how long fsync takes.
 #[derive(Debug)]
@@ -39,12 +39,12 @@ impl Disk {
         thread::spawn(move || {
             let clock = SystemClock::new();
             loop {
-                thread::sleep(EVERY);
+                thread::sleep(APPEND_INTERVAL);
                 if !active.load(Ordering::Relaxed) && Arc::strong_count(&active) > 1 {
                     continue;
                 }
                 let started = clock.monotonic();
-                let synced = file.write_all(&[0; APPENDED]).and_then(|()| file.sync_data());
+                let synced = file.write_all(&[0; APPEND_BYTES]).and_then(|()| file.sync_data());
                 let took = clock.monotonic().saturating_sub(started);
                 if synced.is_err() || sender.send(took).is_err() {
                     return;

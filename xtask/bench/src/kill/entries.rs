@@ -27,7 +27,7 @@ const OWN_KEYS: usize = 6;
 const SHARED_KEYS: usize = 8;
 const KEYS: usize = CONNECTIONS * OWN_KEYS + SHARED_KEYS;
 const NUMBER_OF_COUNTERS: usize = 3;
-/// A page of a listing has so few entries that a listing has several pages.
+/// The number of entries of a result page. It is so low that a listing has several result pages.
 const LIMIT: usize = 7;
 /// The size of a body in chunks.
 const LARGE: usize = 3_000_000;
@@ -114,8 +114,8 @@ fn check_after_kill(binary: &Path, store: &Path, writes: &mut Writes<'_>) -> Res
     Ok(())
 }
 
-/// The version that is stored under a key; `None` if there is no entry. Another body than that of the version is an
-/// error.
+/// Returns the version that is stored under a key, or `None` if there is no entry. If the body is not that of the
+/// version, this is an error.
 fn read(client: &mut Client, contents: &Contents, key: usize) -> Result<Option<u64>> {
     let (status, body) = client.get(&entry_path(key))?;
     if status == 404 {
@@ -130,7 +130,7 @@ fn read(client: &mut Client, contents: &Contents, key: usize) -> Result<Option<u
     Ok(Some(version))
 }
 
-/// All entries of the list, page by page, with their sizes. A key that is listed twice, or not in order, is an error.
+/// Returns all entries of the list with their sizes. A key that is listed twice or out of order is an error.
 fn list(client: &mut Client) -> Result<BTreeMap<String, u64>> {
     let mut listed = BTreeMap::new();
     let mut next = format!("?limit={LIMIT}");
@@ -193,12 +193,12 @@ fn with_body(method: &str, path: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     request
 }
 
-/// What may be stored under a key. `None` is no entry.
+/// The versions that may be stored under a key. `None`: there may be no entry.
 #[derive(Debug, Default)]
 struct KeyState {
-    /// The states before the writes under way.
+    /// The states before the writes that are in flight.
     before: BTreeSet<Option<u64>>,
-    /// The results of the writes that were under way together.
+    /// The results of the writes that were in flight together.
     together: BTreeSet<Option<u64>>,
     under_way: usize,
 }
@@ -214,7 +214,7 @@ impl KeyState {
     }
 
     fn acknowledge(&mut self) {
-        // One of the writes has replaced the state before them.
+        // One of the writes has replaced the state before these writes.
         self.before.clear();
         self.under_way -= 1;
         if self.under_way == 0 {
@@ -289,7 +289,7 @@ impl<'a> Writes<'a> {
         }
     }
 
-    /// Begins a round. Idempotency keys of rounds differ by the number of the next version.
+    /// Begins a round. The idempotency keys of a round contain the number of the next version, so that rounds differ.
     fn begin(&mut self, round: u32) {
         self.next_version += u64::from(round);
         self.in_flight.fill(None);
@@ -297,7 +297,7 @@ impl<'a> Writes<'a> {
         self.acknowledged = 0;
     }
 
-    /// Repeats all increments of the round. Each has the first answer, and each counts once.
+    /// Repeats all increments of the round. Checks that each has its first answer, and that each counts once.
     fn check_counters(&mut self, client: &mut Client) -> Result<()> {
         for (increment, value) in &self.increments {
             let (status, body) = client.send(&increment.request())?;

@@ -52,7 +52,7 @@ impl Traffic for Hello {
     }
 }
 
-fn measured(pace: Pace) -> Measured {
+fn measured(pace: Pace) -> Measurement {
     let plan = Plan {
         address: server(20, STALL),
         connections: 1,

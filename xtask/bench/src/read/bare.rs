@@ -12,7 +12,7 @@ use axum::{
 };
 use xtask::service::Service;
 
-/// What the server serves.
+/// The body that the server serves, and its address.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     #[arg(long)]

@@ -1,5 +1,5 @@
-//! `read`: reads the newest html over HTTP. For comparison it reads the same bytes from nginx, which serves a
-//! file, and from a bare server, which has them in memory.
+//! `read`: reads the newest html over HTTP. For comparison, it reads the same bytes from nginx, which serves a file,
+//! and from a bare server, which has the bytes in memory.
 
 pub(crate) mod bare;
 pub(crate) mod nginx;
@@ -15,7 +15,7 @@ use xtask::{
 
 use super::{
     content::{Contents, HTML_SIZE},
-    load::{self, Measured, Pace, Plan, Traffic},
+    load::{self, Measurement, Pace, Plan, Traffic},
     report::Report,
     service,
     writes::{Writes, page_path},
@@ -110,7 +110,7 @@ impl<'a> Bench<'a> {
 
         let rate = ours / 2.0;
         report.add("rate for latency", "requests a second", rate);
-        let latency = |report: &mut Report, name: &str, measured: &Measured| {
+        let latency = |report: &mut Report, name: &str, measured: &Measurement| {
             for (label, quantile) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
                 report.add(&format!("{label}, {name}"), "ms", measured.latency_ms(quantile));
             }
@@ -141,7 +141,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Reads one page while one connection writes to a page. Returns the reads, and the writes per second.
-    fn beside_a_writer(&self, rate: f64, read: &str, written: &str) -> Result<(Measured, f64)> {
+    fn beside_a_writer(&self, rate: f64, read: &str, written: &str) -> Result<(Measurement, f64)> {
         let plan = self.plan(rate);
         let writer_plan = Plan { connections: 1, pace: Pace::Closed, ..plan };
         let mut client = Client::connect(self.service.address())?;

@@ -1,4 +1,4 @@
-//! Measures what a day of culls on hot pages costs readers, by the metrics of Cassandra.
+//! Measures the costs for readers of a day of culls on hot pages, by the metrics of Cassandra.
 //!
 //! A day is a fixed number of edits of each page. After each edit the superseded values are culled. The grace
 //! is a second, so the edits need not be a minute apart.
@@ -10,7 +10,7 @@ use xtask::http::Client;
 
 use super::{
     Bench, UNCACHED, WARM_UP,
-    histograms::{OfReads, of_reads},
+    histograms::{SelectHistograms, of_reads},
     traces,
     traffic::{Reads, latest},
     watch::Watch,
@@ -28,7 +28,7 @@ const PAGES: usize = 10;
 const FLUSHES: u32 = 8;
 /// The settings of retention. The first `skew` is that of the server, which delays culls on a cluster.
 const SETTINGS: &str = "skew = '0s'\n[retention]\ngrace = '1s'\nslack = '250ms'\nskew = '100ms'\n";
-/// All superseded values must be culled within this time after the last write.
+/// The time after the last write within which all superseded values must be culled.
 const CULLED_WITHIN: Duration = Duration::from_secs(300);
 /// The tables that a read of the latest reads, and those that it would read if it found nothing there.
 const TABLES: [&str; 4] = ["renders", "revisions", "render_content", "historical"];
@@ -85,7 +85,7 @@ pub(super) fn run(bench: &Bench<'_>, options: &Day, report: &mut Report) -> Resu
     load::run(&read, bench.clock, &mut reads)?;
     let counted = of_reads(node, keyspace)?;
     for table in TABLES {
-        if let Some(OfReads { tombstones, sstables }) = counted.get(table) {
+        if let Some(SelectHistograms { tombstones, sstables }) = counted.get(table) {
             for (what, counted) in [("tombstones", tombstones), ("SSTables", sstables)] {
                 report.add(&format!("day, {what} a SELECT of {table}, mean"), "", counted.mean());
                 report.add(&format!("day, {what} a SELECT of {table}, most"), "", counted.most());

@@ -9,18 +9,18 @@ use crate::cassandra::metrics;
 
 /// The tombstones and SSTables of the SELECTs of one table.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct OfReads {
+pub(super) struct SelectHistograms {
     /// The tombstones that each SELECT scanned. The histogram counts none as one.
-    pub(super) tombstones: Counted,
+    pub(super) tombstones: BucketCounts,
     /// The SSTables that each SELECT touched.
-    pub(super) sstables: Counted,
+    pub(super) sstables: BucketCounts,
 }
 
 /// The upper ends of buckets, each with the number of SELECTs in the bucket.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Counted(Vec<(u64, u64)>);
+pub(super) struct BucketCounts(Vec<(u64, u64)>);
 
-impl Counted {
+impl BucketCounts {
     /// Reads the counts of buckets. The upper ends of the buckets grow by a fifth, and by at least one.
     fn new(first_end: u64, counts: &[u64]) -> Self {
         let next = |end: &u64| Some((*end + 1).max((*end as f64 * 1.2).round() as u64));
@@ -46,13 +46,13 @@ impl Counted {
 }
 
 /// The counts of the SELECTs of a keyspace since the last call, by table. Tables without SELECTs are omitted.
-pub(super) fn of_reads(node: &Node, keyspace: &str) -> Result<BTreeMap<String, OfReads>> {
-    let mut tables: BTreeMap<String, OfReads> = BTreeMap::new();
+pub(super) fn of_reads(node: &Node, keyspace: &str) -> Result<BTreeMap<String, SelectHistograms>> {
+    let mut tables: BTreeMap<String, SelectHistograms> = BTreeMap::new();
     for (table, counts) in recent(node, keyspace, "TombstoneScannedHistogram")? {
-        tables.entry(table).or_default().tombstones = Counted::new(1, &counts);
+        tables.entry(table).or_default().tombstones = BucketCounts::new(1, &counts);
     }
     for (table, counts) in recent(node, keyspace, "SSTablesPerReadHistogram")? {
-        tables.entry(table).or_default().sstables = Counted::new(0, &counts);
+        tables.entry(table).or_default().sstables = BucketCounts::new(0, &counts);
     }
     tables.retain(|_, of_reads| !of_reads.tombstones.is_empty() || !of_reads.sstables.is_empty());
     Ok(tables)
@@ -92,11 +92,11 @@ mod tests {
 
     #[test]
     fn buckets_end_where_those_of_cassandra_do() {
-        let counted = Counted::new(0, &[6, 0, 2, 0, 0, 0, 0, 0, 0, 1]);
+        let counted = BucketCounts::new(0, &[6, 0, 2, 0, 0, 0, 0, 0, 0, 1]);
         assert_eq!(counted.0, [(0, 6), (2, 2), (10, 1)]);
         assert_eq!((counted.mean(), counted.most()), (14.0 / 9.0, 10.0));
-        let none_or_one = Counted::new(1, &[5]);
+        let none_or_one = BucketCounts::new(1, &[5]);
         assert_eq!((none_or_one.mean(), none_or_one.most()), (1.0, 1.0));
-        assert!(Counted::new(1, &[0]).mean().is_nan());
+        assert!(BucketCounts::new(1, &[0]).mean().is_nan());
     }
 }

@@ -1,4 +1,4 @@
-//! `retention`: measures what retention costs readers and writers.
+//! `retention`: measures the costs of retention for readers and writers.
 
 mod day;
 mod histograms;

@@ -11,7 +11,7 @@ use super::{
     watch::Watch,
 };
 use crate::{
-    load::{self, Measured, Pace},
+    load::{self, Measurement, Pace},
     report::Report,
     writes::titles,
 };
@@ -19,8 +19,8 @@ use crate::{
 /// The number of pages that are read in turn. One more page has a superseded render that is never read.
 const PAGES: usize = 200;
 
-/// The part of the maximum rate at which latency is measured. It is so low that a read of twice the cost does
-/// not delay others.
+/// The part of the maximum rate at which latency is measured. It is so low that a read of twice the cost does not delay
+/// other reads.
 const PART_OF_THE_RATE: f64 = 0.25;
 
 /// Settings that keep superseded values.
@@ -28,7 +28,7 @@ const KEPT: &str = "[retention]\ngrace = '1h'\nttl = '1h'\nslack = '15m'\n";
 /// Settings that cull superseded values at once, unless they were read. The first `skew` is that of the
 /// server, which delays culls on a cluster.
 const CULLED: &str = "skew = '0s'\n[retention]\ngrace = '1s'\nttl = '1h'\nslack = '250ms'\nskew = '100ms'\n";
-/// All superseded values must be culled within this time.
+/// The time within which all superseded values must be culled.
 const CULLED_WITHIN: Duration = Duration::from_secs(120);
 
 pub(super) fn how(options: &super::Options) -> String {
@@ -85,7 +85,7 @@ fn reads<'a>(bench: &'a Bench<'_>, asked: &'a [(Vec<u8>, Option<u64>)]) -> Reads
     Reads::new(&bench.contents, asked, bench.options.connections)
 }
 
-fn add(report: &mut Report, name: &str, measured: &Measured) {
+fn add(report: &mut Report, name: &str, measured: &Measurement) {
     report.add(&format!("{name}, p50"), "ms", measured.latency_ms(0.5));
     report.add(&format!("{name}, p99"), "ms", measured.latency_ms(0.99));
 }

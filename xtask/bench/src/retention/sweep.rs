@@ -12,7 +12,7 @@ use super::{
     watch::Watch,
 };
 use crate::{
-    load::{self, Measured, Pace, Plan},
+    load::{self, Measurement, Pace, Plan},
     report::Report,
     writes::{Writes, titles},
 };
@@ -153,7 +153,7 @@ impl<'a> MeasuredServer<'a> {
     }
 
     /// Runs readers and writers for a slice, each at a rate of their own. Returns the results of the readers.
-    fn slice(&mut self, rate: f64, reads: &mut Reads<'_>) -> Result<Measured> {
+    fn slice(&mut self, rate: f64, reads: &mut Reads<'_>) -> Result<Measurement> {
         let Self { bench, titles, service, .. } = self;
         let plan = |rate| Plan { measure: SLICE, ..bench.plan(service, Pace::Open(rate)) };
         let (reads_plan, writes_plan) = (plan(rate), plan(self.options.writes));

@@ -6,11 +6,11 @@ use anyhow::{Context, Result, ensure};
 use rashomon_clock::Clock;
 use xtask::http::Client;
 
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The values of the metrics.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Seen {
+pub(super) struct RetentionMetrics {
     /// Renders whose bodies were culled.
     pub(super) culled: u64,
     /// Queue entries that were processed.
@@ -30,14 +30,18 @@ impl<'a> Watch<'a> {
         Ok(Self { client: Client::connect(address)?, clock })
     }
 
-    pub(super) fn look(&mut self) -> Result<Seen> {
+    pub(super) fn look(&mut self) -> Result<RetentionMetrics> {
         let (status, text) = self.client.get("/metrics")?;
         ensure!(status == 200, "the metrics were answered with {status}");
         parse(&String::from_utf8(text)?)
     }
 
     /// Polls until the condition holds. Returns the monotonic time at that moment.
-    pub(super) fn until(&mut self, limit: Duration, is_it: impl Fn(&Seen) -> bool) -> Result<Duration> {
+    pub(super) fn until(
+        &mut self,
+        limit: Duration,
+        is_it: impl Fn(&RetentionMetrics) -> bool,
+    ) -> Result<Duration> {
         let started = self.clock.monotonic();
         loop {
             let (seen, now) = (self.look()?, self.clock.monotonic());
@@ -45,18 +49,18 @@ impl<'a> Watch<'a> {
                 return Ok(now);
             }
             ensure!(now - started < limit, "retention did not come so far in {limit:?}: {seen:?}");
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
-fn parse(text: &str) -> Result<Seen> {
+fn parse(text: &str) -> Result<RetentionMetrics> {
     let value = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         let value = line.and_then(|value| value.trim().parse::<f64>().ok());
         value.with_context(|| format!("no {name} in the metrics"))
     };
-    Ok(Seen {
+    Ok(RetentionMetrics {
         culled: value("retention_culled_renders_total")? as u64,
         queue_entries: value("retention_notes_total")? as u64,
         overdue: value("retention_overdue_seconds")?,
@@ -72,7 +76,7 @@ mod tests {
         let text = "# TYPE retention_notes counter\nretention_notes_total 12\n\
                     retention_culled_renders_total 7\nretention_overdue_seconds_other 1\n\
                     retention_overdue_seconds 0.25\n";
-        assert_eq!(parse(text).unwrap(), Seen { culled: 7, queue_entries: 12, overdue: 0.25 });
+        assert_eq!(parse(text).unwrap(), RetentionMetrics { culled: 7, queue_entries: 12, overdue: 0.25 });
         assert!(parse("retention_notes_total 12\n").is_err());
     }
 }

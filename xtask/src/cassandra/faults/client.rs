@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::{
-    MAX_ATTEMPTS, PAUSE,
+    MAX_ATTEMPTS, RETRY_PAUSE,
     content::{self, Properties, Write},
     journal::{Outcome, ReadOutcome},
     judge::Renders,
@@ -42,7 +42,7 @@ impl Client {
     fn send_with_retry(&mut self, request: &[u8]) -> Result<(u16, Vec<u8>)> {
         for _ in 1..MAX_ATTEMPTS {
             match self.send(request) {
-                Ok((500.., _)) | Err(_) => thread::sleep(PAUSE),
+                Ok((500.., _)) | Err(_) => thread::sleep(RETRY_PAUSE),
                 answer => return answer,
             }
         }

@@ -6,13 +6,13 @@ use fastrand::Rng;
 
 /// The wiki of all writes.
 const DOMAIN: &str = "faults";
-/// The number of pages. It is small, so that several writes of a page are under way at a time.
+/// The number of pages. It is small, so that several writes of a page run at the same time.
 pub(super) const PAGES: usize = 20;
-/// The page of the writes that only check the judge. No reader requests this page, since its newest html may
-/// belong to an incomplete write.
+/// The page of the writes that only check the judge. No reader requests this page, because its newest html may belong
+/// to an incomplete write.
 const CHECK_PAGE: usize = PAGES;
 /// The number of the first write that only checks the judge. Traffic never makes that many writes.
-const FIRST_CHECK: u64 = 1_000_000_000;
+const FIRST_CHECK_WRITE: u64 = 1_000_000_000;
 /// The properties of a write and their sizes. `wikitext` is stored with the revision, and the others with the
 /// render. So a complete write has rows in all tables.
 const PROPERTIES: [(&str, usize); 3] = [("html", 8 << 10), ("data-parsoid", 2 << 10), ("wikitext", 1 << 10)];
@@ -29,16 +29,16 @@ pub(super) struct Write(pub(super) u64);
 impl Write {
     /// The writes that check the judge, on a page of their own. Each names its tid, so it can be repeated.
     pub(super) fn checks<const N: usize>() -> [Self; N] {
-        std::array::from_fn(|number| Self(FIRST_CHECK + number as u64))
+        std::array::from_fn(|number| Self(FIRST_CHECK_WRITE + number as u64))
     }
 
     /// The page of the revision.
     pub(super) const fn page(self) -> usize {
-        if self.0 >= FIRST_CHECK { CHECK_PAGE } else { self.0 as usize % PAGES }
+        if self.0 >= FIRST_CHECK_WRITE { CHECK_PAGE } else { self.0 as usize % PAGES }
     }
 
-    /// Whether the write names its time, and thereby its tid. Then a retry is the same write. Half of
-    /// the writes of each page name their time.
+    /// Whether the write specifies its time, and thereby its tid. Then a retry is the same write. Half of the writes of
+    /// each page do so.
     pub(super) const fn names_its_tid(self) -> bool {
         (self.0 as usize / PAGES).is_multiple_of(2)
     }

@@ -29,7 +29,7 @@ const CLOCK_OFF: i64 = 300;
 const CLOCK_LASTING: Duration = Duration::from_secs(20);
 
 /// The parameters of a fault.
-pub(super) struct Means<'a> {
+pub(super) struct FaultParameters<'a> {
     /// The duration of faults that do not define their own.
     pub(super) lasting: Duration,
     /// Starts one more service on the ring.
@@ -80,13 +80,18 @@ impl Fault {
     }
 
     /// Causes the fault on the ring, and ends it.
-    pub(super) fn inject(self, ring: &mut Ring, traffic: &Traffic<'_>, means: &Means<'_>) -> Result<()> {
-        let lasting = means.lasting;
+    pub(super) fn inject(
+        self,
+        ring: &mut Ring,
+        traffic: &Traffic<'_>,
+        parameters: &FaultParameters<'_>,
+    ) -> Result<()> {
+        let lasting = parameters.lasting;
         thread::sleep(TRAFFIC_BEFORE_FAULT);
         match self {
             Self::None => thread::sleep(lasting),
             Self::Kill => kill(ring, traffic, lasting)?,
-            Self::Stall => stall(ring, traffic, means)?,
+            Self::Stall => stall(ring, traffic, parameters)?,
             Self::Quorum => lose_the_quorum(ring, traffic)?,
             Self::Cut => cut(traffic, lasting)?,
             Self::Roll => roll(ring, traffic)?,
@@ -108,13 +113,13 @@ fn kill(ring: &mut Ring, traffic: &Traffic<'_>, lasting: Duration) -> Result<()>
     Ok(())
 }
 
-fn stall(ring: &Ring, traffic: &Traffic<'_>, means: &Means<'_>) -> Result<()> {
+fn stall(ring: &Ring, traffic: &Traffic<'_>, parameters: &FaultParameters<'_>) -> Result<()> {
     let clock = Stopwatch::start();
     traffic.event("node 3 hangs");
     ring.signal(3, Signal::STOP)?;
     thread::sleep(FAILURE_WINDOW);
     // The new service does not know any node yet, and has no prepared statements.
-    let newcomer = (means.start_a_service)().context("cannot start a service while a node hangs")?;
+    let newcomer = (parameters.start_a_service)().context("cannot start a service while a node hangs")?;
     traffic.remark(&format!("a service started in {:.1} s", newcomer.started_in().as_secs_f64()));
     traffic.try_service(newcomer.address());
     newcomer.stop()?;
@@ -143,7 +148,7 @@ fn cut(traffic: &Traffic<'_>, lasting: Duration) -> Result<()> {
 fn roll(ring: &mut Ring, traffic: &Traffic<'_>) -> Result<()> {
     for number in 1..=NODES {
         restart(ring, traffic, number)?;
-        // An operator waits too: there is no quorum while two nodes are down.
+        // An operator would wait, too, because there is no quorum while two nodes are down.
         ring.wait_until_all_up()?;
     }
     Ok(())

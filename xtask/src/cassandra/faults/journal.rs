@@ -19,7 +19,7 @@ pub(super) struct Span {
     pub(super) answered: Duration,
 }
 
-/// The outcome of a write, as its client knows it.
+/// The outcome of a write, as far as its client knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The write is stored, under this tid.
@@ -44,7 +44,7 @@ pub(super) struct Attempt {
 pub(super) enum ReadOutcome {
     /// The content that was written.
     Right,
-    /// There was no answer, or an answer that says to try again.
+    /// There was no answer, or an answer that tells the client to try again.
     Nothing(String),
     /// Content other than the written one, or the answer that nothing is stored.
     Wrong(String),
@@ -139,7 +139,7 @@ impl Journal {
         self.write_success().is_enough() && self.read_success().is_enough()
     }
 
-    /// The requests that had to succeed and did not: when each was sent, and what is known of it.
+    /// The requests that had to succeed and did not: the time of each, its kind, and the reason.
     pub(super) fn shortfalls(&self) -> Vec<(Duration, String)> {
         let writes = self.attempts.iter().filter(|attempt| !attempt.is_retry).filter_map(|attempt| {
             let (Outcome::Refused(why) | Outcome::Unknown(why)) = &attempt.outcome else { return None };
@@ -156,7 +156,7 @@ impl Journal {
         described.collect()
     }
 
-    /// Whether the request was under way in the first seconds after an event.
+    /// Whether the request was in flight in the first seconds after an event.
     fn may_fail(&self, span: Span) -> bool {
         self.events.iter().any(|(at, _)| span.sent < *at + FAILURE_WINDOW && span.answered > *at)
     }

@@ -35,7 +35,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use self::{
     client::Client,
     content::{Properties, Write},
-    fault::{Fault, Means},
+    fault::{Fault, FaultParameters},
     journal::{Outcome, Run, WriteOutcome},
     judge::{Findings, Renders, Verdict, judge},
     report::Row,
@@ -56,7 +56,7 @@ const MAX_ATTEMPTS: u32 = 30;
 /// The maximum number of times that a fault is injected until enough requests succeed.
 const MAX_RUNS: usize = 3;
 /// The pause between two attempts of such a request.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The time for which the ring is used before the measurement.
 const WARM_UP: Duration = Duration::from_secs(8);
 
@@ -144,7 +144,7 @@ fn run_inside(options: &Options) -> Result<bool> {
         Ok(())
     })?;
     self_test_judge(&service, options.seed)?;
-    let means = Means {
+    let parameters = FaultParameters {
         lasting: Duration::from_secs(options.seconds),
         start_a_service: &|| start("another-service.log"),
     };
@@ -152,7 +152,8 @@ fn run_inside(options: &Options) -> Result<bool> {
     for fault in faults(&options.only) {
         for number in 1..=MAX_RUNS {
             println!("{}", fault.name());
-            let journal = Traffic::run(load, &history, |traffic| fault.inject(&mut ring, traffic, &means))?;
+            let journal =
+                Traffic::run(load, &history, |traffic| fault.inject(&mut ring, traffic, &parameters))?;
             let file = format!("journal-{}-{number}.tsv", fault.name());
             fs::write(folder.join(file), journal.lines().join("\n"))?;
             ring.wait_until_all_up()?;
@@ -209,7 +210,7 @@ fn stored_renders(service: &Service, writes: &[Write]) -> Result<BTreeMap<Write,
     })
 }
 
-/// Whether `rashomon verify` finds nothing.
+/// Whether `rashomon verify` finds no problem.
 fn verify(binary: &Path) -> Result<bool> {
     let output = Command::new(binary).args(["verify", "--store", &Ring::store()]).output()?;
     println!("rashomon verify: {}", output.status);
@@ -219,10 +220,10 @@ fn verify(binary: &Path) -> Result<bool> {
     Ok(output.status.success())
 }
 
-/// Checks that the judge works. It has to find a write that is not stored, one that is stored in part, and
-/// one that is stored twice.
+/// Checks that the judge works. The judge must find a write that is not stored, a write that is stored in part, and a
+/// write that is stored twice.
 ///
-/// These writes are on a page of their own, since readers of the traffic would report them as faults.
+/// These writes are on a page of their own, because readers of the traffic would report them as faults.
 fn self_test_judge(service: &Service, seed: u64) -> Result<()> {
     let mut client = Client::new(service.address());
     let [lost, partial, doubled] = Write::checks();
@@ -242,12 +243,15 @@ fn self_test_judge(service: &Service, seed: u64) -> Result<()> {
             Verdict::Doubled => expected == "Doubled",
             _ => false,
         };
-        ensure!(is_expected, "the judge is blind: {write} should be {expected}, and is {verdict:?}");
+        ensure!(
+            is_expected,
+            "the judge does not work: {write} should be {expected}, and is judged {verdict:?}"
+        );
     }
     Ok(())
 }
 
-/// Repeats a write until it is acknowledged: on a busy machine an answer may be late.
+/// Repeats a write until it is acknowledged. On a busy machine an answer may be late.
 fn acknowledged(client: &mut Client, request: &[u8]) -> Result<WriteOutcome> {
     let mut late = String::new();
     for _ in 0..MAX_ATTEMPTS {
@@ -256,7 +260,7 @@ fn acknowledged(client: &mut Client, request: &[u8]) -> Result<WriteOutcome> {
             Outcome::Refused(why) => bail!("a write on a whole ring was refused: {why}"),
             Outcome::Unknown(why) => late = why,
         }
-        thread::sleep(PAUSE);
+        thread::sleep(RETRY_PAUSE);
     }
     bail!("a write on a whole ring failed {MAX_ATTEMPTS} times: {late}")
 }

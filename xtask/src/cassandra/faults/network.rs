@@ -15,21 +15,21 @@ use crate::cassandra::Node;
 /// The port for the traffic between nodes.
 const STORAGE_PORT: u16 = 7_000;
 /// The group id of the process of node `n` is this number plus `n`. No other process has these groups.
-const GROUPS: u32 = 60_000;
+const FIRST_GROUP_ID: u32 = 60_000;
 
 const NO_UNSHARE: &str = "cannot run unshare (Debian: util-linux)";
 
-/// The group that a node's process must have, so that the packet filter can recognise its packets: on the
-/// loopback, the address of a sender says nothing.
+/// The group that the process of a node must have, so that the packet filter can recognise its packets. On the
+/// loopback, the address of a sender does not identify the node.
 pub(super) fn group(number: u8) -> u32 {
-    GROUPS + u32::from(number)
+    FIRST_GROUP_ID + u32::from(number)
 }
 
-/// Checks that network namespaces can be made. That needs root, and a container may forbid it even to root.
+/// Checks that network namespaces can be made. This needs root, and a container may forbid it even to root.
 pub(crate) fn can_be_made() -> Result<()> {
     let output = unshare().arg("true").output().context(NO_UNSHARE)?;
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "no network of our own can be made, which takes root: {said}");
+    ensure!(output.status.success(), "cannot make a network namespace (this needs root): {said}");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Repairs nodes that missed writes: runs tests of the store, which cut off these nodes themselves.
+//! Repairs nodes that missed writes: runs tests of the store that cut off these nodes themselves.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ use crate::process::cargo_with_clippy;
 struct Tests {
     target: &'static str,
     filter: &'static str,
-    /// The number of these tests. If the filter found no test, the run would pass.
+    /// The number of these tests. Without this check, a filter that finds no test would pass.
     count: usize,
     what: &'static str,
 }

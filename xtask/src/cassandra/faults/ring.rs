@@ -17,7 +17,7 @@ use super::{
     network,
 };
 use crate::{
-    cassandra::{Node, Purpose, Server, Surroundings, ring_of_one_run},
+    cassandra::{Node, ProcessOptions, Purpose, Server, ring_of_one_run},
     process::Stopwatch,
 };
 
@@ -32,8 +32,8 @@ const CLOCK_LIMIT: Duration = Duration::from_secs(20);
 const CLOCK_TOLERANCE: i64 = 3;
 /// The heading of the list of threads. The line before it has the time.
 const THREADS: &str = "Full thread dump";
-/// Java compiles quickly and only once with this setting. A node that starts beside two others and the
-/// traffic gets little of two cores.
+/// With this setting, Java compiles quickly and only once. A node that starts while two other nodes and the traffic run
+/// gets little of two cores.
 const SETTINGS_OF_JAVA: &[&str] = &["-XX:TieredStopAtLevel=1"];
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -94,12 +94,12 @@ impl Ring {
 
     /// Starts a node with its data, and waits until it accepts CQL connections.
     pub(super) fn run(&mut self, number: u8) -> Result<()> {
-        let surroundings = Surroundings {
+        let options = ProcessOptions {
             variables: if number == NODE_WITH_FALSE_CLOCK { self.clock.environment() } else { Vec::new() },
             group: Some(network::group(number)),
             settings_of_java: SETTINGS_OF_JAVA,
         };
-        let node = self.server.run(&self.folder, number, &surroundings)?.wait()?;
+        let node = self.server.run(&self.folder, number, &options)?.wait()?;
         self.nodes.insert(number, node);
         Ok(())
     }

@@ -213,7 +213,7 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    /// Reads an acknowledged render, or the newest of a page. Returns `None` as long as nothing was
+    /// Reads an acknowledged render, or the newest render of a page. Returns `None` as long as no write was
     /// acknowledged.
     fn read_something(&self, client: &mut Client, rng: &mut Rng) -> Option<Read> {
         let (write, tid) = {

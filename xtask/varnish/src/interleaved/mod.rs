@@ -1,8 +1,8 @@
 //! Interleaved reads and writes through Varnish, with the server killed in between.
 //!
 //! The promise: a read that starts after a POST was answered and its purge was acknowledged never returns an older
-//! version. A writer publishes the revision of each page for which both has happened. A reader notes it before it
-//! sends its request, and compares it with what it gets, from the cache or not.
+//! version. When both have happened, the writer publishes the revision of the page. A reader remembers the published
+//! revision before it sends its request, and compares it with the revision in the answer, from the cache or not.
 //!
 //! With `--server-purges`, the server has Varnish in its configuration. Its purges go through a tap, which counts those
 //! that Varnish has acknowledged. Each write is purged twice, so a page is written again only after both purges of the
@@ -50,10 +50,11 @@ const RESTART_LIMIT: Duration = Duration::from_secs(60);
 /// The interval between two attempts of a read.
 const POLL: Duration = Duration::from_millis(5);
 
-/// What is read of a page.
+/// The resources of a page that are read.
 const RESOURCES: [&str; 3] = ["rev/latest/html", "rev/latest/", "rev/"];
 
-/// What a server without purges does not send: the time that a shared cache may keep an answer, and keys.
+/// Adds the headers that a server without purges does not send: the time that a shared cache may keep an answer, and
+/// keys.
 const AS_WITH_PURGES: &str = r#"
 sub vcl_backend_response {
     if (beresp.http.Cache-Control == "public, max-age=0, s-maxage=0, must-revalidate") {
@@ -177,14 +178,14 @@ impl Server<'_> {
 #[derive(Debug, Default)]
 struct Page {
     /// The lock lets one client at a time write to the page.
-    written: Mutex<Written>,
+    written: Mutex<LastWrite>,
     /// The newest revision whose POST was answered and whose purge was acknowledged.
     published: AtomicU64,
 }
 
 /// The last write to a page.
 #[derive(Debug, Default)]
-struct Written {
+struct LastWrite {
     rev: u64,
     /// The URLs, or the key, that the server purges.
     names: Vec<String>,
@@ -195,7 +196,7 @@ struct Written {
 }
 
 /// An answered POST.
-struct Posted {
+struct PostResult {
     /// Whether the revision had been stored before.
     is_repeat: bool,
     /// The number of kills before the POST.
@@ -213,7 +214,7 @@ struct Run<'a> {
     pages: [Page; PAGES],
     /// The requests before which the server is killed.
     kills: BTreeSet<usize>,
-    /// Is locked for writing while the server is killed and started again.
+    /// The service. It is locked for writing while the server is killed and started again.
     alive: RwLock<()>,
     kills_begun: AtomicU64,
     /// The number of kills after which the server works again, and all purges were acknowledged.
@@ -275,7 +276,7 @@ impl Run<'_> {
         if self.tap.is_some() { PAGES } else { PAGES / 8 }
     }
 
-    fn lock(&self, page: usize) -> MutexGuard<'_, Written> {
+    fn lock(&self, page: usize) -> MutexGuard<'_, LastWrite> {
         self.pages[page].written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -292,14 +293,14 @@ impl Run<'_> {
         }
     }
 
-    fn is_complete(&self, written: &Written) -> bool {
+    fn is_complete(&self, written: &LastWrite) -> bool {
         let Some(tap) = &self.tap else { return true };
         self.kills_ended.load(Ordering::SeqCst) > written.kills
             || tap.count(&written.names) >= written.complete
     }
 
     /// Posts a revision until it is acknowledged, has it purged, and publishes the revision.
-    fn write(&self, written: &mut Written, page: usize) -> Result<()> {
+    fn write(&self, written: &mut LastWrite, page: usize) -> Result<()> {
         let rev = written.rev + 1;
         let posted = self.post(written, page, rev)?;
         let clock = Stopwatch::start();
@@ -333,7 +334,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn post(&self, written: &Written, page: usize, rev: u64) -> Result<Posted> {
+    fn post(&self, written: &LastWrite, page: usize, rev: u64) -> Result<PostResult> {
         let post = Request::new("POST", url(page, "rev/"))
             .host(HOST)
             .header("Content-Type", "application/x-www-form-urlencoded")
@@ -345,7 +346,7 @@ impl Run<'_> {
             // A POST that was killed is sent again. It may have been carried out.
             match post.answer(self.server.address) {
                 Ok(answer) if [200, 201].contains(&answer.status()) => {
-                    return Ok(Posted { is_repeat: answer.status() == 200, kills, purges });
+                    return Ok(PostResult { is_repeat: answer.status() == 200, kills, purges });
                 }
                 Ok(answer) => bail!("{} is answered with {answer:?}", url(page, "rev/")),
                 Err(error) if clock.elapsed() > RESTART_LIMIT => return Err(error),
@@ -354,7 +355,8 @@ impl Run<'_> {
         }
     }
 
-    /// What the server purges when a page changes: the URLs that are read, or the first key of the page's answers.
+    /// The purges that the server sends when a page changes: those of the URLs that are read, or the first key of the
+    /// page's answers.
     fn names(&self, page: usize) -> Result<Vec<String>> {
         if self.method == Method::Purge {
             return Ok(RESOURCES.iter().map(|resource| url(page, resource)).collect());
@@ -433,7 +435,7 @@ fn url(page: usize, resource: &str) -> String {
     format!("/v1/{DOMAIN}/page/{}?{resource}", title(page))
 }
 
-/// The revision that an answer is of.
+/// Returns the revision that an answer shows.
 fn revision_of(resource: &str, answer: &Message) -> Result<u64> {
     if resource == RESOURCES[0] {
         let (_, rev) = answer.header("x-rev").rsplit_once('/').context("no revision in x-rev")?;

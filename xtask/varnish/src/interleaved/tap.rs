@@ -69,8 +69,8 @@ impl Tap {
         lowest(&self.0.lock().unwrap_or_else(PoisonError::into_inner), names)
     }
 
-    /// Waits a while until each of these URLs or keys was purged so many times, or `is_settled` says that no purge is
-    /// missing. Returns whether one of both is so.
+    /// Waits a while until each of these URLs or keys was purged this many times, or until `is_settled` returns that no
+    /// purge is missing. Returns whether one of these conditions holds.
     pub(super) fn wait(&self, names: &[String], count: u64, is_settled: impl Fn() -> bool) -> Result<bool> {
         const INTERVAL: Duration = Duration::from_millis(50);
         let reached = |counts: &Counts| lowest(counts, names) >= count || is_settled();

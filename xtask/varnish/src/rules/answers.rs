@@ -1,4 +1,4 @@
-//! What is stored, and what is sent if a server fails.
+//! Rules about the answers that are stored, and about the answers if a server fails.
 
 use std::{io::Read, net::TcpListener, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Purges, and answers that were overtaken by them.
+//! Rules about purges, and about answers that a purge has overtaken.
 
 use std::{
     sync::{
@@ -119,7 +119,7 @@ fn everything(world: &World<'_>) -> Result<()> {
 fn prefix(world: &World<'_>) -> Result<()> {
     let below = |path: &str| get(format!("/v1/enwiki/{path}"));
     let banned = ["page/A.b(c)?rev/latest/html", "page/A.b(c)?rev/"].map(below);
-    // The characters of the path mean themselves.
+    // The characters of the path have no special meaning.
     let kept = [
         below("page/Aab(c)?rev/latest/html"),
         below("page/A.b(c)d?rev/latest/html"),
@@ -177,8 +177,8 @@ fn overtaken_by_ban(world: &World<'_>) -> Result<()> {
     overtaken(world, "/v1/enwiki/page/Overtaken?rev/latest/ban", &Request::new("BAN", "/"))
 }
 
-/// A fetch is under way while a purge is acknowledged. Readers that come after the purge get the new answer: one that
-/// comes before the old answer arrives, and one that comes after it.
+/// A fetch is in progress while a purge is acknowledged. Readers that come after the purge get the new answer: a reader
+/// that comes before the old answer has arrived, and a reader that comes after it.
 fn overtaken(world: &World<'_>, url: &str, purge: &Request) -> Result<()> {
     let (arrived, released, count) =
         (Arc::new(Gate::default()), Arc::new(Gate::default()), Arc::new(AtomicU32::new(0)));

@@ -1,4 +1,4 @@
-//! What is looked up, what is passed, and to which server.
+//! Rules about the requests that are looked up, the requests that are passed, and the servers that get them.
 
 use anyhow::{Result, ensure};
 

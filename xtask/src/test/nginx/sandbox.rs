@@ -25,8 +25,8 @@ const NGINX: &str = "pid nginx.pid; daemon off; user root; events {} http { gzip
     client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi;
     scgi_temp_path scgi;\n";
 
-/// The folder and the addresses that take the place of those in the page.
-pub(super) struct Place {
+/// The folder and the addresses that replace those in the page.
+pub(super) struct Sandbox {
     folder: TempDir,
     pub(super) http: SocketAddr,
     pub(super) https: SocketAddr,
@@ -34,7 +34,7 @@ pub(super) struct Place {
     variables: String,
 }
 
-impl Place {
+impl Sandbox {
     pub(super) fn new(variables: &str, openssl: &Path) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let made = Command::new(openssl)
@@ -46,10 +46,10 @@ impl Place {
             .output()?;
         ensure!(made.status.success(), "no certificate: {}", String::from_utf8_lossy(&made.stderr));
         File::create(folder.path().join("large"))?.set_len(REFUSED_BYTES)?;
-        let mut place =
+        let mut sandbox =
             Self { folder, http: free_address()?, https: free_address()?, variables: String::new() };
-        place.variables = place.localize(variables);
-        Ok(place)
+        sandbox.variables = sandbox.localize(variables);
+        Ok(sandbox)
     }
 
     /// Replaces the paths and ports of the page.
