@@ -47,9 +47,9 @@ final class Result {
     public int $status;
     /** @var array<string, string> The headers by their names in lower case. Repeated headers are joined by `, `. */
     public array $headers;
-    /** The body, as it was received. It is never a part of a body: an answer that was cut off is an error. */
+    /** The complete body, as it was received. An answer that was cut off is an error. */
     public string $body;
-    /** The reason why there is no answer. It is null if there is one, whatever its status. */
+    /** The reason why there is no answer. Null if there is an answer, whatever its status. */
     public ?string $error;
 
     /** @param array<string, string> $headers */
@@ -84,7 +84,7 @@ final class Result {
     }
 
     /**
-     * Returns the members of a problem (RFC 9457), such as `type`, `title` and `detail`. It is null if the answer
+     * Returns the members of a problem (RFC 9457), such as `type`, `title` and `detail`. Returns null if the answer
      * is no `application/problem+json`.
      */
     public function problem(): ?array {
@@ -98,7 +98,7 @@ final class Result {
 
 /** Sends requests to HTTP servers. A program with its own HTTP library can pass an implementation as `transport`. */
 interface Transport {
-    /** The request has its result: an answer, or an error that every server would cause. */
+    /** The request has its final result: an answer, or an error that would occur with every server. */
     public const DONE = 0;
     /** The request failed, and no byte of it was sent. */
     public const UNSENT = 1;
@@ -119,13 +119,13 @@ interface Transport {
     public function send( array $requests, callable $server, callable $finished ): void;
 }
 
-/** A store behind a registry: it sends each request to the backend that the registry has for the request's path. */
+/** A store behind a registry: sends each request to the backend of the longest prefix that matches the path. */
 final class Store {
     private const OPTIONS = [ 'domain' => null, 'token' => null, 'token_file' => null, 'ca_file' => null,
         'transport' => null, 'connect_timeout' => 3.0, 'timeout' => 30.0, 'tries' => 3, 'probe_after' => 10.0,
         'max_answer' => 67108864, 'concurrency' => 20 ];
     private const METHODS = [ 'GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS' ];
-    /** Headers that belong to the connection, or have an option of their own. */
+    /** Headers that a request may not have, because they belong to the connection or have an option of their own. */
     private const OWN_HEADERS = [ 'authorization', 'connection', 'content-length', 'expect', 'host', 'te', 'trailer',
         'transfer-encoding', 'upgrade' ];
     private const DOMAIN = '[a-z0-9][a-z0-9.-]{0,127}';
@@ -501,7 +501,7 @@ final class Servers {
     private ?string $token;
     private ?string $tokenFile;
     private float $probeAfter;
-    /** The server whose turn it is. */
+    /** The index of the server whose turn is next. */
     private int $next;
     /** @var array<int, float> The time at which a server is probed, for each server that is left out. */
     private array $probeAt = [];
@@ -561,7 +561,7 @@ final class Servers {
     /** Returns the token. The file is read again, so that a new token is used at once. */
     public function token(): ?string {
         if ( $this->tokenFile !== null ) {
-            // While a file is replaced it may be empty: the previous token stays in use.
+            // A file that is being replaced may be empty. Then the previous token stays in use.
             $this->token = self::readToken( $this->tokenFile ) ?? $this->token;
         }
         return $this->token;
@@ -576,8 +576,8 @@ final class Servers {
     }
 
     /**
-     * Chooses a server that the request has not tried. If all of these are left out, it is the one that is probed
-     * first.
+     * Chooses a server that the request has not tried. If all untried servers are left out, chooses the server that
+     * is to be probed first.
      *
      * @param int[] $tried
      */
@@ -686,7 +686,7 @@ final class CurlTransport implements Transport {
             CURLOPT_SSL_VERIFYHOST => 2,
             CURLOPT_PROXY => '',
             CURLOPT_NOSIGNAL => true,
-            // On a kept connection that was closed meanwhile, curl sends a request again by itself.
+            // If the server has closed a kept connection, curl would send a request again by itself.
             CURLOPT_FRESH_CONNECT => !$request['repeat'],
             CURLOPT_PRIVATE => (string)$index,
             CURLOPT_HEADERFUNCTION => static fn ( $_, string $line ) => $answer->line( $line ),
@@ -703,7 +703,8 @@ final class CurlTransport implements Transport {
             throw new \LogicException( "the extension curl is too old: set the option 'transport' to 'streams'" );
         }
         if ( $this->options['ca_file'] !== null ) {
-            // Beside the file, curl trusts the certificates in the system's folder: it gets a folder without any.
+            // In addition to the file, curl trusts the certificates in a folder of the system. This option names another
+            // folder, which has no certificates.
             curl_setopt( $handle, CURLOPT_CAPATH, __DIR__ );
         }
         curl_multi_add_handle( $this->multi, $handle );
@@ -818,7 +819,7 @@ final class StreamTransport implements Transport {
             if ( stream_get_meta_data( $this->stream )['timed_out'] ) {
                 throw new \RuntimeException( 'the time is over' );
             }
-            // A server may answer before it has read all, such as with 413, and read no more.
+            // A server may answer, such as with 413, before it has read the whole request, and then read no more.
             stream_set_blocking( $this->stream, false );
             $this->buffer = (string)fread( $this->stream, self::READ_SIZE );
             stream_set_blocking( $this->stream, true );
