@@ -87,7 +87,7 @@ impl Body {
     }
 
     /// A body that is read from a stream, like [`from_stream`](Self::from_stream), with its length in bytes if that is
-    /// known. If the stream has another length, the request fails.
+    /// known. A stream of another length breaks the connection.
     pub fn with_length(
         stream: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static,
         length: Option<u64>,

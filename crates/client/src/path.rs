@@ -12,8 +12,8 @@ use crate::{
 /// The maximum length of a URL.
 const MAX_URL_BYTES: usize = 16 << 10;
 
-/// The ASCII characters that are percent-encoded in a path, because no URL has them. All other characters outside of
-/// ASCII are encoded, too.
+/// The ASCII characters that are percent-encoded in a path, because no URL has them. All characters outside of ASCII are
+/// encoded, too.
 const ENCODED: AsciiSet = CONTROLS
     .add(b' ')
     .add(b'"')
