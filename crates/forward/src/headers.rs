@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_the_connection_and_of_the_client_end_here() {
+    fn headers_of_the_connection_and_of_the_client_are_removed() {
         let lines = [
             ("host", "en.example.org"),
             ("connection", "close, x-own"),

@@ -19,7 +19,7 @@ const KEY: &str = include_str!("../../../generator-http/tests/upstream/certifica
 const ELSEWHERE: &str = include_str!("../../../generator-http/tests/upstream/certificates/elsewhere.pem");
 
 #[tokio::test]
-async fn page_of_a_backend_is_written_and_read_as_if_it_were_here() {
+async fn page_of_a_backend_is_written_and_read_like_a_local_page() {
     let behind = Server::start().await;
     let server = Server::forwarding(vec![entry("/enwiki", [behind.url()])]).await;
     let page = "/v1/enwiki/page/Main_Page";
@@ -134,7 +134,7 @@ async fn path_that_leads_to_another_bucket_is_refused() {
 }
 
 #[tokio::test]
-async fn requests_that_are_not_inside_a_domain_stay_here() {
+async fn requests_outside_a_domain_are_not_forwarded() {
     let backend = Recorder::start();
     let server = Server::forwarding(vec![entry("/", [backend.url()])]).await;
     assert_eq!(get(server.address, "/healthz").await.status, 200);

@@ -24,7 +24,7 @@ const KINDS: [(&str, &str, bool); 5] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_server_costs_no_repeatable_request_and_doubles_no_other() {
+async fn killed_server_loses_no_repeatable_request_and_doubles_no_other() {
     let log = Log::default();
     let any = "127.0.0.1:0".parse().unwrap();
     let mut backends: Vec<Recorder> = (0..3).map(|_| Recorder::on(any, log.clone())).collect();
