@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_told_from_other_hosts() {
+    fn loopback_is_distinguished_from_other_hosts() {
         for (text, is_loopback) in [
             ("http://localhost:7231", true),
             ("http://127.0.0.2", true),
