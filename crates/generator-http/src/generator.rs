@@ -86,7 +86,7 @@ impl HttpGenerator {
                 domain = %page.domain, title = %page.title, %rev, property = %name, %url, %error,
                 "cannot fetch a property from the renderer"
             );
-            named(name, error)
+            convert_error(name, error)
         })?;
         Ok(Generated { name: name.clone(), content_type: answer.content_type, body: answer.body })
     }
@@ -148,7 +148,7 @@ impl Endpoint {
 }
 
 /// Converts an error, and puts the name of the property before its text.
-fn named(name: &PropertyName, error: FetchError) -> GenerateError {
+fn convert_error(name: &PropertyName, error: FetchError) -> GenerateError {
     let say = |why: String| format!("{name}: {why}");
     match error {
         FetchError::Unknown(why) => GenerateError::Unknown(say(why)),

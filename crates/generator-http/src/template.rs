@@ -52,7 +52,7 @@ impl Template {
 
     /// Returns the URL for an example revision.
     pub(crate) fn example(&self) -> Result<Url, String> {
-        let url = self.filled("domain.example", "Title", "1");
+        let url = self.fill("domain.example", "Title", "1");
         Url::parse(&url)
             .map_err(|error| format!("{error}; write a URL such as http://wiki.example/html/{{rev}}"))
     }
@@ -60,7 +60,7 @@ impl Template {
     /// Whether the host is the same for all domains.
     pub(crate) fn has_one_host(&self) -> bool {
         let host =
-            |domain| Url::parse(&self.filled(domain, "Title", "1")).map(|url| url.authority().to_owned());
+            |domain| Url::parse(&self.fill(domain, "Title", "1")).map(|url| url.authority().to_owned());
         host("a.example") == host("b.example")
     }
 
@@ -71,11 +71,11 @@ impl Template {
 
     /// Returns the URL for a revision. The error says why the URL cannot be made.
     pub(crate) fn url(&self, page: &Page, rev: Revision) -> Result<Url, String> {
-        let url = self.filled(page.domain.as_str(), page.title.as_str(), &rev.to_string());
+        let url = self.fill(page.domain.as_str(), page.title.as_str(), &rev.to_string());
         Url::parse(&url).map_err(|error| error.to_string())
     }
 
-    fn filled(&self, domain: &str, title: &str, rev: &str) -> String {
+    fn fill(&self, domain: &str, title: &str, rev: &str) -> String {
         let mut url = String::new();
         for piece in &self.0 {
             match piece {
