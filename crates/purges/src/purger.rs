@@ -103,7 +103,7 @@ impl Purger {
     }
 
     /// Sends purges when a call of the store has ended that committed, or may have committed, their change.
-    pub(crate) fn committed(&self, entries: Vec<PurgeEntry>) {
+    pub(crate) fn send_committed(&self, entries: Vec<PurgeEntry>) {
         let at = self.0.clock.monotonic();
         for entry in entries {
             let id = entry.id;

@@ -137,7 +137,7 @@ impl Reader {
         }
         let oldest = self.cursors.as_ref().and_then(|cursors| cursors.iter().min().copied());
         if oldest.is_none_or(|oldest| now.since(oldest) > TID_LIFE) {
-            // Entries of the queue expire, so the queue no longer has all purges after the cursor.
+            // The queue lacks purges that this cache has missed: entries have expired, or the cache is new.
             self.ban_all().await?;
             let certain_until = now.saturating_sub(self.max_pending_time());
             self.cursors = Some([certain_until; PURGE_SHARDS as usize]);

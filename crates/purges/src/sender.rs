@@ -96,7 +96,7 @@ impl Sender {
                         _ => self.spawn(Round::First, purges),
                     }
                 }
-                changed = changed(&mut health) => if !changed { return },
+                changed = wait_for_change(&mut health) => if !changed { return },
             }
         }
     }
@@ -149,7 +149,7 @@ async fn wait_until(due: Option<Instant>) {
 }
 
 /// Waits until the health changes. Returns `false` if the cache no longer exists.
-async fn changed(health: &mut watch::Receiver<Health>) -> bool {
+async fn wait_for_change(health: &mut watch::Receiver<Health>) -> bool {
     health.changed().await.is_ok()
 }
 

@@ -41,7 +41,7 @@ impl<'a> PendingCall<'a> {
         if !is_known {
             self.purger.abandon(&entries);
         }
-        self.purger.committed(entries);
+        self.purger.send_committed(entries);
     }
 }
 
