@@ -210,8 +210,10 @@ async fn ask_open(
         buckets.maintenance().skip_damage();
         let answer = match question {
             Question::Get(..) => continue,
-            Question::Export(domain, history, format) => exported(&buckets, domain, *history, *format).await,
-            Question::Stats(domain) => counted(&buckets, domain).await,
+            Question::Export(domain, history, format) => {
+                export_domain(&buckets, domain, *history, *format).await
+            }
+            Question::Stats(domain) => domain_stats(&buckets, domain).await,
             Question::Tables => tables(store),
         };
         // A process reports each damaged row once, and each command is a separate process.
@@ -267,7 +269,12 @@ async fn get(router: &Router, path: &str, datetime: Option<&str>) -> Answer {
 /// The text in place of the error that a domain does not exist.
 pub(crate) const NO_DOMAIN: &[u8] = b"no such domain";
 
-async fn exported(buckets: &RevisionStore, domain: &DomainName, history: bool, format: Format) -> Answer {
+async fn export_domain(
+    buckets: &RevisionStore,
+    domain: &DomainName,
+    history: bool,
+    format: Format,
+) -> Answer {
     // The command refuses a domain without any data.
     match buckets.catalog().domains().await {
         Ok(domains) if !domains.contains(domain) => {
@@ -286,7 +293,7 @@ async fn exported(buckets: &RevisionStore, domain: &DomainName, history: bool, f
     }
 }
 
-async fn counted(buckets: &RevisionStore, domain: &DomainName) -> Answer {
+async fn domain_stats(buckets: &RevisionStore, domain: &DomainName) -> Answer {
     let stats = rashomon_service::stats(buckets, domain, &mut |_| {}).await;
     let found = buckets.found_damage();
     match stats {
@@ -357,7 +364,7 @@ impl Question {
 }
 
 fn about_page(page: &Page, renders: &[(Revision, Tid)], questions: &mut Vec<Question>) {
-    let (domain, title) = (&page.domain, encoded(page.title.as_str()));
+    let (domain, title) = (&page.domain, encode_title(page.title.as_str()));
     let mut get = |rest: &str, datetime: Option<&str>| {
         questions
             .push(Question::Get(format!("/v1/{domain}/page/{title}{rest}"), datetime.map(str::to_owned)));
@@ -387,7 +394,7 @@ fn about_page(page: &Page, renders: &[(Revision, Tid)], questions: &mut Vec<Ques
 }
 
 /// Encodes the title for a path.
-fn encoded(title: &str) -> String {
+fn encode_title(title: &str) -> String {
     use std::fmt::Write as _;
     let mut encoded = String::new();
     for byte in title.bytes() {

@@ -67,7 +67,7 @@ async fn wiki() -> Result<Base> {
     writer.edit(&third, 41, &[("wikitext", 20_000), ("html", 40_000)]).await?;
     writer.edit(&first, 51, &[("wikitext", 500), ("html", 950)]).await?;
     writer.step().await?;
-    writer.killed().await?;
+    writer.kill().await?;
     writer.finish("wiki", false).await
 }
 
@@ -163,6 +163,6 @@ async fn archived() -> Result<Base> {
     writer.edit(&two, 27, &[("wikitext", 500), ("html", 700)]).await?;
     writer.render(&one, 12, &[("html", 2_500)]).await?;
     writer.step().await?;
-    writer.killed().await?;
+    writer.kill().await?;
     writer.finish("archived", true).await
 }

@@ -116,7 +116,7 @@ impl Writer {
 
     /// Ends the base with a killed process. The process is killed at three points: before its log is written
     /// into its file, after that, and after further writes in a restarted log.
-    pub(super) async fn killed(&mut self) -> Result<()> {
+    pub(super) async fn kill(&mut self) -> Result<()> {
         let chain: Vec<_> = (0..self.states.len()).collect();
         let mut older: Vec<_> = self.closed.last().cloned().into_iter().collect();
         let title = self.pages.first().context("no page")?.0.clone();
