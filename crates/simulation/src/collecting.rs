@@ -317,7 +317,7 @@ impl Run {
         let body = self.body(large);
         // From here on the revision may be stored.
         self.known.insert((number, rev), KnownRevision { tid: None, bodies: BTreeSet::from([body]) });
-        let property = staged(process, &page, body).await?;
+        let property = stage_html(process, &page, body).await?;
         let new = NewRevision::new(revision(rev), vec![property]);
         let tid = process.put_revision(&page, new).await?.tid;
         self.known.entry((number, rev)).and_modify(|known| known.tid = Some(tid));
@@ -337,7 +337,7 @@ impl Run {
         }
         let (key, tid) = acknowledged[which % acknowledged.len()];
         let (page, body) = (page(key.0), self.body(large));
-        let property = staged(process, &page, body).await?;
+        let property = stage_html(process, &page, body).await?;
         self.known.entry(key).and_modify(|known| known.bodies.extend([body]));
         process.rewrite(&page, tid, property, Expect::Any).await?;
         self.known.entry(key).and_modify(|known| known.bodies = BTreeSet::from([body]));
@@ -411,7 +411,11 @@ impl Run {
     }
 }
 
-async fn staged(process: &RevisionStore, page: &Page, body: u64) -> rashomon_buckets::Result<NewProperty> {
+async fn stage_html(
+    process: &RevisionStore,
+    page: &Page,
+    body: u64,
+) -> rashomon_buckets::Result<NewProperty> {
     let body = process.stage_bytes(page, &html(), &text(body)).await?;
     Ok(NewProperty { name: html(), content_type: None, other_headers: BTreeMap::new(), body })
 }

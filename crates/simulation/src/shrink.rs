@@ -55,7 +55,7 @@ pub async fn shrink(
     {
         (shortest, violation) = (agreeing, found);
     }
-    violation.promise = named(violation.promise, &shortest);
+    violation.promise = broken_promise_of(violation.promise, &shortest);
     Ok((shortest, violation))
 }
 
@@ -71,7 +71,7 @@ fn with_clocks_that_agree(history: &History) -> History {
 }
 
 /// Names the promise that a shortest history breaks.
-fn named(promise: Promise, shortest: &History) -> Promise {
+fn broken_promise_of(promise: Promise, shortest: &History) -> Promise {
     let has = |what: fn(&Action) -> bool| shortest.steps.iter().any(|step| what(&step.action));
     match promise {
         Promise::R2 | Promise::R3 if shortest.setup.skew > Duration::ZERO => Promise::R8,

@@ -123,7 +123,7 @@ impl StoreHandle {
         if let Some(HeldWrite { begun, resume }) = held_write
             && begun.send(()).is_ok()
         {
-            // If the other end of the channel is gone, the write is not held back.
+            // If the other end of the channel is gone, the write continues at once.
             let _ = resume.await;
         }
         Ok(())
@@ -139,7 +139,7 @@ impl StoreHandle {
 
     /// Applies the planned disturbances to a write. Returns the batch to write now; an `Err` also has the
     /// error for the caller.
-    fn disturbed(&self, then: Batch) -> std::result::Result<Batch, (Batch, Error)> {
+    fn disturb(&self, then: Batch) -> std::result::Result<Batch, (Batch, Error)> {
         let mut state = self.state();
         if state.culls_fail && is_cull(&then) {
             return Err((Batch::new(then.partition), unavailable("a cull fails")));
@@ -210,7 +210,7 @@ impl Decorator for StoreHandle {
         self.enter()?;
         self.wait(&then).await?;
         self.store_clock.set(self.clock.now());
-        match self.disturbed(then) {
+        match self.disturb(then) {
             Ok(then) => self.below().write(first, then).await,
             Err((nothing, error)) => {
                 self.below().write(first, nothing).await?;
