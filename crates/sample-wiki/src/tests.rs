@@ -48,7 +48,7 @@ fn numbers_rise_with_time_and_parents_come_first() {
 }
 
 #[test]
-fn every_link_leads_somewhere_in_the_end() {
+fn every_link_target_exists_at_the_end() {
     let events = history().unwrap();
     let mut newest: BTreeMap<&Title, &Event> = BTreeMap::new();
     for event in &events {
