@@ -37,19 +37,19 @@ pub fn authorization(input: &[u8]) {
     let end = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len());
     let (value, url) = input.split_at(end);
     run(async {
-        let (api, token) = guarded().await;
+        let (api, token) = guarded_server().await;
         let value = replace(value, token.as_bytes());
         let url = replace(url.get(1..).unwrap_or_default(), token.as_bytes());
         if let Ok(header) = HeaderValue::from_bytes(&value) {
             let request =
                 Request::get("/v1/enwiki/page/Main_Page?rev/").header(header::AUTHORIZATION, header);
-            let (status, text) = answered(&api, request).await;
+            let (status, text) = send_and_read(&api, request).await;
             let expected = if is_bearer(&value, &token) { 404 } else { 401 };
             assert_eq!(status, expected, "{text}");
             check_hidden(&text, &token);
         }
         if let Ok(uri) = Uri::try_from([b"/", &*url].concat()) {
-            let (status, text) = answered(&api, Request::get(uri)).await;
+            let (status, text) = send_and_read(&api, Request::get(uri)).await;
             assert!(status < 500, "{text}");
             check_hidden(&text, &token);
         }
@@ -93,7 +93,7 @@ pub fn web_token(input: &[u8]) {
 }
 
 /// A server on which nobody may do anything without a token, and a token that may read.
-async fn guarded() -> (Api, String) {
+async fn guarded_server() -> (Api, String) {
     let clock = Arc::new(ManualClock::new(NOW));
     let store: Arc<dyn TableStore> = Arc::new(Memory::new(clock.clone()));
     let settings = rashomon_buckets::Settings::default();
@@ -133,7 +133,7 @@ fn replace(input: &[u8], token: &[u8]) -> Vec<u8> {
 }
 
 /// The status of an answer, and the text of its headers and its body.
-async fn answered(api: &Api, request: http::request::Builder) -> (u16, String) {
+async fn send_and_read(api: &Api, request: http::request::Builder) -> (u16, String) {
     let request = request.header(header::HOST, "localhost").body(Body::empty()).expect("the parts are valid");
     let answer = rashomon_api::router(api.clone()).oneshot(request).await.expect("a router has no errors");
     let (head, body) = answer.into_parts();

@@ -31,7 +31,7 @@ pub fn url(input: &[u8]) {
     (*request.method_mut(), *request.uri_mut()) = (method, uri);
     let form = HeaderValue::from_static("application/x-www-form-urlencoded");
     request.headers_mut().insert(header::CONTENT_TYPE, form);
-    answered(request);
+    send_to_empty_server(request);
 }
 
 /// Any bytes in the place of a title in a URL are refused, or are the title of a page.
@@ -121,12 +121,12 @@ fn post(content_type: &[u8], cut: u8, body: &[u8]) {
         .header(header::CONTENT_TYPE, content_type)
         .body(Body::from_stream(stream::iter(pieces)));
     if let Ok(request) = request {
-        answered(request);
+        send_to_empty_server(request);
     }
 }
 
 /// Sends a request to an empty server.
-fn answered(mut request: Request<Body>) {
+fn send_to_empty_server(mut request: Request<Body>) {
     request.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
     run(async {
         let clock = Arc::new(ManualClock::new(NOW));
