@@ -144,7 +144,7 @@ impl Toolbox {
             Tool::Maven => self.debian("mvn", "maven"),
             Tool::MediaWiki => self.mediawiki(),
             Tool::Nft => self.debian("nft", "nftables"),
-            Tool::Nginx => self.unpacked("nginx", "usr/sbin/nginx"),
+            Tool::Nginx => self.find_or_unpack("nginx", "usr/sbin/nginx"),
             Tool::Openssl => self.debian("openssl", "openssl"),
             Tool::Php => self.php(&PHP_FOR_MEDIAWIKI),
             Tool::PhpCurl => self.php(&PHP_FOR_CLIENT),
@@ -152,7 +152,7 @@ impl Toolbox {
             Tool::RedisServer => self.debian("redis-server", "redis-server"),
             Tool::Schemathesis => self.schemathesis(),
             Tool::SevenZip => self.debian("7z", "p7zip-full"),
-            Tool::SlowHttpTest => self.unpacked("slowhttptest", "usr/bin/slowhttptest"),
+            Tool::SlowHttpTest => self.find_or_unpack("slowhttptest", "usr/bin/slowhttptest"),
             Tool::Varnish => self.varnish(),
             Tool::Xmllint => self.debian("xmllint", "libxml2-utils"),
             Tool::TestData => test_data(),
@@ -255,7 +255,7 @@ impl Toolbox {
 
     /// A program from the path, or else from its Debian package, unpacked below `target`: the package of a server
     /// would start the server. The program has the name of the package.
-    fn unpacked(&mut self, package: &str, file: &str) -> Result<PathBuf> {
+    fn find_or_unpack(&mut self, package: &str, file: &str) -> Result<PathBuf> {
         let folder = crate::target().join("tools").join(package);
         let unpacked = folder.join(file);
         let found = find_program(package).or_else(|| Some(unpacked.clone()).filter(|it| it.is_file()));

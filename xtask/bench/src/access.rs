@@ -156,7 +156,7 @@ impl Side {
     }
 }
 
-/// Traffic to each of whose requests one header is added, from a list in turn.
+/// Traffic that adds a header to each request, in turn from a list.
 struct WithHeader<'a, T> {
     traffic: T,
     headers: &'a [String],

@@ -26,7 +26,7 @@ pub(crate) fn run(runs: usize, clock: &dyn Clock) -> Result<Report> {
     std::fs::write(&file, &body)?;
     let nginx = read::nginx::start(folder.path(), &file)?;
     for _ in 0..runs {
-        let ours = read::closed(
+        let ours = read::measure_closed_loop(
             nginx.address(),
             "/page.html",
             &body,

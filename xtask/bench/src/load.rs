@@ -43,7 +43,7 @@ pub(crate) trait Traffic {
 
     /// Records the status of an answer within the measured time, and its latency from the time at which the request was
     /// sent.
-    fn measured(&mut self, _status: u16, _since_sent: Duration) {}
+    fn record(&mut self, _status: u16, _since_sent: Duration) {}
 }
 
 /// The pace at which requests are sent.
@@ -110,7 +110,7 @@ pub(crate) fn run(plan: &Plan, clock: &dyn Clock, traffic: &mut dyn Traffic) -> 
         }
         driver.send_what_is_due(traffic)?;
     }
-    Ok(driver.measured(plan))
+    Ok(driver.finish(plan))
 }
 
 /// Carries out two measurements, in the given order in even turns and in the reverse order in odd turns. Returns the
@@ -202,7 +202,7 @@ impl<'a> Driver<'a> {
             if (self.measure_from..self.end).contains(&now) {
                 self.answers += 1;
                 self.latency.saturating_record(u64::try_from((now - connection.due).as_nanos())?);
-                traffic.measured(head.status, now.saturating_sub(connection.sent));
+                traffic.record(head.status, now.saturating_sub(connection.sent));
             }
             let body = &connection.input[head.length..head.length + head.body];
             traffic.answer(index, head.status, body)?;
@@ -212,7 +212,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    fn measured(self, plan: &Plan) -> Measurement {
+    fn finish(self, plan: &Plan) -> Measurement {
         Measurement { answers: self.answers, latency: self.latency, seconds: plan.measure.as_secs_f64() }
     }
 }

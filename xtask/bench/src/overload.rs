@@ -316,7 +316,7 @@ impl<T: Traffic> Traffic for CountedTraffic<T> {
         }
     }
 
-    fn measured(&mut self, status: u16, since_sent: Duration) {
+    fn record(&mut self, status: u16, since_sent: Duration) {
         if status == 503 {
             self.outcome.refused.saturating_record(u64::try_from(since_sent.as_nanos()).unwrap_or(u64::MAX));
         } else {
@@ -333,8 +333,8 @@ mod tests {
     fn refusals_do_not_count_as_goodput() {
         let inner = Reads::new(&["/".to_owned()], None, None, 1);
         let mut traffic = CountedTraffic { inner, outcome: Outcome::new().unwrap() };
-        traffic.measured(200, Duration::from_millis(1));
-        traffic.measured(503, Duration::from_millis(50));
+        traffic.record(200, Duration::from_millis(1));
+        traffic.record(503, Duration::from_millis(50));
         traffic.answer(0, 503, b"").unwrap();
         traffic.answer(0, 500, b"").unwrap_err();
         assert_eq!((traffic.outcome.served, traffic.outcome.refused.len()), (1, 1));

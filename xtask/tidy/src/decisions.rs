@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_missing_is_named() {
+    fn each_missing_part_is_reported() {
         for (part, other) in [
             ("Status: accepted", "Status: fine"),
             ("Date: 2026-11-21", "Date: today"),

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn types_of_one_name_are_told_apart() {
+    fn types_with_the_same_name_are_distinguished() {
         let own = "struct A;\nimpl A { fn a() {} }\n";
         let files = [
             ("crates/x/src/a/mod.rs", own),

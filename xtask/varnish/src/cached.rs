@@ -151,10 +151,10 @@ impl Server {
 
     /// Waits until the server has sent the purges that were left to its queue since `before`.
     pub fn drain_queue(&self, before: &PurgeFigures) -> Result<()> {
-        let mut last = self.counted()?;
+        let mut last = self.figures()?;
         while last.left > before.left {
             thread::sleep(QUEUE_TIME);
-            let now = self.counted()?;
+            let now = self.figures()?;
             if now.sent == last.sent {
                 break;
             }
@@ -164,7 +164,7 @@ impl Server {
     }
 
     /// Reads the figures of the server.
-    pub fn counted(&self) -> Result<PurgeFigures> {
+    pub fn figures(&self) -> Result<PurgeFigures> {
         let metrics = self.metrics()?;
         let sum = |name: &str| values(&metrics, name).iter().sum::<f64>();
         let mut cache_time = Duration::ZERO;

@@ -69,7 +69,13 @@ pub(super) fn measure(
     rng.shuffle(&mut current);
     let property = if set.name == "renders" { "html" } else { "wikitext" };
     idle(&current[..current.len().min(count)], property, binary, stores.sealed_whole, clock, add)?;
-    opened(&archived[..archived.len().min(OPENED)], property, binary, stores.sealed_whole, add)?;
+    measure_opened_blocks(
+        &archived[..archived.len().min(OPENED)],
+        property,
+        binary,
+        stores.sealed_whole,
+        add,
+    )?;
     let archived = asked(&archived, property, count)?;
     let current = asked(&current, property, count)?;
 
@@ -140,7 +146,7 @@ fn idle(
 }
 
 /// Reads revisions by number, by time and by tid. Counts the blocks that each read opens.
-fn opened(
+fn measure_opened_blocks(
     of: &[(&str, &Version)],
     property: &str,
     binary: &Path,

@@ -104,7 +104,7 @@ fn sizes(set: &Set, report: &mut Report) -> Result<()> {
         "blocks with all that is known of revisions",
         total(&pack(set, Packing::Shared, Settings::default(), &columns())?),
     );
-    add("blocks, appended to 32 at a time", total(&appended(set)?));
+    add("blocks, appended to 32 at a time", total(&pack_by_appending(set)?));
     let blocks = pack(set, Packing::Shared, Settings::default(), &[])?;
     let mut frames = 0;
     let mut parts: BTreeMap<String, usize> = BTreeMap::new();
@@ -207,7 +207,7 @@ fn pack(set: &Set, packing: Packing, settings: Settings, columns: &[Column]) -> 
 }
 
 /// Packs each page into blocks of its own, appending a few entries at a time.
-fn appended(set: &Set) -> Result<Vec<Vec<u8>>> {
+fn pack_by_appending(set: &Set) -> Result<Vec<Vec<u8>>> {
     let mut blocks = Vec::new();
     for page in &set.pages {
         let mut open: Option<Vec<u8>> = None;

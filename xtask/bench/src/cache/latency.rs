@@ -52,7 +52,7 @@ impl Side<'_> {
         let paths = latest_htmls(bench.options.writes as usize);
         self.server.drain()?;
         self.server.store(&paths)?;
-        let before = self.server.counted()?;
+        let before = self.server.figures()?;
         let (mut begun, mut answered) = (histogram()?, histogram()?);
         let mut at_once = 0_u32;
         let mut writer = Client::connect(self.server.address())?;
@@ -84,7 +84,7 @@ impl Side<'_> {
             }
             at_once += u32::from(reads == 1);
         }
-        let after = self.server.counted()?;
+        let after = self.server.figures()?;
         let name = self.name;
         let ms = |histogram: &Histogram<u64>, quantile| histogram.value_at_quantile(quantile) as f64 / 1e6;
         for (label, quantile) in [("p50", 0.5), ("p99", 0.99), ("maximum", 1.0)] {

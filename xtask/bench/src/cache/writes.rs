@@ -70,10 +70,10 @@ impl Side {
     fn measure(&mut self, bench: &Bench<'_>, report: &mut Report) -> Result<f64> {
         let connections = bench.options.connections;
         let mut writes = Writes::new(bench.contents, titles(PAGES), self.next_revision, connections);
-        let before = self.server.counted()?;
+        let before = self.server.figures()?;
         let measured = bench.run(self.server.address(), Pace::Closed, &mut writes)?;
         let drained_in = self.server.drain()?;
-        let after = self.server.counted()?;
+        let after = self.server.figures()?;
         let written = (writes.next() - self.next_revision) as f64;
         self.next_revision = writes.next();
 

@@ -52,7 +52,7 @@ impl Traffic for Hello {
     }
 }
 
-fn measured(pace: Pace) -> Measurement {
+fn measure(pace: Pace) -> Measurement {
     let plan = Plan {
         address: server(20, STALL),
         connections: 1,
@@ -65,7 +65,7 @@ fn measured(pace: Pace) -> Measurement {
 
 #[test]
 fn closed_loop_meets_a_stall_once() {
-    let measured = measured(Pace::Closed);
+    let measured = measure(Pace::Closed);
     assert!(measured.answers > 20, "{}", measured.answers);
     assert!(measured.latency_ms(1.0) >= STALL_MS);
     assert!(measured.latency_ms(0.9) < STALL_MS / 2.0, "{}", measured.latency_ms(0.9));
@@ -73,7 +73,7 @@ fn closed_loop_meets_a_stall_once() {
 
 #[test]
 fn open_loop_charges_a_stall_to_all_waiting_requests() {
-    let measured = measured(Pace::Open(50.0));
+    let measured = measure(Pace::Open(50.0));
     // Two hundred requests are scheduled in this time, and half of them during the stall.
     assert!((100..=201).contains(&measured.answers), "{}", measured.answers);
     assert!(measured.latency_ms(0.7) > STALL_MS / 4.0, "{}", measured.latency_ms(0.7));

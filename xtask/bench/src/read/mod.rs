@@ -97,7 +97,7 @@ impl<'a> Bench<'a> {
         let html = self.contents.html(3);
         let measure = Duration::from_secs(self.options.seconds);
         let closed = |server: &Service, path: &str| {
-            closed(server.address(), path, &html, self.options.connections, measure, self.clock)
+            measure_closed_loop(server.address(), path, &html, self.options.connections, measure, self.clock)
         };
         let ours = closed(&self.service, &latest_html(QUIET))?;
         let nginx = closed(&self.nginx, "/page.html")?;
@@ -159,7 +159,7 @@ impl<'a> Bench<'a> {
 
 /// Measures the answers per second when each connection requests the path again as soon as it has an answer.
 /// Checks the bytes of the answers.
-pub(crate) fn closed(
+pub(crate) fn measure_closed_loop(
     address: SocketAddr,
     path: &str,
     expected: &[u8],

@@ -74,9 +74,9 @@ pub(super) fn run(bench: &Bench<'_>, options: &Sweep, report: &mut Report) -> Re
     let latest = latest(&titles);
     let reads = || Reads::new(&bench.contents, &latest, bench.options.connections);
     // The two servers are measured alternately, so that a machine that is slow for some seconds affects both.
-    let mut quiet = MeasuredServer::filled(bench, options, QUIET_GRACE_SECONDS, &titles)?;
+    let mut quiet = MeasuredServer::start_filled(bench, options, QUIET_GRACE_SECONDS, &titles)?;
     quiet.service.pause()?;
-    let mut swept = MeasuredServer::filled(bench, options, options.grace, &titles)?;
+    let mut swept = MeasuredServer::start_filled(bench, options, options.grace, &titles)?;
     let closed = load::run(&bench.plan(&swept.service, Pace::Closed), bench.clock, &mut reads())?;
     let rate = closed.per_second() * PART_OF_THE_RATE;
     report.add("sweep, rate of readers", "requests a second", rate);
@@ -141,7 +141,12 @@ struct MeasuredServer<'a> {
 
 impl<'a> MeasuredServer<'a> {
     /// Starts a server and writes all revisions, so that all but the latest of each page are superseded.
-    fn filled(bench: &'a Bench<'a>, options: &'a Sweep, grace: u64, titles: &'a [String]) -> Result<Self> {
+    fn start_filled(
+        bench: &'a Bench<'a>,
+        options: &'a Sweep,
+        grace: u64,
+        titles: &'a [String],
+    ) -> Result<Self> {
         let store = bench.location.new_store()?;
         // The first `skew` is that of the server, which delays culls on a cluster.
         let settings =

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_is_ahead_or_behind_over_midnight_too() {
+    fn clock_difference_is_found_over_midnight() {
         // 2026-11-21 00:02:00
         let now = 1_795_219_320;
         assert_eq!(seconds_ahead("2026-11-21 00:02:00", now), Some(0));

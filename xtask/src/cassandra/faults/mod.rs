@@ -230,9 +230,9 @@ fn self_test_judge(service: &Service, seed: u64) -> Result<()> {
 
     let nothing = WriteOutcome::Acknowledged(BTreeSet::from(["never".to_owned()]));
     let html_of = |write: Write| Properties::from([("html".to_owned(), write.html(seed))]);
-    let of_partial = acknowledged(&mut client, &partial.request(&html_of(partial)))?;
-    let of_doubled = acknowledged(&mut client, &doubled.request(&doubled.properties(seed)))?;
-    acknowledged(&mut client, &doubled.another_render(&html_of(partial)))?;
+    let of_partial = send_until_acknowledged(&mut client, &partial.request(&html_of(partial)))?;
+    let of_doubled = send_until_acknowledged(&mut client, &doubled.request(&doubled.properties(seed)))?;
+    send_until_acknowledged(&mut client, &doubled.another_render(&html_of(partial)))?;
     for (write, outcome, expected) in
         [(lost, nothing, "Lost"), (partial, of_partial, "Partial"), (doubled, of_doubled, "Doubled")]
     {
@@ -252,7 +252,7 @@ fn self_test_judge(service: &Service, seed: u64) -> Result<()> {
 }
 
 /// Repeats a write until it is acknowledged. On a busy machine an answer may be late.
-fn acknowledged(client: &mut Client, request: &[u8]) -> Result<WriteOutcome> {
+fn send_until_acknowledged(client: &mut Client, request: &[u8]) -> Result<WriteOutcome> {
     let mut late = String::new();
     for _ in 0..MAX_ATTEMPTS {
         match client.write(request) {

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn one_broken_promise_is_enough() {
+    fn one_broken_promise_fails_the_run() {
         let why = String::new;
         assert!(row(acknowledged(), ReadOutcome::Right).is_fine());
         assert!(!row(acknowledged(), ReadOutcome::Nothing(why())).is_fine());
