@@ -703,7 +703,7 @@ final class CurlTransport implements Transport {
             throw new \LogicException( "the extension curl is too old: set the option 'transport' to 'streams'" );
         }
         if ( $this->options['ca_file'] !== null ) {
-            // In addition to the file, curl trusts the certificates in a folder of the system. This option names another
+            // In addition to the file, curl trusts the certificates in a folder of the system. This names another
             // folder, which has no certificates.
             curl_setopt( $handle, CURLOPT_CAPATH, __DIR__ );
         }
