@@ -12,7 +12,7 @@ use crate::{
 /// The maximum length of a URL.
 const MAX_URL_BYTES: usize = 16 << 10;
 
-/// The ASCII characters that are percent-encoded in a path, because no URL has them. All characters outside of ASCII are
+/// The ASCII characters that are percent-encoded in a path, because no URL has them. Characters outside of ASCII are
 /// encoded, too.
 const ENCODED: AsciiSet = CONTROLS
     .add(b' ')
