@@ -1,8 +1,8 @@
-//! The requests that are in the audit log, and the content of their lines.
+//! Selects the requests that are written to the audit log, and collects the content of their lines.
 //!
-//! Each request has an entry, if there is an audit log. The middleware (`observe`) holds it until the request is
-//! answered or its client is gone. The task of a write holds it until the write is done. The line is written when the
-//! last holder drops the entry, so a client that disconnects and a handler that panics change nothing.
+//! If there is an audit log, each request has an entry. The middleware (`observe`) holds the entry until the request is
+//! answered or its client is gone. The task of a write holds the entry until the write is done. The line is written
+//! when the last holder drops the entry. So the line is also written if the client disconnects or the handler panics.
 
 use std::{
     net::IpAddr,
@@ -25,13 +25,13 @@ use rashomon_audit::{AuditLog, Entry, WriteState};
 use rashomon_buckets::shorten;
 use rashomon_clock::{Clock, Timestamp};
 
-/// How many bytes of a path and its query are in the audit log.
+/// The maximum size of a path with its query in the audit log. Longer ones are shortened.
 const MAX_PATH_BYTES: usize = 2 << 10;
 
-/// How many bytes of a method are in the audit log.
+/// The maximum size of a method in the audit log. Longer ones are shortened.
 const MAX_METHOD_BYTES: usize = 32;
 
-/// The entry of a request, or nothing without an audit log. Clones share the entry.
+/// The entry of a request for the audit log. Empty if there is no audit log. Clones share the entry.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Audit(Option<Arc<AuditEntry>>);
 
@@ -56,7 +56,7 @@ struct AuditEntry {
 }
 
 impl Audit {
-    /// Begins the entry of a request. No token may be in the URI.
+    /// Begins the entry of a request. `uri` is logged, so it must not contain a token.
     pub(crate) fn begin(
         log: &AuditLog,
         clock: &Arc<dyn Clock>,
@@ -81,12 +81,13 @@ impl Audit {
         })))
     }
 
-    /// The entry that [`Self::attach`] has added to a request.
+    /// Returns the entry that [`Self::attach`] has added to a request.
     pub(crate) fn of(extensions: &Extensions) -> Self {
         extensions.get::<Self>().cloned().unwrap_or_default()
     }
 
-    /// Counts the body of a request that is always in the log, and adds the entry to its extensions.
+    /// Adds the entry to the extensions of a request, and counts the bytes of the request's body. Does nothing for GET,
+    /// HEAD and OPTIONS, which are logged only if they are refused.
     pub(crate) fn attach(&self, mut request: Request) -> Request {
         let Some(entry) = self.0.as_ref().filter(|entry| entry.may_change_something()) else {
             return request;
@@ -95,7 +96,7 @@ impl Audit {
         request.map(|body| Body::new(CountedBody { body, entry: Arc::clone(entry) }))
     }
 
-    /// Sets the token that the client sent.
+    /// Sets the id of the token that the client sent.
     pub(crate) fn set_caller(&self, caller: &Caller) {
         if let (Some(entry), Some(id)) = (&self.0, caller.token()) {
             // A request has one token.
@@ -129,7 +130,7 @@ impl Audit {
 
 const WRITE_STATES: [WriteState; 3] = [WriteState::Begun, WriteState::Done, WriteState::Failed];
 
-/// The number of a state, from 1 on.
+/// Returns the number of a state in [`AuditEntry::write`]: 1 or more.
 const fn to_number(state: WriteState) -> u8 {
     match state {
         WriteState::Begun => 1,
@@ -144,7 +145,7 @@ impl AuditEntry {
         ![Method::GET, Method::HEAD, Method::OPTIONS].contains(&self.method)
     }
 
-    /// Whether the request is in the log.
+    /// Whether the request is logged if it is answered with this status.
     fn is_logged(&self, status: Option<StatusCode>) -> bool {
         const REFUSALS: [StatusCode; 3] =
             [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS];
@@ -175,7 +176,7 @@ impl Drop for AuditEntry {
     }
 }
 
-/// The path and the query of a request, as the audit log has them.
+/// Returns the path and the query of a request in the form that is logged.
 fn logged_path(uri: &Uri) -> String {
     match uri.path_and_query() {
         Some(path) => shorten(path, MAX_PATH_BYTES),

@@ -1,4 +1,4 @@
-//! Asks whether a caller may do what its request asks for, before the request reads or writes anything.
+//! Checks the rights of a caller before its request reads or writes anything.
 
 use axum::response::Response;
 use http::{Extensions, HeaderMap, HeaderValue, header};
@@ -34,10 +34,10 @@ pub(crate) fn caller_of(extensions: &Extensions) -> &Caller {
     extensions.get().unwrap_or(&ANONYMOUS)
 }
 
-/// The caller of a write, and its rights that change the answer.
+/// The rights of the caller of a write on which the answer depends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writer {
-    /// Whether the caller has no token, so that one might help.
+    /// Whether the caller has no token. A refusal then asks for a token.
     is_anonymous: bool,
     may_read: bool,
     may_import: bool,
@@ -68,8 +68,8 @@ impl Api {
     ///
     /// # Errors
     ///
-    /// Returns 401 or 403 like [`Self::check_right`]. For such a caller, a missing bucket is like one that
-    /// exists. Other callers get 404 for it.
+    /// Returns 401 or 403 like [`Self::check_right`]. A caller without the right gets the same answer whether the
+    /// bucket exists or not. A caller with the right gets 404 for a missing bucket.
     pub(crate) async fn bucket_for(
         &self,
         caller: &Caller,
@@ -106,7 +106,7 @@ impl Api {
         })
     }
 
-    /// The rights of a caller that writes to a key-value bucket.
+    /// Returns the rights of a caller that writes to a key-value bucket.
     ///
     /// # Errors
     ///
@@ -140,12 +140,12 @@ impl Api {
         self.check_right(caller, Right::Read, &page.domain, &page.bucket, BucketKind::Revisioned)
     }
 
-    /// Checks that a caller may write to a page in the way of the right.
+    /// Checks that a caller has a right to write to a page, such as `write` or `rewrite`.
     ///
     /// # Errors
     ///
-    /// As [`Self::check_right`], and for a conditional request of a caller that may not read: whether the
-    /// condition holds would show what is stored.
+    /// Fails as [`Self::check_right`] does. Also fails for a conditional request of a caller that may not read, since
+    /// the answer would show whether the condition holds for the stored content.
     pub(crate) fn check_write(
         &self,
         caller: &Caller,
@@ -195,8 +195,8 @@ impl Api {
         Err(refusal(matches!(caller, Caller::Anonymous), format!("the right '{right}' on a domain")))
     }
 
-    /// Checks that a caller may read `/metrics`, `/docs` and `/openapi.json`. If they are not open, a token is
-    /// needed also where everybody may read everything: they tell more than the pages do.
+    /// Checks that a caller may read `/metrics`, `/docs` and `/openapi.json`. If these resources are not open, a token
+    /// is needed even where everybody may read everything, since they show more than the pages do.
     pub(crate) fn check_operator(&self, caller: &Caller) -> Result<()> {
         let is_open = self.settings.operator_pages == OperatorPages::Open;
         if is_open || self.access.token_grants_everywhere(caller, Right::Read) {
@@ -206,7 +206,7 @@ impl Api {
         Err(refusal(matches!(caller, Caller::Anonymous), needed.to_owned()))
     }
 
-    /// Keeps shared caches from storing a page for operators, if reading it needs a token.
+    /// Keeps shared caches from storing a page for operators, if clients need a token to read the page.
     pub(crate) fn restrict_operator(&self, mut response: Response) -> Response {
         if self.settings.operator_pages == OperatorPages::Token {
             caching::restrict(response.headers_mut());
@@ -221,7 +221,7 @@ impl Api {
 }
 
 impl Writer {
-    /// Checks that the caller may send a condition. `what` names it.
+    /// Checks that the caller may send a condition. `what` names the condition.
     pub(crate) fn check_condition(self, what: &str) -> Result<()> {
         if self.may_read {
             return Ok(());
@@ -242,7 +242,7 @@ impl Writer {
         self.may_read
     }
 
-    /// Removes what is stored from a problem, if the caller may not read.
+    /// Removes everything about stored content from a problem, if the caller may not read.
     pub(crate) fn conceal(self, problem: Problem) -> Problem {
         if self.may_read { problem } else { problem.concealed() }
     }
@@ -254,7 +254,7 @@ fn refusal_on(caller: &Caller, right: Right, domain: &DomainName, bucket: &Bucke
     refusal(matches!(caller, Caller::Anonymous), needed)
 }
 
-/// What a bucket is, as far as rights depend on it.
+/// Returns the kind of a bucket, on which rights depend.
 pub(crate) fn kind_of(bucket: &Bucket) -> BucketKind {
     match bucket.definition.bucket_type {
         BucketType::Revisioned => BucketKind::Revisioned,

@@ -29,8 +29,8 @@ pub struct OtherStore {
 
 /// Selects the backend of a path.
 pub trait Backends: fmt::Debug + Send + Sync + 'static {
-    /// Returns the backend of a path, or `None` for the main store of this server. The parts of the path are decoded:
-    /// the domain, the bucket, and the parts between the slashes of the title or the key.
+    /// Returns the backend of a path, or `None` for the main store of this server. The path is given as its decoded
+    /// parts: the domain, the bucket, and the parts between the slashes of the title or the key.
     fn find(&self, path: &[String]) -> Option<Backend>;
 
     /// Counts the backends by their state, as far as it is known.
@@ -73,18 +73,18 @@ pub trait Upstream: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'_, Result<Response, ForwardError>>;
 }
 
-/// Who sent a request over a connection.
+/// The other end of the connection through which a request came: the client, or a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sender {
     /// The address of the client or of the proxy. `None` if the request came through no connection, as in tests.
     pub address: Option<IpAddr>,
-    /// Whether this is a proxy whose headers are trusted.
+    /// Whether the sender is a proxy whose headers are trusted.
     pub is_trusted_proxy: bool,
     /// Whether the connection has TLS.
     pub is_encrypted: bool,
 }
 
-/// Why a request that was sent on has no answer.
+/// The reason why a forwarded request has no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ForwardError {
@@ -100,7 +100,7 @@ pub enum ForwardError {
     /// The servers refuse the token of this server.
     #[error("the backend refuses the token of this server")]
     TokenRefused,
-    /// The request was here before.
+    /// The request has been forwarded back to this server.
     #[error("the request came back to this server")]
     Loop,
     /// The body did not arrive from the client.

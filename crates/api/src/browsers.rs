@@ -1,7 +1,8 @@
 //! Cross-origin requests from browsers: a web page of another origin may change nothing, unless its origin
-//! is configured. Other programs send neither `Origin` nor `Sec-Fetch-Site`, so they are not affected.
+//! is configured. Programs other than browsers send neither `Origin` nor `Sec-Fetch-Site`, so they are not affected.
 //!
-//! [`judge`] decides without I/O. The middleware (`observe`) calls it before a request reaches its handler.
+//! [`check_browser_request`] decides without I/O. The middleware (`observe`) calls it before a request reaches its
+//! handler.
 
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
@@ -33,12 +34,12 @@ const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
      x-rev, x-parent, x-request-id",
 );
 
-/// The headers for a web page of a configured origin.
+/// The data for the headers of an answer to a web page of a configured origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CrossOrigin {
-    /// The origin, as the request has it.
+    /// The value of the request's `Origin`.
     origin: HeaderValue,
-    /// Whether the request is a preflight, and the headers that it requests.
+    /// `None` if the request is not a preflight. Otherwise the headers that the preflight asks for, if any.
     preflight: Option<Option<HeaderValue>>,
 }
 
@@ -49,7 +50,7 @@ pub(crate) struct CrossOrigin {
 ///
 /// Returns 421 if `check_host` is set and the host of the request is not one of this server. Returns 403 if
 /// a web page of another origin would change something.
-pub(crate) fn judge(
+pub(crate) fn check_browser_request(
     method: &Method,
     uri: &Uri,
     headers: &HeaderMap,
@@ -77,9 +78,14 @@ pub(crate) fn judge(
     if own_site && own_origin { Ok(None) } else { Err(cross_site(origin)) }
 }
 
-/// Adds the headers for browsers to an answer. `origins` tells whether any origins are configured.
-pub(crate) fn mark(headers: &mut HeaderMap, status: StatusCode, cross: Option<CrossOrigin>, origins: bool) {
-    if origins {
+/// Adds the headers for browsers to an answer. `has_origins`: whether any origins are configured.
+pub(crate) fn add_headers(
+    headers: &mut HeaderMap,
+    status: StatusCode,
+    cross: Option<CrossOrigin>,
+    has_origins: bool,
+) {
+    if has_origins {
         headers.append(VARY, HeaderValue::from_static("origin"));
     }
     let Some(CrossOrigin { origin, preflight }) = cross else { return };
@@ -127,7 +133,7 @@ fn is_own(origin: &HeaderValue, authority: Option<&str>) -> bool {
     host.eq_ignore_ascii_case(own_host) && port.unwrap_or(usual) == own_port.unwrap_or(usual)
 }
 
-/// Whether a server on loopback should answer for a host: a name of loopback, or a configured one.
+/// Whether a server on loopback answers requests for a host: a name of loopback, or a configured name.
 fn is_known(authority: &str, settings: &Settings) -> bool {
     let (host, with_port) = configured_names(authority);
     let configured = |name: &str| settings.hosts.contains_key(name) || settings.other_hosts.contains(name);
@@ -168,8 +174,8 @@ fn cross_site(origin: Option<&HeaderValue>) -> Problem {
     )
 }
 
-/// Logs refusals of browsers' requests, each kind at most once per minute, with the setting that allows such requests:
-/// the refused ones may be legitimate, and come through a proxy.
+/// Logs refusals of browsers' requests, each kind at most once per minute. The line names the setting that allows such
+/// requests, since a refused request may be legitimate and come through a proxy.
 #[derive(Debug, Default)]
 pub(crate) struct RefusalLog {
     misdirected: OncePerMinute,
@@ -177,17 +183,18 @@ pub(crate) struct RefusalLog {
 }
 
 impl RefusalLog {
-    /// Logs a refusal by [`judge`]; other problems are not logged here. `now` is a time of a monotonic clock.
+    /// Logs a refusal by [`check_browser_request`]; other problems are not logged here. `now` is a time of a monotonic
+    /// clock.
     pub(crate) fn log(&self, problem: &Problem, now: Duration) {
         let detail = problem.detail();
         match problem.kind() {
-            Kind::Misdirected if self.misdirected.is_due(now) => {
+            Kind::Misdirected if self.misdirected.should_log(now) => {
                 tracing::warn!(
                     detail,
                     "request refused: its Host header does not name this server; see the setting 'hosts'"
                 );
             }
-            Kind::CrossSite if self.cross_site.is_due(now) => {
+            Kind::CrossSite if self.cross_site.should_log(now) => {
                 tracing::warn!(
                     detail,
                     "write refused: a web page of another origin sent it; see the setting 'origins' of \

@@ -15,8 +15,8 @@ const BEARER: &str = "bearer";
 /// Names of query parameters in which clients of other services send tokens.
 const TOKEN_PARAMETERS: [&str; 4] = ["access_token", "bearer_token", "id_token", "jwt"];
 
-/// The token of a request, if it has one. `is_open` tells whether every client may do everything: then the
-/// header may also be meant for a proxy, and other schemes are ignored.
+/// Returns the token of a request, if the request has one. `is_open`: whether every client may do everything. In that
+/// case the header may be meant for a proxy, so other schemes are ignored.
 ///
 /// # Errors
 ///
@@ -42,14 +42,14 @@ pub(crate) fn token_of(headers: &HeaderMap, is_open: bool) -> Result<Option<&str
             token.len()
         )));
     }
-    if token.is_empty() || !token.bytes().all(is_of_token) {
+    if token.is_empty() || !token.bytes().all(is_token_byte) {
         return Err(unreadable());
     }
     Ok(Some(token))
 }
 
 /// Whether a byte may be in a token (RFC 6750, section 2.1).
-fn is_of_token(byte: u8) -> bool {
+fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte)
 }
 
@@ -61,14 +61,14 @@ fn unreadable() -> Problem {
 /// Whether a URL seems to contain a token.
 pub(crate) fn has_token(uri: &Uri) -> bool {
     uri.query().is_some_and(has_parameter)
-        || has_token_of_ours(uri.path())
+        || has_service_token(uri.path())
         || has_web_token(uri.path())
-        || uri.query().is_some_and(has_token_of_ours)
+        || uri.query().is_some_and(has_service_token)
 }
 
 /// A URL without the parts that seem to contain a token.
 pub(crate) fn without_token(uri: &Uri) -> Uri {
-    let is_in_path = has_token_of_ours(uri.path()) || has_web_token(uri.path());
+    let is_in_path = has_service_token(uri.path()) || has_web_token(uri.path());
     let path = if is_in_path { "*" } else { uri.path() };
     path.parse().unwrap_or(Uri::from_static("*"))
 }
@@ -82,8 +82,8 @@ fn has_parameter(query: &str) -> bool {
     })
 }
 
-/// Whether a text has the form of a signed JSON Web Token: three parts, of which the first one is a JSON object with
-/// an algorithm, in base64.
+/// Whether a text has the form of a signed JSON Web Token: three parts separated by dots. The first part is a JSON
+/// object with an algorithm, in base64.
 fn is_web_token(text: &str) -> bool {
     let text = text.trim_start_matches("Bearer").trim_start();
     let mut parts = text.split('.');
@@ -97,12 +97,12 @@ fn is_web_token(text: &str) -> bool {
 
 /// Whether a segment of a path is a JSON Web Token.
 fn has_web_token(path: &str) -> bool {
-    // A header takes at least this many characters.
+    // Every signed web token is longer than 40 characters; the check saves the decoding of most paths.
     path.len() > 40 && path.split('/').any(|segment| is_web_token(&decoded(segment)))
 }
 
-/// Whether a part of a URL contains a token of this service, in any place.
-fn has_token_of_ours(part: &str) -> bool {
+/// Whether a part of a URL contains a token of this service at any position.
+fn has_service_token(part: &str) -> bool {
     // Most URLs are shorter than a token.
     part.len() >= TokenText::BYTES && TokenText::is_in(&decoded(part))
 }

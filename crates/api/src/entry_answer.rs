@@ -1,4 +1,4 @@
-//! The answer with an entry of a key-value bucket.
+//! Answers to requests for an entry of a key-value bucket.
 
 use axum::response::Response;
 use http::{HeaderMap, header};
@@ -46,7 +46,7 @@ impl EntryAnswer {
     }
 
     /// Whether the entry has a stored `Cache-Control`.
-    pub(crate) const fn has_own_life(&self) -> bool {
+    pub(crate) const fn has_own_cache_control(&self) -> bool {
         self.directives.is_some()
     }
 

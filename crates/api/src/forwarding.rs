@@ -1,10 +1,11 @@
 //! Requests that another backend answers: another store of this server, or other servers.
 //!
-//! The middleware [`Forward`] is between `observe` and the routes. For each request it asks [`Backends`] for the backend
-//! of the path. The middleware checks the rights of the caller and limits the body, as the handlers do for their own
-//! requests. Everything else about other servers is behind the trait [`Upstream`].
+//! The middleware [`ForwardLayer`] is between `observe` and the routes. For each request it asks [`Backends`] for the
+//! backend of the path. Before it sends a request to other servers, the middleware checks the rights of the caller and
+//! limits the body, as the handlers do for other requests. Everything else about other servers is behind the trait
+//! [`Upstream`].
 
-mod place;
+mod target;
 
 use std::{
     net::IpAddr,
@@ -28,7 +29,7 @@ use rashomon_connections::{Encrypted, PeerAddress};
 use rashomon_forms::{BodyLimits, RequestBody};
 use tower::{Layer, Service, ServiceExt as _};
 
-use self::place::Place;
+use self::target::ForwardTarget;
 use crate::{
     Api, all_routes,
     authorize::{CONDITIONS, caller_of},
@@ -42,7 +43,7 @@ use crate::{
 const IMPORT_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl From<ForwardError> for Problem {
-    /// The addresses of the servers are in the log only.
+    /// The problem does not show the addresses of the servers, which are in the log only.
     fn from(error: ForwardError) -> Self {
         const AGAIN: &str = "the request may or may not have been carried out: read before you send it again";
         let problem = match &error {
@@ -74,9 +75,9 @@ impl From<ForwardError> for Problem {
     }
 }
 
-/// Wraps every route, and forwards the requests of other backends.
+/// The middleware that forwards the requests of other backends. It wraps every route.
 #[derive(Debug, Clone)]
-pub(crate) struct Forward(Arc<Destinations>);
+pub(crate) struct ForwardLayer(Arc<Destinations>);
 
 #[derive(Debug)]
 struct Destinations {
@@ -86,7 +87,7 @@ struct Destinations {
     stores: Vec<Router>,
 }
 
-impl Forward {
+impl ForwardLayer {
     /// Builds the middleware of an API. Without forwarding, it passes every request to the inner service.
     pub(crate) fn of(api: &Api) -> Self {
         let (backends, stores) = match &api.forwarding {
@@ -94,7 +95,7 @@ impl Forward {
             None => (Arc::new(NoBackends) as Arc<dyn Backends>, &[][..]),
         };
         let resources =
-            |store: &OtherStore| all_routes(any(batch::nested)).with_state(api.of_store(store.clone()));
+            |store: &OtherStore| all_routes(any(batch::nested)).with_state(api.for_store(store.clone()));
         Self(Arc::new(Destinations {
             api: api.clone(),
             backends,
@@ -103,7 +104,7 @@ impl Forward {
     }
 }
 
-/// No backends besides the main store.
+/// The [`Backends`] of a server that has only its main store.
 #[derive(Debug)]
 struct NoBackends;
 
@@ -132,32 +133,32 @@ impl Forwarding {
     }
 }
 
-impl<S> Layer<S> for Forward {
-    type Service = Forwarded<S>;
+impl<S> Layer<S> for ForwardLayer {
+    type Service = ForwardService<S>;
 
-    fn layer(&self, inner: S) -> Forwarded<S> {
-        Forwarded { inner, destinations: Arc::clone(&self.0) }
+    fn layer(&self, inner: S) -> ForwardService<S> {
+        ForwardService { inner, destinations: Arc::clone(&self.0) }
     }
 }
 
-/// A wrapped route.
+/// A route that is wrapped by [`ForwardLayer`].
 #[derive(Debug, Clone)]
-pub(crate) struct Forwarded<S> {
+pub(crate) struct ForwardService<S> {
     inner: S,
     destinations: Arc<Destinations>,
 }
 
-/// An answer from elsewhere.
-type Answering<E> = Pin<Box<dyn Future<Output = std::result::Result<Response, E>> + Send>>;
+/// The future of an answer by another backend.
+type ResponseFuture<E> = Pin<Box<dyn Future<Output = std::result::Result<Response, E>> + Send>>;
 
-impl<S> Service<Request> for Forwarded<S>
+impl<S> Service<Request> for ForwardService<S>
 where
     S: Service<Request, Response = Response>,
     S::Error: Send + 'static,
 {
     type Response = Response;
     type Error = S::Error;
-    type Future = Either<S::Future, Answering<S::Error>>;
+    type Future = Either<S::Future, ResponseFuture<S::Error>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::result::Result<(), S::Error>> {
         self.inner.poll_ready(context)
@@ -165,13 +166,16 @@ where
 
     fn call(&mut self, request: Request) -> Self::Future {
         let api = &self.destinations.api;
-        // Most servers have no registry, and then a request takes no other path.
+        // Most servers have no registry. Their requests take the shortest path.
         if api.forwarding.is_none() {
             return Either::Left(self.inner.call(request));
         }
-        let found = Place::of(request.method(), request.uri(), request.headers(), &api.settings.hosts)
-            .and_then(|place| self.destinations.backends.find(&place.path).map(|backend| (place, backend)));
-        let Some((place, backend)) = found else { return Either::Left(self.inner.call(request)) };
+        let found =
+            ForwardTarget::of(request.method(), request.uri(), request.headers(), &api.settings.hosts)
+                .and_then(|target| {
+                    self.destinations.backends.find(&target.path).map(|backend| (target, backend))
+                });
+        let Some((target, backend)) = found else { return Either::Left(self.inner.call(request)) };
         match backend {
             Backend::Store(index) => {
                 let Some(store) = self.destinations.stores.get(index).cloned() else {
@@ -181,13 +185,13 @@ where
                     Ok(store.oneshot(request).await.unwrap_or_else(|never| match never {}))
                 }))
             }
-            Backend::Servers(_) if place.is_answered_here(request.method()) => {
+            Backend::Servers(_) if target.is_answered_here(request.method()) => {
                 Either::Left(self.inner.call(request))
             }
             Backend::Servers(upstream) => {
                 let api = api.clone();
                 Either::Right(Box::pin(async move {
-                    Ok(send(&api, &place, &*upstream, request).await.unwrap_or_else(Problem::into_response))
+                    Ok(send(&api, &target, &*upstream, request).await.unwrap_or_else(Problem::into_response))
                 }))
             }
         }
@@ -195,39 +199,44 @@ where
 }
 
 /// Checks a request, and sends it on.
-async fn send(api: &Api, place: &Place, upstream: &dyn Upstream, request: Request) -> Result<Response> {
-    place.check_segments()?;
+async fn send(
+    api: &Api,
+    target: &ForwardTarget,
+    upstream: &dyn Upstream,
+    request: Request,
+) -> Result<Response> {
+    target.check_segments()?;
     if *request.method() == Method::OPTIONS {
-        return Ok(crate::answer::options(place.methods()));
+        return Ok(crate::answer::options(target.methods()));
     }
     let (head, body) = request.into_parts();
     let is_read = matches!(head.method, Method::GET | Method::HEAD);
     if !is_read && api.settings.read_only {
         return Err(Problem::read_only());
     }
-    let Some(right) = place.right(&head.method, head.uri.query()) else {
-        return Err(Problem::method_not_allowed(place.methods()));
+    let Some(right) = target.right(&head.method, head.uri.query()) else {
+        return Err(Problem::method_not_allowed(target.methods()));
     };
-    // This server does not know the definitions of buckets elsewhere.
+    // This server does not know the definitions of the backend's buckets.
     let kind = match upstream.is_public() {
-        _ if place.bucket == BucketName::page() => BucketKind::Revisioned,
+        _ if target.bucket == BucketName::page() => BucketKind::Revisioned,
         true => BucketKind::Public,
         false => BucketKind::Private,
     };
     let caller = caller_of(&head.extensions);
-    let check = |right| api.check_right(caller, right, &place.domain, &place.bucket, kind);
+    let check = |right| api.check_right(caller, right, &target.domain, &target.bucket, kind);
     check(right)?;
     if !is_read && CONDITIONS.iter().any(|name| head.headers.contains_key(name)) {
         check(Right::Read)?;
     }
-    let limits = match place.is_import {
+    let limits = match target.is_import {
         true => BodyLimits { bytes: u64::MAX, total: IMPORT_TIME_LIMIT, ..api.body_limits() },
         false => api.body_limits(),
     };
     let body = RequestBody::new(body, limits, api.metrics.received_bytes.clone())?;
     let sender = sender_of(api, &head);
     let mut response = upstream.send(head, body, sender).await?;
-    if !api.access.anybody_may(Right::Read, &place.domain, &place.bucket, kind) {
+    if !api.access.anybody_may(Right::Read, &target.domain, &target.bucket, kind) {
         restrict(response.headers_mut());
     }
     Ok(response)

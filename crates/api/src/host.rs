@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, Uri, header};
 
-/// The host that a request names, with its port. `None` if it names none; browsers always name one.
+/// Returns the host that a request names, with its port. `None` if the request names no host; browsers always name one.
 pub(crate) fn authority_of<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
     match uri.authority() {
         // A client may put a user before the host.
@@ -21,7 +21,8 @@ pub(crate) fn split_port(authority: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The names, in lower case, under which a host may be configured: alone, and with its port if it has one.
+/// Returns the names, in lower case, under which a host may be configured: the host alone, and the host with its port
+/// if it has one.
 pub(crate) fn configured_names(authority: &str) -> (String, Option<String>) {
     let authority = authority.to_ascii_lowercase();
     let (host, port) = split_port(&authority);

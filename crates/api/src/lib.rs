@@ -1,9 +1,10 @@
 //! The HTTP API of Rashomon.
 //!
 //! [`Api`] is built once from its [`Settings`] and [`Components`]; [`router`] serves it, and [`serve()`]
-//! listens. A request goes through one middleware (`observe`), and is parsed at the edge (`extract`, and
-//! `rashomon_forms` for forms) into types whose constructors validate. A thin handler (`handlers`) answers it, and all
-//! failures are handled in one place (`problem`).
+//! listens. Every request goes through the middleware `observe`; if other backends are configured, then also through
+//! the middleware `forwarding`. A request is parsed at the edge (`extract`, and `rashomon_forms` for forms) into types
+//! whose constructors validate. A thin handler (`handlers`) answers the request. All failures are handled in one place
+//! (`problem`).
 
 mod audit;
 mod authorize;
@@ -61,9 +62,9 @@ pub use state::{Api, Components};
 use crate::{
     answer::options,
     extract::READ_METHODS,
-    forwarding::Forward,
+    forwarding::ForwardLayer,
     handlers::{batch, bucket, dispatch, entry, import, operators, page, tokens},
-    observe::Observe,
+    observe::ObserveLayer,
     problem::Problem,
 };
 
@@ -75,13 +76,13 @@ pub fn router(api: Api) -> Router {
 }
 
 fn router_with(api: Api, batch: MethodRouter<Api>) -> Router {
-    let observe = Observe(api.clone());
+    let observe = ObserveLayer(api.clone());
     let all = all_routes(batch);
-    let all = if api.forwarding.is_some() { all.layer(Forward::of(&api)) } else { all };
+    let all = if api.forwarding.is_some() { all.layer(ForwardLayer::of(&api)) } else { all };
     all.layer(observe).with_state(api)
 }
 
-/// All resources of one store, without the middleware.
+/// Builds the router with all resources of one store, without the middleware.
 fn all_routes(batch: MethodRouter<Api>) -> Router<Api> {
     (routes(batch).into_iter())
         .fold(Router::new(), |router, (path, methods)| router.route(path, methods))
@@ -89,7 +90,7 @@ fn all_routes(batch: MethodRouter<Api>) -> Router<Api> {
         .method_not_allowed_fallback(method_not_allowed)
 }
 
-/// Every path with its handler. A test compares the OpenAPI document with this list.
+/// Returns every path with its handler. A test compares the OpenAPI document with this list.
 fn routes(batch: MethodRouter<Api>) -> Vec<(&'static str, MethodRouter<Api>)> {
     let mut routes = vec![
         ("/v1/{domain}/page/{*title}", any(page::v1)),

@@ -19,7 +19,7 @@ use prometheus_client::{
 };
 use rashomon_access::Refused;
 
-/// The kind of a request, as far as metrics distinguish it.
+/// The kinds of requests that metrics distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Route {
     /// The newest render of the latest revision, or a property of the latest revision.
@@ -99,10 +99,10 @@ impl EncodeLabelValue for Route {
     }
 }
 
-/// The distinguished methods; every other method counts as the last.
+/// The methods that metrics distinguish. The last one counts all other methods.
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "other"];
 
-/// The distinguished classes of status codes.
+/// The classes of status codes that metrics distinguish.
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -127,7 +127,7 @@ struct RouteLabels {
 #[derive(Debug)]
 pub(crate) struct Metrics {
     requests: Family<RequestLabels, Counter>,
-    /// The counters of `requests` that are in use. Looking them up here needs no lock of the family.
+    /// The counters of `requests` that are in use. A lookup in this list needs no lock of the family.
     known: Vec<OnceLock<Counter>>,
     durations: [Histogram; Route::ALL.len()],
     /// Requests that have arrived and are not answered yet.
@@ -176,7 +176,7 @@ impl Metrics {
         registry.register("sent_bytes", "Bytes of bodies sent, of known length", metrics.sent_bytes.clone());
         registry.register(
             "refused_tokens",
-            "Requests whose token was refused: it was not valid, or its address had sent too many of those",
+            "Requests whose token was refused: invalid, or from an address with too many invalid tokens",
             metrics.refused_tokens.clone(),
         );
         registry.register(
@@ -192,7 +192,7 @@ impl Metrics {
         metrics
     }
 
-    /// Counts a token that was refused. A token that the store could not look up is none.
+    /// Counts a token that was refused. Does not count a token that the store could not look up.
     pub(crate) fn count_refused_token(&self, refused: &Refused) {
         let reason = match refused {
             Refused::Invalid(_) => "invalid",
@@ -213,9 +213,9 @@ impl Metrics {
     ) {
         let method = METHODS.iter().position(|known| *known == method.as_str()).unwrap_or(METHODS.len() - 1);
         let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES.len()) - 1;
-        let place = (route as usize * METHODS.len() + method) * CLASSES.len() + class;
+        let index = (route as usize * METHODS.len() + method) * CLASSES.len() + class;
         let labels = || RequestLabels { route, method: METHODS[method], status: CLASSES[class] };
-        self.known[place].get_or_init(|| self.requests.get_or_create_owned(&labels())).inc();
+        self.known[index].get_or_init(|| self.requests.get_or_create_owned(&labels())).inc();
         self.durations[route as usize].observe(duration.as_secs_f64());
         self.sent_bytes.inc_by(sent.unwrap_or(0));
     }
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_told_apart_without_their_titles() {
+    fn route_is_derived_from_the_url_without_the_title() {
         for (uri, route) in [
             ("/v1/enwiki/page/A/B?rev/latest/html", Route::Latest),
             ("/wiki/A?rev/latest/html", Route::Latest),

@@ -1,4 +1,4 @@
-//! The only middleware: it assigns request ids, limits, counts and logs requests, and writes problem bodies.
+//! The outermost middleware: it assigns request ids, limits, counts and logs requests, and writes problem bodies.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -33,52 +33,52 @@ use crate::{
     settings::{AccessLog, BATCH_TIMEOUT, Settings},
 };
 
-/// How many bytes of a URL are logged.
+/// The maximum size of a URL in the log. Longer ones are shortened.
 const MAX_LOGGED_URL_BYTES: usize = 2 << 10;
 
-/// The paths on which a token is ignored.
+/// The paths whose requests are answered without looking at their token.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
-/// What a batch adds to each of its requests, as an extension.
+/// The extension that a batch adds to each of its requests.
 #[derive(Debug, Clone)]
-pub(crate) struct InBatch {
+pub(crate) struct BatchContext {
     /// The id of the request.
     pub(crate) id: HeaderValue,
     /// The end of the batch's time: the request is answered with 504 then.
     pub(crate) deadline: Instant,
 }
 
-/// The id of a request for a batch, as an extension.
+/// The extension with the id of a request for `/v1/batch`.
 #[derive(Debug, Clone)]
 pub(crate) struct BatchId(pub(crate) HeaderValue);
 
-/// Wraps every route.
+/// The middleware. It wraps every route.
 #[derive(Debug, Clone)]
-pub(crate) struct Observe(pub(crate) Api);
+pub(crate) struct ObserveLayer(pub(crate) Api);
 
-impl<S> Layer<S> for Observe {
-    type Service = Observed<S>;
+impl<S> Layer<S> for ObserveLayer {
+    type Service = ObserveService<S>;
 
-    fn layer(&self, inner: S) -> Observed<S> {
-        Observed { inner, api: self.0.clone() }
+    fn layer(&self, inner: S) -> ObserveService<S> {
+        ObserveService { inner, api: self.0.clone() }
     }
 }
 
-/// A wrapped route.
+/// A route that is wrapped by [`ObserveLayer`].
 #[derive(Debug, Clone)]
-pub(crate) struct Observed<S> {
+pub(crate) struct ObserveService<S> {
     inner: S,
     api: Api,
 }
 
-impl<S> Service<Request> for Observed<S>
+impl<S> Service<Request> for ObserveService<S>
 where
     S: Service<Request, Response = Response> + Clone + Send + 'static,
     S::Future: Send,
 {
     type Response = Response;
     type Error = S::Error;
-    type Future = Observing<S::Future, S::Error>;
+    type Future = ObserveFuture<S::Future, S::Error>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::result::Result<(), S::Error>> {
         self.inner.poll_ready(context)
@@ -86,12 +86,13 @@ where
 
     fn call(&mut self, mut request: Request) -> Self::Future {
         let method = request.method().clone();
-        // No log may have the token.
+        // A token must not be logged.
         let has_token = credentials::has_token(request.uri());
-        let uri = if has_token { credentials::without_token(request.uri()) } else { local(request.uri()) };
-        let in_batch = request.extensions_mut().remove::<InBatch>();
+        let uri =
+            if has_token { credentials::without_token(request.uri()) } else { without_host(request.uri()) };
+        let in_batch = request.extensions_mut().remove::<BatchContext>();
         let id = match &in_batch {
-            Some(InBatch { id, .. }) => id.clone(),
+            Some(BatchContext { id, .. }) => id.clone(),
             None => self.api.request_ids.of(request.headers()),
         };
         let mut record = Record::begin(&self.api, id, method, uri);
@@ -118,43 +119,43 @@ where
         match (found, in_batch) {
             (Ok(None), None) => {
                 let request = record.audit.attach(request);
-                Observing::Running { future: refusable(self.inner.call(request)), record: Some(record) }
+                ObserveFuture::Running { future: refusable(self.inner.call(request)), record: Some(record) }
             }
-            (Ok(None), Some(InBatch { deadline, .. })) => {
+            (Ok(None), Some(BatchContext { deadline, .. })) => {
                 let (request, mut inner) = (record.audit.attach(request), self.inner.clone());
-                let future = until(deadline, async move { inner.call(request).await });
-                Observing::Boxed { future, record: Some(record) }
+                let future = with_deadline(deadline, async move { inner.call(request).await });
+                ObserveFuture::Boxed { future, record: Some(record) }
             }
             (Ok(Some(token)), in_batch) => {
                 let audit = record.audit.clone();
                 let future = authenticate(self.api.clone(), self.inner.clone(), request, token, audit);
                 let future = match in_batch {
-                    Some(InBatch { deadline, .. }) => until(deadline, future),
+                    Some(BatchContext { deadline, .. }) => with_deadline(deadline, future),
                     None => Box::pin(refusable(future)),
                 };
-                Observing::Boxed { future, record: Some(record) }
+                ObserveFuture::Boxed { future, record: Some(record) }
             }
             (Err(problem), _) => {
                 self.api.refused_browsers.log(&problem, self.api.clock.monotonic());
-                Observing::Refused { problem: Some((problem, record)) }
+                ObserveFuture::Refused { problem: Some((problem, record)) }
             }
         }
     }
 }
 
-/// A URL without the host and what may be before it, such as a password.
-fn local(uri: &Uri) -> Uri {
+/// Removes the host from a URL, and everything before the host, such as a password.
+fn without_host(uri: &Uri) -> Uri {
     match uri.path_and_query().filter(|_| uri.authority().is_some()) {
         Some(path) => path.clone().into(),
         None => uri.clone(),
     }
 }
 
-impl<S> Observed<S> {
-    /// Finds the caller of a request without asking the store, and adds it to the request. Returns the token
+impl<S> ObserveService<S> {
+    /// Finds the caller of a request without asking the store, and adds the caller to the request. Returns the token
     /// if the store has to be asked.
     fn recognize(&self, request: &mut Request, audit: &Audit) -> Result<Option<String>> {
-        // Whether the process is alive does not depend on a token, nor on the store that would have to know it.
+        // A health check must not fail because of its token, or because the store cannot look the token up.
         if OPEN_PATHS.contains(&request.uri().path()) {
             return Ok(None);
         }
@@ -173,8 +174,8 @@ impl<S> Observed<S> {
     }
 }
 
-/// An answer that is being made.
-type Answering<E> = Pin<Box<dyn Future<Output = std::result::Result<Response, E>> + Send>>;
+/// The future of an answer, boxed.
+type ResponseFuture<E> = Pin<Box<dyn Future<Output = std::result::Result<Response, E>> + Send>>;
 
 /// Asks the store for the caller with this token, and answers the request.
 fn authenticate<S>(
@@ -183,7 +184,7 @@ fn authenticate<S>(
     mut request: Request,
     token: String,
     audit: Audit,
-) -> Answering<S::Error>
+) -> ResponseFuture<S::Error>
 where
     S: Service<Request, Response = Response> + Send + 'static,
     S::Future: Send,
@@ -206,13 +207,13 @@ where
     })
 }
 
-/// Waits for the answer to a request of a batch, until the time of the batch ends.
-fn until<E: 'static>(
+/// Waits for the answer to a request of a batch. Answers with 504 when the time of the batch ends.
+fn with_deadline<E: 'static>(
     deadline: Instant,
     answering: impl Future<Output = std::result::Result<Response, E>> + Send + 'static,
-) -> Answering<E> {
+) -> ResponseFuture<E> {
     Box::pin(async move {
-        // The batch has had a permit, so its requests are not refused.
+        // The batch has had a permit, so its requests are not refused for lack of permits.
         let answered = timeout_at(deadline, answering).await;
         answered.unwrap_or_else(|_elapsed| Ok(batch_timed_out().into_response()))
     })
@@ -229,7 +230,7 @@ pub(crate) fn batch_timed_out() -> Problem {
     )
 }
 
-/// Checks that apply to every request.
+/// Runs the checks that apply to every request: the length of the URL, the host, and the origin.
 fn check(request: &Request, settings: &Settings) -> Result<Option<CrossOrigin>> {
     let max_url_bytes = settings.max_url_bytes;
     let length = request.uri().path_and_query().map_or(0, |url| url.as_str().len());
@@ -248,7 +249,7 @@ fn check(request: &Request, settings: &Settings) -> Result<Option<CrossOrigin>> 
             ));
         }
     }
-    browsers::judge(request.method(), request.uri(), request.headers(), settings)
+    browsers::check_browser_request(request.method(), request.uri(), request.headers(), settings)
 }
 
 /// Whether a text has only characters of a host and a port (RFC 9110, section 7.2). An empty text is allowed.
@@ -258,15 +259,15 @@ fn is_host(host: &[u8]) -> bool {
 
 pin_project! {
     /// A request in progress.
-    #[project = ObservingProjection]
-    pub(crate) enum Observing<F, E> {
+    #[project = ObserveFutureProjection]
+    pub(crate) enum ObserveFuture<F, E> {
         Running { #[pin] future: Admitted<F>, record: Option<Record> },
-        Boxed { future: Answering<E>, record: Option<Record> },
+        Boxed { future: ResponseFuture<E>, record: Option<Record> },
         Refused { problem: Option<(Problem, Record)> },
     }
 }
 
-impl<F, E> Future for Observing<F, E>
+impl<F, E> Future for ObserveFuture<F, E>
 where
     F: Future<Output = std::result::Result<Response, E>>,
 {
@@ -274,14 +275,14 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let (result, record) = match self.project() {
-            ObservingProjection::Refused { problem } => {
+            ObserveFutureProjection::Refused { problem } => {
                 let (problem, record) = problem.take().expect("a future is not polled after it is ready");
                 (Ok(problem.into_response()), record)
             }
-            ObservingProjection::Running { future, record } => {
+            ObserveFutureProjection::Running { future, record } => {
                 (ready!(poll_safely(future, context)), take(record))
             }
-            ObservingProjection::Boxed { future, record } => {
+            ObserveFutureProjection::Boxed { future, record } => {
                 (ready!(poll_safely(future.as_mut(), context)), take(record))
             }
         };
@@ -289,7 +290,7 @@ where
     }
 }
 
-/// Polls the future of an answer. A panic becomes an answer, too.
+/// Polls the future of an answer. Converts a panic to an answer with 500.
 fn poll_safely<E>(
     future: Pin<&mut (impl Future<Output = std::result::Result<Response, E>> + ?Sized)>,
     context: &mut Context<'_>,
@@ -305,7 +306,7 @@ fn take(record: &mut Option<Record>) -> Record {
     record.take().expect("a future is not polled after it is ready")
 }
 
-/// The data of a request that are needed to finish its answer.
+/// The data of a request that are needed to finish its answer, and to count and log the request.
 pub(crate) struct Record {
     api: Api,
     id: HeaderValue,
@@ -340,12 +341,12 @@ impl Record {
         Self::of_element(api, id, None)
     }
 
-    /// The record of a request in a batch that is not valid, or that was not started. `url` is its URL, if that is
-    /// valid.
+    /// The record of an element of a batch that is not a valid request, or whose request was not started. `url` is the
+    /// URL of the element, if the URL is valid.
     pub(crate) fn of_element(api: &Api, id: HeaderValue, url: Option<Uri>) -> Self {
         let method = Method::from_bytes(b"-").unwrap_or_default();
         let mut record = Self::begin(api, id, method, Uri::from_static("*"));
-        // Metrics count it as a request that could not be read.
+        // The URL is set only now: metrics count the element as a request that could not be read.
         if let Some(url) = url {
             record.uri = url;
         }
@@ -373,7 +374,12 @@ impl Record {
         let status = response.status();
         let headers = response.headers_mut();
         headers.insert(REQUEST_ID, self.id.clone());
-        browsers::mark(headers, status, self.cross_origin.take(), !self.api.settings.origins.is_empty());
+        browsers::add_headers(
+            headers,
+            status,
+            self.cross_origin.take(),
+            !self.api.settings.origins.is_empty(),
+        );
         response
     }
 
@@ -394,7 +400,7 @@ impl Record {
         }
         // A flood of requests must not become a flood of log lines. The metric counts all of them.
         let is_repeated = problem.is_some_and(|problem| problem.kind() == Kind::Busy)
-            && !self.api.busy_log.is_due(self.api.clock.monotonic());
+            && !self.api.busy_log.should_log(self.api.clock.monotonic());
         match self.api.settings.access_log {
             _ if status == StatusCode::INTERNAL_SERVER_ERROR => log!(error),
             _ if status.is_server_error() && !is_repeated => log!(warn),

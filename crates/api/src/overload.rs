@@ -22,11 +22,12 @@ use crate::{
     settings::{MAX_WRITES, OVERLOAD_WAIT},
 };
 
-/// How many writes may wait for a permit. A waiting write takes a few kilobytes, and its part of the staging memory.
+/// The maximum number of writes that wait for a permit. A waiting write takes a few kilobytes, and its part of the
+/// staging memory.
 const MAX_WAITING_WRITES: usize = 256;
 
 /// How long a body may take to arrive before its write gives its permit back.
-const PROMPT: Duration = Duration::from_millis(100);
+const MAX_PERMIT_HOLD: Duration = Duration::from_millis(100);
 
 /// The permits of writes.
 #[derive(Debug, Clone)]
@@ -41,7 +42,8 @@ impl WritePermits {
         })))
     }
 
-    /// Takes a permit. A request that has had one waits as long as necessary.
+    /// Takes a permit. Refuses the request if no permit becomes free in time. A request that has already had a permit
+    /// is not refused, but waits as long as necessary.
     pub(crate) async fn take(&self) -> Result<Permit> {
         self.0.take().await.map_err(|_refused| {
             Problem::busy(format!(
@@ -54,27 +56,29 @@ impl WritePermits {
 /// Holds a permit while a body is received. Gives the permit back if the body does not arrive promptly.
 pub(crate) async fn hold_while<T>(permit: &mut Option<Permit>, receive: impl Future<Output = T>) -> T {
     let mut receive = pin!(receive);
-    if let Ok(received) = timeout(PROMPT, receive.as_mut()).await {
+    if let Ok(received) = timeout(MAX_PERMIT_HOLD, receive.as_mut()).await {
         return received;
     }
     *permit = None;
     receive.await
 }
 
-/// Registers the metrics of the permits of writes, and of those to unpack blocks.
+/// Registers the metrics of the permits for writes, and of the permits to unpack blocks.
 pub(crate) fn register(registry: &mut Registry, writes: &WritePermits, buckets: &RevisionStore) {
-    registry
-        .register_collector(Box::new(OfPermits { writes: Arc::clone(&writes.0), buckets: buckets.clone() }));
+    registry.register_collector(Box::new(PermitCollector {
+        writes: Arc::clone(&writes.0),
+        buckets: buckets.clone(),
+    }));
 }
 
-/// Reads the metrics of permits at each request.
+/// Collects the metrics of permits whenever `/metrics` is requested.
 #[derive(Debug)]
-struct OfPermits {
+struct PermitCollector {
     writes: Arc<Permits>,
     buckets: RevisionStore,
 }
 
-impl Collector for OfPermits {
+impl Collector for PermitCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::result::Result<(), fmt::Error> {
         let maintenance = self.buckets.maintenance();
         let classes = [("write", Some(&*self.writes)), ("unpack", maintenance.unpacks())];

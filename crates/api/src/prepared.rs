@@ -1,4 +1,4 @@
-//! Answers with prepared headers, to reads of cached bodies.
+//! A cache of answers with prepared headers, for reads of cached bodies.
 
 use std::{
     fmt,
@@ -9,8 +9,8 @@ use moka::sync::Cache;
 
 /// Prepared answers for values that the buckets have cached.
 pub(crate) struct PreparedAnswers<T, A> {
-    /// Answers by the address of the value in memory. The weak reference with an answer keeps that memory
-    /// allocated, so no other value gets the address while the answer is here.
+    /// Answers by the address of the value in memory. Each answer has a weak reference, which keeps the memory of the
+    /// value allocated. So no other value gets the address while the answer is in the cache.
     answers: Cache<usize, Arc<Prepared<T, A>>>,
 }
 
@@ -41,7 +41,7 @@ impl<T: Send + Sync + 'static, A: Send + Sync + 'static> PreparedAnswers<T, A> {
         Self { answers: Cache::new(capacity) }
     }
 
-    /// Returns the answer for a value, and whether it was prepared. `prepare` makes it.
+    /// Returns the answer for a value, and whether the answer was in the cache. Otherwise `prepare` makes the answer.
     pub(crate) fn of(&self, value: &Arc<T>, prepare: impl FnOnce() -> A) -> (Arc<Prepared<T, A>>, bool) {
         let key = Arc::as_ptr(value) as usize;
         if let Some(prepared) = self.answers.get(&key) {

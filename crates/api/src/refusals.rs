@@ -1,5 +1,5 @@
-//! Requests with an unreadable head, which reach no handler. They get an answer like any other bad request,
-//! with advice and an id. They are also counted and logged.
+//! Answers to requests with an unreadable head, which reach no handler. Like answers to other bad requests, they have
+//! advice and an id, and are counted and logged.
 
 use std::fmt;
 

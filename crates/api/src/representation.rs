@@ -59,7 +59,7 @@ pub(crate) struct Representation {
 }
 
 impl Representation {
-    /// Makes the headers of a property. `has_versions`: whether other spec versions of it can be returned.
+    /// Makes the headers of a property. `has_versions`: whether other spec versions of the property can be returned.
     pub(crate) fn new(
         title: &Title,
         name: &PropertyName,
@@ -93,7 +93,7 @@ impl Representation {
         headers.insert(header::CONTENT_TYPE, content_type_of(&version.content_type));
         let spec = Profile::of_content_type(&version.content_type);
         let etag = conditional::etag(&property.version);
-        // A transformer may make other bytes of the same document tomorrow.
+        // A later version of a transformer may make other bytes of the same document.
         let hash = xxhash_rust::xxh3::xxh3_64(&version.body);
         let flavor = spec.as_ref().map_or_else(|| "other", Profile::version);
         let etag = format!("{};{flavor}-{hash:016x}\"", &etag[..etag.len() - 1]);
@@ -122,7 +122,7 @@ impl Representation {
         Self { etag, modified, size, identity: headers, flavored }
     }
 
-    /// Answers a request for the body: the whole body, a part of it, the compressed body, or none.
+    /// Answers a request for the body, with the whole body, a part of the body, the compressed body, or no body.
     pub(crate) fn answer(&self, request: &HeaderMap, body: &Body) -> Result<Response> {
         match conditional::evaluate(request, &self.etag, Some(self.modified)) {
             Verdict::Proceed => {}
@@ -237,7 +237,7 @@ fn common_headers(title: &Title, name: &PropertyName, property: &Property, addre
     headers
 }
 
-/// Adds stored headers. A value that is no valid header is not sent.
+/// Adds stored headers, except those whose name or value is not valid in HTTP.
 pub(crate) fn insert_stored<'a>(
     headers: &mut HeaderMap,
     stored: impl Iterator<Item = (&'a String, &'a String)>,
@@ -249,13 +249,13 @@ pub(crate) fn insert_stored<'a>(
     }
 }
 
-/// The header with a stored content type.
+/// Makes the header of a stored content type.
 pub(crate) fn content_type_of(stored: &str) -> HeaderValue {
     HeaderValue::try_from(stored).unwrap_or(UNKNOWN_TYPE)
 }
 
-/// The `Link` header for time travel (RFC 7089, and RFC 5829 for `latest-version`): the original, which is
-/// the latest; the timegate; and the timemap.
+/// Makes the `Link` header for time travel (RFC 7089, and RFC 5829 for `latest-version`). It has links to the original,
+/// which is the latest, to the timegate, and to the timemap.
 pub(crate) fn links(name: &PropertyName) -> String {
     format!(
         "<?rev/latest/{name}>; rel=\"original latest-version\", <?timegate/{name}>; rel=\"timegate\", \
@@ -311,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_headers_that_a_write_may_bring_are_returned() {
+    fn stored_headers_that_a_write_may_not_have_are_not_returned() {
         let other = [("x-review", "done"), ("set-cookie", "a=b"), ("x-rev", "7"), ("x-broken", "a\nb")];
         let version =
             PropertyVersion { rev: "7".parse().unwrap(), tid: TID.parse().unwrap(), rewritten_at: None };

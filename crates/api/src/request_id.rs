@@ -10,7 +10,7 @@ pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id"
 /// The longest id that is accepted from a client.
 const MAX_BYTES: usize = 128;
 
-/// Makes ids: the seed of the process, and a number.
+/// Makes ids from the seed of the process and a number.
 #[derive(Debug)]
 pub(crate) struct RequestIds {
     seed: u32,
@@ -18,12 +18,12 @@ pub(crate) struct RequestIds {
 }
 
 impl RequestIds {
-    /// `seed` must be random, so that no two processes have the same.
+    /// `seed` must be random, so that no two processes have the same seed.
     pub(crate) const fn new(seed: u64) -> Self {
         Self { seed: (seed ^ (seed >> 32)) as u32, last: AtomicU64::new(0) }
     }
 
-    /// The client's own id for its request, if it has a usable one, or else a new one.
+    /// Returns the id in the headers of a request if the id is usable, or else a new id.
     pub(crate) fn of(&self, headers: &HeaderMap) -> HeaderValue {
         match headers.get(&REQUEST_ID) {
             Some(id) if is_sane(id.as_bytes()) => id.clone(),

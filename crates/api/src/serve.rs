@@ -28,18 +28,18 @@ pub async fn serve(
     options: ServeOptions,
 ) -> io::Result<()> {
     let clock = api.clock.clone();
-    let served = Served { router: router(api.clone()), api, writes };
+    let served = ApiApplication { router: router(api.clone()), api, writes };
     rashomon_connections::serve(listener, served, clock, tls, shutdown, options).await
 }
 
-/// The API behind a server.
-struct Served {
+/// The API as the application that a server calls.
+struct ApiApplication {
     api: Api,
     router: Router,
     writes: Handle,
 }
 
-impl Application for Served {
+impl Application for ApiApplication {
     type Body = Body;
 
     async fn answer(&self, request: Request<Incoming>) -> Response {
@@ -48,8 +48,9 @@ impl Application for Served {
         let answered = if is_safe {
             answering.await
         } else {
-            // If the client disconnects, the task is aborted. A task that runs at that moment continues to its next step.
-            // hyper ends the body of its request with an error, so an incomplete body is not taken for a complete one.
+            // If the client disconnects, the task is aborted. A task that runs at that moment continues to its next
+            // step. hyper ends the body of its request with an error, so an incomplete body is not taken for a complete
+            // one.
             match AbortOnDropHandle::new(self.writes.spawn(answering)).await {
                 Ok(answered) => answered,
                 Err(error) => match error.try_into_panic() {

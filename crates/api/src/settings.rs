@@ -72,11 +72,11 @@ pub struct Settings {
     pub body_idle_seconds: u64,
     /// How long a whole body may take; an import may take longer.
     pub body_seconds: u64,
-    /// The minimum rate of a body in bytes per second; 0 for no minimum. The rate is an average over 60 s,
-    /// and only time in which the server waits for the client counts.
+    /// The minimum rate of a body in bytes per second; 0 for no minimum. The rate is an average over 60 s of the time
+    /// in which the server waits for the client.
     pub min_upload_rate: u64,
-    /// The memory in bytes that all writes, imports and batches together may use for the bodies that they receive,
-    /// and batches for their answers.
+    /// The size of staging memory in bytes. All writes, imports and batches share it for the bodies that they receive,
+    /// and batches also for their answers.
     /// [`crate::least_staging_bytes`] returns the smallest value with which two writes can continue beside
     /// `max_imports` imports.
     pub staging_bytes: u64,
@@ -97,8 +97,8 @@ pub struct Settings {
     pub prepared_answers: u64,
     /// Which requests are logged.
     pub access_log: AccessLog,
-    /// The header in which answers carry their surrogate keys, in lower case. `None` if no HTTP caches are told of
-    /// changes: they must revalidate then.
+    /// The header in which answers carry their surrogate keys, in lower case. `None` if no HTTP caches are purged. Then
+    /// caches must revalidate their answers.
     pub surrogate_key_header: Option<String>,
 }
 

@@ -1,45 +1,49 @@
-//! The memory for bodies on their way from the connection to the store: one budget for all requests.
+//! Staging memory: one budget of all requests, for bodies on their way from the connection to the store.
 //!
 //! Before a request reads the first byte of a body, it claims the memory for receiving a body of any size
-//! ([`Staging::claim`]). It holds the claim until its write is over, even if its client goes away. With the
-//! claim the request can continue independently of others: it receives a chunk, compresses it, and has the
-//! store write it. A finished body may stay in memory only if the claim covers it, or can be extended at once
+//! ([`Staging::claim`]). The request holds the claim until its write is over, even if its client goes away. With the
+//! claim, the request can continue independently of other requests: it receives a chunk, compresses the chunk, and has
+//! the store write it. A finished body may stay in memory only if the claim covers the body, or can be extended at once
 //! ([`Claim::keep`]). Other bodies are written to chunks in the store.
 //!
 //! # What a claim covers
 //!
-//! [`WORKING_BYTES`] are enough for all of the following together:
+//! A claim of [`WORKING_BYTES`] covers all of the following together:
 //!
-//! - what the connection and the parser of the form hold of the body,
+//! - the bytes of the body that the connection and the parser of the form hold,
 //! - a chunk that is being filled,
-//! - the compressed copy of a chunk, and the copy that the store makes of that,
-//! - the fields that are no properties,
-//! - [`SMALL_BODIES`] bytes of finished bodies.
+//! - the compressed copy of a chunk, and the store's copy of that copy,
+//! - the fields that are not properties,
+//! - [`COVERED_BODY_BYTES`] bytes of finished bodies.
 //!
-//! After the body has arrived, they are enough for the copy that the store makes of all finished bodies,
-//! which are at most [`MAX_BODIES`] bytes. A short body of known length needs less, see [`need`].
+//! After the body has arrived, the claim covers the copy that the store makes of all finished bodies. Together they
+//! have at most [`MAX_BODIES`] bytes. A short body of known length needs a smaller claim: see [`claim_size`].
 //!
 //! # Batches
 //!
-//! A batch claims the memory for its body before it is received ([`Staging::claim_batch`]), and extends the claim for
-//! the answers of its requests, without waiting ([`BatchClaim::grow`]). It holds the claim while its requests run, which
-//! claim memory themselves. So all batches together hold at most half of the budget: the other half is always free for
-//! requests whose end depends on no batch.
+//! A batch claims the memory for its body before it receives the body ([`Staging::claim_batch`]). Later it extends the
+//! claim for the answers of its requests, without waiting ([`BatchClaim::grow`]). The batch holds the claim while its
+//! requests run, and these requests claim memory themselves. For this reason all batches together hold at most half of
+//! the budget. The other half is always left to requests whose end depends on no batch.
 //!
 //! # Why nothing deadlocks
 //!
-//! A request waits for the budget only in [`Staging::claim`]. There it holds no part of the budget, since it
-//! has not begun to receive. It also holds no permit to write, and no lock of a page. [`Claim::keep`] does
+//! A request waits for the budget only in [`Staging::claim`]. At that point the request holds no part of the budget,
+//! since it has not begun to receive. It also holds no permit to write, and no lock of a page. [`Claim::keep`] does
 //! not wait.
 //!
-//! So requests that hold some of the budget wait for three things, none of which waits for the budget. These
-//! are their clients, which `BodyLimits` bound; permits to write, whose holders have their part of the budget; and
-//! the store. Each of these waits ends, the request's part is released, and the next request in the queue
-//! continues, unless its patience ends first.
+//! Requests that hold a part of the budget wait for three things, and none of the three waits for the budget:
 //!
-//! A batch is the exception: it holds a part while its requests wait for theirs. It waits for its own part before that,
-//! and the sum of the parts of all batches is at most half of the budget. So the requests of batches wait only for
-//! the other half, which is released as above. The time-out of the batch ends this wait, too.
+//! - their clients, whose time `BodyLimits` bounds,
+//! - permits to write, whose holders already have their part of the budget,
+//! - the store.
+//!
+//! Each of these waits ends. Then the request's part is released, and the next request in the queue continues, unless
+//! its waiting time has ended before.
+//!
+//! A batch is the exception: it holds a part while its requests wait for their parts. The batch gets its own part
+//! before that, and the parts of all batches together are at most half of the budget. So the requests of batches wait
+//! only for the other half, which is released as above. The time-out of the batch ends this wait, too.
 
 use std::{
     pin::pin,
@@ -68,16 +72,16 @@ use crate::{
 /// The claim of a request whose body may be large.
 pub(crate) const WORKING_BYTES: usize = 4 << 20;
 
-/// The memory that a request needs in addition to copies of its body. The claims of small bodies consist of
-/// this and the copies.
+/// The memory that a request needs in addition to copies of its body. The claim for a small body is the sum of this
+/// overhead and of the copies.
 const OVERHEAD_BYTES: usize = 32 << 10;
 
 /// The maximum number of copies of a short body at the same time: as received, decoded, compressed, and in
 /// the store.
-const COPIES: usize = 4;
+const MAX_SHORT_BODY_COPIES: usize = 4;
 
 /// The bytes of finished bodies that a claim of [`WORKING_BYTES`] covers.
-const SMALL_BODIES: usize = 256 << 10;
+const COVERED_BODY_BYTES: usize = 256 << 10;
 
 /// The maximum bytes of bodies that an import over HTTP holds between parsing and storing.
 pub(crate) const MAX_IMPORT_BUFFERED_BYTES: u32 = 8 << 20;
@@ -91,15 +95,15 @@ const MAX_BATCH_BYTES: u64 = 16 << 20;
 /// The unit in which the budget is counted, in bytes.
 const UNIT: usize = 1 << 10;
 
-/// The smallest [`Settings::staging_bytes`] with which two writes of any size can continue beside the maximum
+/// Returns the smallest [`Settings::staging_bytes`] with which two writes of any size can continue beside the maximum
 /// number of imports. With less, some of these requests wait for others.
 #[must_use]
 pub const fn least_staging_bytes(max_imports: usize) -> u64 {
     (max_imports as u64).saturating_mul(IMPORT_BYTES as u64).saturating_add(2 * WORKING_BYTES as u64)
 }
 
-/// The size limit of the body of a batch: not above that of other bodies, nor above an eighth of the budget, so that a
-/// claim of [`Staging::claim_batch`] fits into the half that batches may hold.
+/// Returns the size limit of the body of a batch. It is at most the limit of other bodies, and at most an eighth of the
+/// budget, so that the claim of a batch ([`Staging::claim_batch`]) fits into the half that batches may hold.
 pub(crate) fn max_batch_bytes(settings: &Settings) -> u64 {
     MAX_BATCH_BYTES.min(settings.max_body_bytes).min(settings.staging_bytes / 8)
 }
@@ -113,7 +117,7 @@ pub(crate) struct Staging {
     /// A permit for each unit that batches may hold.
     batch_units: Arc<Semaphore>,
     all_of_batches: u32,
-    patience: Duration,
+    max_wait: Duration,
     metrics: StagingMetrics,
 }
 
@@ -152,18 +156,18 @@ impl Staging {
             all,
             batch_units: Arc::new(Semaphore::new(all.div_ceil(2) as usize)),
             all_of_batches: all.div_ceil(2),
-            patience: Duration::from_secs(settings.staging_wait_seconds),
+            max_wait: Duration::from_secs(settings.staging_wait_seconds),
             metrics: StagingMetrics::register(registry),
         }
     }
 
-    /// Claims the memory for receiving and storing a body. `length` is the maximum number of bytes that will
-    /// come, if it is known. Waits in a queue with other requests until the patience ends. The caller must
-    /// not hold any part of the budget.
+    /// Claims the memory for receiving and storing a body. `length` is the maximum size of the body, if it is known.
+    /// Waits in a queue with other requests, for at most the time of the setting `staging_wait`. The caller must not
+    /// hold any part of the budget.
     pub(crate) async fn claim(&self, length: Option<u64>) -> Result<Claim> {
-        let (bytes, free) = need(length);
+        let (bytes, covered) = claim_size(length);
         let units = self.acquire(bytes).await?;
-        Ok(Claim::new(self, units, free))
+        Ok(Claim::new(self, units, covered))
     }
 
     /// Claims the memory for an import.
@@ -200,10 +204,10 @@ impl Staging {
         self.wait(acquire.map(std::result::Result::ok)).await
     }
 
-    /// Waits until the patience ends.
+    /// Waits for units, for at most the time of the setting `staging_wait`.
     async fn wait<T>(&self, acquire: impl Future<Output = Option<T>>) -> Result<T> {
         self.metrics.waited.inc();
-        let acquired = timeout(self.patience, acquire).await.ok().flatten();
+        let acquired = timeout(self.max_wait, acquire).await.ok().flatten();
         acquired.ok_or_else(|| self.refusal())
     }
 
@@ -212,15 +216,15 @@ impl Staging {
         Problem::busy(format!(
             "other writes, imports and batches held all of the server's {STAGING_MEMORY} for {} s ({STAGING_WAIT}): \
              try again, or raise {STAGING_MEMORY}",
-            self.patience.as_secs()
+            self.max_wait.as_secs()
         ))
     }
 }
 
-/// A part of the budget, released when it is dropped. Also has the permit of its write.
+/// A request's part of the budget, with the permit of the request's write. Releases both when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    /// `None` if the body arrives slowly: the write then takes a permit when it has arrived.
+    /// `None` if the body arrives slowly. The write then takes a permit when the whole body has arrived.
     pub(crate) permit: Option<Permit>,
     units: OwnedSemaphorePermit,
     /// How many bytes of finished bodies the units cover.
@@ -238,7 +242,7 @@ impl Claim {
         Self { permit: None, units, covered, kept: 0, semaphore: Arc::clone(&staging.units), claimed }
     }
 
-    /// Whether a finished body of this size may stay in memory. Extends the claim if necessary, without
+    /// Returns whether a finished body of this size may stay in memory. Extends the claim if necessary, without
     /// waiting.
     pub(crate) fn keep(&mut self, bytes: usize) -> bool {
         let kept = self.kept + bytes;
@@ -257,7 +261,7 @@ impl Claim {
     }
 
     /// Records that a kept body was written to chunks.
-    pub(crate) fn let_go(&mut self, bytes: usize) {
+    pub(crate) fn release_kept(&mut self, bytes: usize) {
         self.kept = self.kept.saturating_sub(bytes);
     }
 }
@@ -268,12 +272,12 @@ impl Drop for Claim {
     }
 }
 
-/// A batch's part of the budget, released when it is dropped.
+/// A batch's part of the budget. Releases it when it is dropped.
 #[derive(Debug)]
 pub(crate) struct BatchClaim {
     /// The bytes in use.
     bytes: usize,
-    /// The units that count against those of all batches.
+    /// The units of the share that batches may hold.
     share: OwnedSemaphorePermit,
     /// The same number of units of the whole budget.
     units: OwnedSemaphorePermit,
@@ -295,12 +299,12 @@ impl BatchClaim {
         true
     }
 
-    /// Releases what is beyond this many bytes.
+    /// Releases all but this many bytes of the claim.
     pub(crate) fn shrink_to(&mut self, bytes: usize) {
         self.shrink(self.bytes.saturating_sub(bytes));
     }
 
-    /// Releases a part of the claim.
+    /// Releases this many bytes of the claim.
     pub(crate) fn shrink(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_sub(bytes);
         let excess = self.units.num_permits().saturating_sub(units_of(self.bytes) as usize);
@@ -315,11 +319,12 @@ impl Drop for BatchClaim {
     }
 }
 
-/// The claim for a body of at most `length` bytes, and how many bytes of finished bodies it covers.
-fn need(length: Option<u64>) -> (usize, usize) {
+/// Returns the size of the claim for a body of at most `length` bytes, and how many bytes of finished bodies the claim
+/// covers.
+fn claim_size(length: Option<u64>) -> (usize, usize) {
     let length = length.and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX);
-    let copies = length.saturating_mul(COPIES).saturating_add(OVERHEAD_BYTES);
-    if copies < WORKING_BYTES { (copies, length) } else { (WORKING_BYTES, SMALL_BODIES) }
+    let copies = length.saturating_mul(MAX_SHORT_BODY_COPIES).saturating_add(OVERHEAD_BYTES);
+    if copies < WORKING_BYTES { (copies, length) } else { (WORKING_BYTES, COVERED_BODY_BYTES) }
 }
 
 fn units_of(bytes: usize) -> u32 {
@@ -331,9 +336,10 @@ mod tests {
     use rashomon_buckets::CHUNK_SIZE;
 
     use super::*;
-    use crate::handlers::form::MAX_TEXTS;
+    use crate::handlers::form::MAX_FORM_TEXT_BYTES;
 
-    /// hyper holds up to twice its buffer of a body, and the parser of a form as much again.
+    /// The bytes of a body that are held while it is received. hyper holds up to twice the size of its buffer, and the
+    /// parser of a form as much again.
     const RECEIVED_BYTES: usize = 4 * (128 << 10);
 
     fn staging(bytes: u64) -> Staging {
@@ -345,17 +351,17 @@ mod tests {
     fn working_bytes_cover_what_the_documentation_lists() {
         // zstd makes a chunk larger by less than a 256th.
         let frame = CHUNK_SIZE + CHUNK_SIZE / 256;
-        let receiving = RECEIVED_BYTES + CHUNK_SIZE + 2 * frame + SMALL_BODIES + MAX_TEXTS;
+        let receiving = RECEIVED_BYTES + CHUNK_SIZE + 2 * frame + COVERED_BODY_BYTES + MAX_FORM_TEXT_BYTES;
         assert!(receiving <= WORKING_BYTES, "{receiving}");
-        const { assert!(MAX_BODIES + 2 * MAX_TEXTS <= WORKING_BYTES) };
+        const { assert!(MAX_BODIES + 2 * MAX_FORM_TEXT_BYTES <= WORKING_BYTES) };
     }
 
     #[test]
     fn short_bodies_need_little_and_stay_in_memory() {
-        assert_eq!(need(Some(0)), (OVERHEAD_BYTES, 0));
-        assert_eq!(need(Some(1000)), (OVERHEAD_BYTES + 4000, 1000));
+        assert_eq!(claim_size(Some(0)), (OVERHEAD_BYTES, 0));
+        assert_eq!(claim_size(Some(1000)), (OVERHEAD_BYTES + 4000, 1000));
         for length in [Some(2 << 20), Some(u64::MAX), None] {
-            assert_eq!(need(length), (WORKING_BYTES, SMALL_BODIES));
+            assert_eq!(claim_size(length), (WORKING_BYTES, COVERED_BODY_BYTES));
         }
     }
 
@@ -363,20 +369,20 @@ mod tests {
     async fn finished_bodies_stay_while_there_is_budget() {
         let staging = staging(2 * WORKING_BYTES as u64);
         let mut claim = staging.claim(None).await.unwrap();
-        assert!(claim.keep(SMALL_BODIES));
+        assert!(claim.keep(COVERED_BODY_BYTES));
         assert!(claim.keep(1_000_000));
         assert_eq!(staging.metrics.claimed.get(), (WORKING_BYTES + 977 * UNIT) as i64);
         assert!(claim.keep(2_000_000));
         assert!(!claim.keep(1_000_000), "more than a write keeps");
-        claim.let_go(1_000_000);
+        claim.release_kept(1_000_000);
         assert!(claim.keep(1_000_000));
-        // Another request cannot start meanwhile. After another one has started, neither can keep more than
+        // Another request cannot start meanwhile. After another one has started, neither of the two can keep more than
         // its claim covers.
         assert!(staging.claim(None).await.is_err());
         drop(claim);
         let mut first = staging.claim(None).await.unwrap();
         let second = staging.claim(None).await.unwrap();
-        assert!(first.keep(SMALL_BODIES) && !first.keep(1));
+        assert!(first.keep(COVERED_BODY_BYTES) && !first.keep(1));
         drop(second);
         assert!(first.keep(1));
         drop(first);

@@ -35,16 +35,16 @@ use crate::{
     staging::{BatchClaim, Claim, Staging},
 };
 
-/// How many renders and replacements are stored concurrently. Each reads the other properties of the render
-/// that it is based on or changes, up to [`rashomon_buckets::MAX_BODIES`] bytes, and writes them again. No
-/// request's [`Claim`] covers these bytes.
+/// The maximum number of concurrent writes that copy properties: new renders, and replacements of properties. Such a
+/// write reads the other properties of the render that it is based on or changes, up to
+/// [`rashomon_buckets::MAX_BODIES`] bytes, and writes them again. No request's [`Claim`] covers these bytes.
 const MAX_COPYING_WRITES: usize = 32;
 
-/// How many requests of all batches together run concurrently; others wait.
+/// The maximum number of concurrent requests of all batches together. Further requests wait.
 const MAX_BATCHED_REQUESTS: usize = 512;
 
-/// The size limit of a 7z archive that is imported. The archive is stored on the disk first, since only a
-/// complete one can be read.
+/// The size limit of a 7z archive that is imported. The archive is stored on the disk first, since an incomplete one
+/// cannot be read.
 const MAX_ARCHIVE_BYTES: u64 = 8 << 30;
 
 /// The parts from which the API is built.
@@ -60,7 +60,7 @@ pub struct Components {
     pub clock: Arc<dyn Clock>,
     /// A random number, by which the request ids of this process differ from those of other processes.
     pub seed: u64,
-    /// The metrics that `/metrics` shows. There may already be some.
+    /// The metrics that `/metrics` shows. The registry may already contain metrics.
     pub registry: Registry,
     /// The audit log, if there is one.
     pub audit_log: Option<AuditLog>,
@@ -68,23 +68,23 @@ pub struct Components {
 
 /// The API. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Api(Arc<OfStore>);
+pub struct Api(Arc<StoreState>);
 
-/// The API of one store.
+/// The state of the API of one store.
 #[derive(Debug, Clone)]
-pub struct OfStore {
+pub struct StoreState {
     pub(crate) buckets: RevisionStore,
     pub(crate) key_value: KeyValueStore,
     /// The other backends, if this is the main store of a server that has some.
     pub(crate) forwarding: Option<Arc<Forwarding>>,
     /// The transformers of spec versions, if there are any.
     pub(crate) transformers: Option<Arc<Transformers>>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
 }
 
 /// The state that the APIs of all stores of a server share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct SharedState {
     pub(crate) settings: Settings,
     pub(crate) access: Arc<Access>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -99,33 +99,33 @@ pub struct Shared {
     pub(crate) busy_log: OncePerMinute,
     /// The header for surrogate keys in answers. `None` if no HTTP cache is purged.
     pub(crate) surrogate_key_header: Option<HeaderName>,
-    /// The bucket of pages. Its name is cloned for each request.
+    /// The name of the bucket `page`. It is cloned for each request.
     pub(crate) page_bucket: BucketName,
     staging: Staging,
     copying_writes: Arc<Semaphore>,
     write_permits: WritePermits,
     imports: Arc<Semaphore>,
-    /// The permits of requests in batches: one for each request that may run concurrently.
+    /// The permits of requests in batches, [`MAX_BATCHED_REQUESTS`] in total.
     pub(crate) batched_requests: Semaphore,
     /// Disk space for imports that must be complete before they can be read.
     pub(crate) import_spool: Arc<SpoolSpace>,
     tasks: TaskTracker,
-    /// Aborts the tasks.
+    /// Cancelled when the tasks are aborted.
     aborting: CancellationToken,
 }
 
 impl std::ops::Deref for Api {
-    type Target = OfStore;
+    type Target = StoreState;
 
-    fn deref(&self) -> &OfStore {
+    fn deref(&self) -> &StoreState {
         &self.0
     }
 }
 
-impl std::ops::Deref for OfStore {
-    type Target = Shared;
+impl std::ops::Deref for StoreState {
+    type Target = SharedState;
 
-    fn deref(&self) -> &Shared {
+    fn deref(&self) -> &SharedState {
         &self.shared
     }
 }
@@ -139,7 +139,7 @@ impl Api {
         let (metrics, staging) = (Metrics::register(ours), Staging::new(&settings, ours));
         let write_permits = WritePermits::new(&settings);
         overload::register(ours, &write_permits, &buckets);
-        let shared = Shared {
+        let shared = SharedState {
             metrics,
             staging,
             copying_writes: Arc::new(Semaphore::new(MAX_COPYING_WRITES)),
@@ -163,42 +163,42 @@ impl Api {
             audit_log,
         };
         let shared = Arc::new(shared);
-        Self(Arc::new(OfStore { buckets, key_value, forwarding: None, transformers: None, shared }))
+        Self(Arc::new(StoreState { buckets, key_value, forwarding: None, transformers: None, shared }))
     }
 
-    /// The same API, which passes some requests on to other backends.
+    /// Returns the same API with forwarding of some requests to other backends.
     #[must_use]
     pub fn with_forwarding(self, forwarding: Forwarding) -> Self {
-        let mut of_store = OfStore::clone(&self.0);
-        of_store.forwarding = Some(Arc::new(forwarding));
-        Self(Arc::new(of_store))
+        let mut state = StoreState::clone(&self.0);
+        state.forwarding = Some(Arc::new(forwarding));
+        Self(Arc::new(state))
     }
 
-    /// The same API, which returns other spec versions of properties too.
+    /// Returns the same API with transformers, which make other spec versions of properties.
     #[must_use]
     pub fn with_transformers(self, transformers: Transformers) -> Self {
-        let mut of_store = OfStore::clone(&self.0);
-        of_store.transformers = Some(Arc::new(transformers));
-        Self(Arc::new(of_store))
+        let mut state = StoreState::clone(&self.0);
+        state.transformers = Some(Arc::new(transformers));
+        Self(Arc::new(state))
     }
 
-    /// The API of another store in the same server.
-    pub(crate) fn of_store(&self, store: OtherStore) -> Self {
+    /// Returns the API of another store in the same server.
+    pub(crate) fn for_store(&self, store: OtherStore) -> Self {
         let OtherStore { buckets, key_value } = store;
         let (transformers, shared) = (self.transformers.clone(), Arc::clone(&self.shared));
-        Self(Arc::new(OfStore { buckets, key_value, forwarding: None, transformers, shared }))
+        Self(Arc::new(StoreState { buckets, key_value, forwarding: None, transformers, shared }))
     }
 
-    /// Waits until every accepted write is done, including those whose clients have gone. Must be called when
-    /// no more requests come, before the store is closed.
+    /// Waits until every accepted write is done, including writes whose clients are gone. Must be called after the last
+    /// request, and before the store is closed.
     pub async fn finish(&self) {
         self.tasks.close();
         self.tasks.wait().await;
     }
 
     /// Aborts the tasks of unfinished writes and imports, and waits until the tasks have ended. The clients get no
-    /// answer, since a write that the buckets have begun may still be carried out. To be called if [`Api::finish`] takes
-    /// too long.
+    /// answer, since a write that the buckets have begun may still be carried out. Meant to be called if
+    /// [`Api::finish`] takes too long.
     pub async fn abort(&self) {
         self.aborting.cancel();
         self.finish().await;
@@ -214,7 +214,7 @@ impl Api {
         &self,
         write: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<Option<T>> {
-        // Each task has its own cancellation token: tasks with a common one would wait for its lock.
+        // Each task has its own cancellation token. Tasks with a common token would wait for its lock.
         self.tasks.spawn(self.aborting.child_token().run_until_cancelled_owned(write))
     }
 
@@ -250,9 +250,9 @@ impl Api {
         self.read(read).await?.map_err(Problem::of_key_value)
     }
 
-    /// Claims the memory for receiving and storing a body, and takes a permit to write. `length` is the maximum number of
-    /// bytes that will come, if it is known. See [`crate::staging`] and [`crate::overload`]: the caller must not hold
-    /// anything that others wait for.
+    /// Claims the memory for receiving and storing a body, and takes a permit to write. `length` is the maximum size of
+    /// the body, if it is known. The caller must not hold anything that other requests wait for: see
+    /// [`crate::staging`] and [`crate::overload`].
     pub(crate) async fn claim(&self, length: Option<u64>) -> Result<Claim> {
         let mut claim = self.staging.claim(length).await?;
         claim.permit = Some(self.write_permits.take().await?);
@@ -264,8 +264,8 @@ impl Api {
         never_refused(self.claim(Some(0))).await
     }
 
-    /// Claims memory for a batch, if the server has a permit for a write. The caller must not hold anything that others
-    /// wait for.
+    /// Claims memory for a batch, and takes and releases a permit to write, so that an overloaded server refuses the
+    /// batch. The caller must not hold anything that other requests wait for.
     pub(crate) async fn claim_batch(&self, bytes: usize) -> Result<BatchClaim> {
         let claim = self.staging.claim_batch(bytes).await?;
         // The writes of the batch take permits of their own.
@@ -273,8 +273,8 @@ impl Api {
         Ok(claim)
     }
 
-    /// Runs a write to its end, even if its client goes away. The write holds its memory, its permit and its entry in the
-    /// audit log until then.
+    /// Runs a write to its end, even if its client goes away. The write holds its memory, its permit and its entry for
+    /// the audit log until its end.
     pub(crate) async fn write<T: Send + 'static, E: Send + 'static>(
         &self,
         mut claim: Claim,

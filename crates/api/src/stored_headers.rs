@@ -1,4 +1,4 @@
-//! The headers that a write has for a property or an entry. Headers that proxies add are ignored.
+//! The headers of a write that are stored with a property or an entry. Headers that proxies add are ignored.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +26,8 @@ pub(crate) fn parse<'a>(
     }
 }
 
-/// The headers of a request that are stored with an entry. `default_type` is its type if the request has none.
-/// Ignores headers that are not stored. Refuses headers that are too long (422), and malformed ones (400).
+/// Returns the headers of a request that are stored with an entry. `default_type` is the content type if the request
+/// has none. Ignores headers that are not stored. Refuses headers that are too long (422), and malformed ones (400).
 pub(crate) fn of_entry(headers: &HeaderMap, default_type: &str, ignored: &IgnoredHeaders) -> Result<Headers> {
     let mut content_type = None;
     let mut other = BTreeMap::new();
@@ -48,7 +48,10 @@ pub(crate) fn of_entry(headers: &HeaderMap, default_type: &str, ignored: &Ignore
             )));
         }
         if !is_well_formed(name, &value) {
-            return Err(Problem::malformed(format!("the value of {name} is malformed; it would be stored")));
+            return Err(Problem::malformed(format!(
+                "the value of the header {name}, which is stored with the entry, is malformed: correct it, or leave \
+                 it out"
+            )));
         }
         if is_type {
             content_type = Some(value);
@@ -59,13 +62,16 @@ pub(crate) fn of_entry(headers: &HeaderMap, default_type: &str, ignored: &Ignore
     Ok(Headers { content_type: content_type.unwrap_or_else(|| default_type.to_owned()), other })
 }
 
-/// The value of a header. Only the values of lists may be in several lines.
+/// Returns the value of a header. Only headers whose values are lists may occur several times.
 fn value_of(headers: &HeaderMap, name: &HeaderName) -> Result<String> {
     let is_list = [header::CACHE_CONTROL, header::CONTENT_LANGUAGE].contains(name);
     let mut joined = String::new();
     for (number, value) in headers.get_all(name).iter().enumerate() {
         let value = value.to_str().map_err(|_| {
-            Problem::malformed(format!("the value of {name} is not visible ASCII; it would be stored"))
+            Problem::malformed(format!(
+                "the value of the header {name}, which is stored with the entry, is not visible ASCII: correct it, or \
+                 leave it out"
+            ))
         })?;
         if number > 0 && !is_list {
             let cure = match name.as_str().starts_with("x-") {
@@ -90,7 +96,7 @@ fn is_well_formed(name: &HeaderName, value: &str) -> bool {
         header::CONTENT_LANGUAGE => value.split(',').map(str::trim).all(|tag| {
             !tag.is_empty() && tag.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         }),
-        // The value of a header has no control characters.
+        // The tab is the only control character that the value can still have.
         _ => !value.contains('\t'),
     }
 }

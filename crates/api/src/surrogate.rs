@@ -1,4 +1,4 @@
-//! Answers that HTTP caches are told to delete: how long caches keep them, and their surrogate keys.
+//! Headers of answers that HTTP caches keep until they are purged: the time to keep them, and their surrogate keys.
 
 use axum::response::Response;
 use http::{HeaderName, StatusCode};
@@ -9,11 +9,12 @@ use rashomon_key_value::{Bucket, Entry, EntryKey};
 use crate::{Api, caching, problem::header_value};
 
 impl Api {
-    /// Lets caches keep an answer about a page, and names it for them. `tid` is the render whose property the answer is,
-    /// under its tid. Everybody may read the page. Does nothing if no caches are configured.
+    /// Lets caches keep an answer about a page, and adds its surrogate keys. `tid` is `Some` if the answer is a
+    /// property under its tid. Must be called only if everybody may read the page. Does nothing if no caches are
+    /// configured.
     pub(crate) fn mark_page(&self, response: &mut Response, page: &Page, tid: Option<Tid>) {
         let Some(name) = &self.surrogate_key_header else { return };
-        // There are too many other spellings of a title to tell caches to delete them.
+        // Redirects from other spellings of a title are not purged, since a title has too many spellings.
         if response.status() == StatusCode::MOVED_PERMANENTLY
             || !caching::keep_until_purged(response.headers_mut(), None)
         {
@@ -26,17 +27,17 @@ impl Api {
         mark(response, name, own, SurrogateKey::of_bucket(&page.domain, &page.bucket));
     }
 
-    /// Lets caches keep an answer with an entry, and names it for them. Everybody may read the entry. Does nothing if no
-    /// caches are configured.
+    /// Lets caches keep an answer with an entry, and adds its surrogate keys. Must be called only if everybody may read
+    /// the entry. Does nothing if no caches are configured.
     pub(crate) fn mark_entry(
         &self,
         response: &mut Response,
         (bucket, key): (&Bucket, &EntryKey),
         entry: &Entry,
-        has_own_life: bool,
+        has_own_cache_control: bool,
     ) {
         let Some(name) = &self.surrogate_key_header else { return };
-        if !has_own_life {
+        if !has_own_cache_control {
             let left = entry.expires_at.map(|at| at.since(self.clock.now()));
             caching::keep_until_purged(response.headers_mut(), left);
         }

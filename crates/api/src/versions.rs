@@ -1,5 +1,5 @@
-//! Spec versions of a property: the version that the client accepts (`Accept`), made by transformers if it is not the
-//! stored one.
+//! Spec versions of a property: returns the version that the client accepts (`Accept`). If the stored version is
+//! another one, transformers make the accepted version.
 
 use axum::response::Response;
 use http::HeaderMap;
@@ -13,11 +13,11 @@ use crate::{
     representation::{Address, Representation},
 };
 
-/// Why there is no other version.
+/// The reason why an accepted version could not be made.
 enum Failure {
     /// The stored version cannot be read.
     Read(Problem),
-    /// It cannot be transformed.
+    /// The stored version cannot be transformed.
     Transform(TransformError),
 }
 
@@ -36,7 +36,7 @@ impl From<Failure> for Problem {
     }
 }
 
-/// The problem for an error of the transformers. Readers do not learn the reason, which may name hosts.
+/// The problem for an error of the transformers. Readers do not see the reason, which may name hosts.
 fn of_transformer(error: &TransformError) -> Problem {
     let problem = match error {
         TransformError::Failed { step, .. } => Problem::new(
@@ -58,9 +58,9 @@ fn of_transformer(error: &TransformError) -> Problem {
     problem.with_cause(error)
 }
 
-/// A property that a client reads in one of its versions.
+/// A stored property that a client reads in the version that the client accepts.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct VersionOf<'a> {
+pub(crate) struct VersionedRead<'a> {
     pub(crate) api: &'a Api,
     pub(crate) title: &'a Title,
     pub(crate) name: &'a PropertyName,
@@ -68,8 +68,8 @@ pub(crate) struct VersionOf<'a> {
     pub(crate) address: Address,
 }
 
-impl VersionOf<'_> {
-    /// Answers with the version that the request accepts. `stored` answers with the stored one.
+impl VersionedRead<'_> {
+    /// Answers with the version that the request accepts. `stored` answers with the stored version.
     pub(crate) async fn answer(
         self,
         request: &HeaderMap,

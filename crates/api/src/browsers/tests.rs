@@ -30,8 +30,8 @@ type Verdict = std::result::Result<bool, Kind>;
 
 fn verdict(method: &Method, fields: Headers<'_>) -> Verdict {
     let uri = Uri::from_static("/v1/enwiki/page/A?rev/");
-    let judged = judge(method, &uri, &headers(fields), &settings());
-    judged.map(|cross| cross.is_some()).map_err(|problem| problem.kind())
+    let checked = check_browser_request(method, &uri, &headers(fields), &settings());
+    checked.map(|cross| cross.is_some()).map_err(|problem| problem.kind())
 }
 
 #[test]
@@ -127,11 +127,11 @@ fn foreign_hosts_are_refused_on_loopback() {
         }
     }
     // The host in the request line takes precedence over `Host`, and an HTTP/1.0 client may name no host.
-    let judge = |uri: &'static str, check_host| {
+    let check_browser_request = |uri: &'static str, check_host| {
         let settings = Settings { check_host, ..settings() };
-        judge(&Method::GET, &Uri::from_static(uri), &headers(&[OWN]), &settings).is_ok()
+        check_browser_request(&Method::GET, &Uri::from_static(uri), &headers(&[OWN]), &settings).is_ok()
     };
-    assert!(!judge("http://evil.example/", true));
-    assert!(judge("http://evil.example/", false));
+    assert!(!check_browser_request("http://evil.example/", true));
+    assert!(check_browser_request("http://evil.example/", false));
     assert_eq!(verdict(&Method::POST, &[]), Ok(false));
 }

@@ -26,7 +26,7 @@ pub(crate) struct EntryTarget {
     pub(crate) of: BucketTarget,
     /// The key.
     pub(crate) key: EntryKey,
-    /// Whether the key has a spelling that is redirected to the canonical one.
+    /// Whether the key is spelled in a way that is redirected to the canonical spelling.
     pub(crate) needs_redirect: bool,
 }
 
@@ -48,28 +48,29 @@ impl EntryTarget {
     }
 }
 
-/// The domain of `/v1/{domain}/`, and the rest of the path.
+/// Parses the domain of `/v1/{domain}/`. Also returns the rest of the path.
 pub(crate) fn domain_of_v1(path: &str) -> Result<(DomainName, &str)> {
     let rest = path.strip_prefix("/v1/").unwrap_or_default();
     let (domain, rest) = rest.split_once('/').unwrap_or((rest, ""));
     Ok((DomainName::new(domain)?, rest))
 }
 
-/// The bucket of `/v1/{domain}/{bucket}`, with or without a slash after it.
+/// Parses the bucket of `/v1/{domain}/{bucket}`, with or without a slash at the end.
 pub(crate) fn bucket_of_v1(path: &str) -> Result<BucketTarget> {
     let (domain, rest) = domain_of_v1(path)?;
     let bucket = parse_bucket(rest.strip_suffix('/').unwrap_or(rest))?;
     Ok(BucketTarget { domain, bucket })
 }
 
-/// The bucket of `/v1/{domain}/{bucket}/{key}`, and the raw key. The type of the bucket decides what a valid key is.
+/// Parses the bucket of `/v1/{domain}/{bucket}/{key}`. Also returns the raw key: which keys are valid depends on the
+/// type of the bucket.
 pub(crate) fn bucket_and_key_of_v1(path: &str) -> Result<(BucketTarget, &str)> {
     let (domain, rest) = domain_of_v1(path)?;
     let (bucket, raw) = rest.split_once('/').unwrap_or((rest, ""));
     Ok((BucketTarget { domain, bucket: parse_bucket(bucket)? }, raw))
 }
 
-/// The bucket and the raw key of `/wiki/?blob/{bucket}/{key}`, by its raw query. `None` for another query.
+/// Parses the raw query of `/wiki/?blob/{bucket}/{key}` into the bucket and the raw key. `None` for another query.
 pub(crate) fn bucket_and_key_of_wiki(query: Option<&str>) -> Option<(Result<BucketName>, &str)> {
     let (bucket, raw) = query?.strip_prefix("blob/")?.split_once('/')?;
     Some((parse_bucket(bucket), raw))
@@ -94,12 +95,12 @@ pub(crate) fn parse_key(raw: &str) -> Result<EntryKey> {
     Ok(EntryKey::new(&decoded)?)
 }
 
-/// The canonical spelling of a key in a URL, in ASCII.
+/// Returns the canonical spelling of a key in a URL, in ASCII.
 pub fn encode_key(key: &EntryKey) -> String {
     encode_parameter(key.as_str())
 }
 
-/// The spelling of the value of a parameter in a URL, in ASCII.
+/// Returns the spelling of a parameter's value in a URL, in ASCII.
 pub(crate) fn encode_parameter(value: &str) -> String {
     spelling::canonical(value)
 }

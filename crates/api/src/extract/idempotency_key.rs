@@ -1,7 +1,9 @@
-//! The header `Idempotency-Key`. Only the increment of a counter takes it, and every other request with it is 400.
+//! The header `Idempotency-Key`. Only the increment of a counter may have this header; every other request with it is
+//! answered with 400.
 //!
-//! The middleware (`observe`) refuses it by method and path, with [`check_route`]. `/v1/{domain}/{bucket}/{key}` is also
-//! the URL of entries and of pages. There, [`refuse`] is called when the type of the bucket is known.
+//! The middleware (`observe`) refuses the header by method and path, with [`check_route`]. However,
+//! `/v1/{domain}/{bucket}/{key}` is also the URL of entries and of pages. For these URLs, [`refuse`] is called when the
+//! type of the bucket is known.
 
 use http::{HeaderMap, HeaderName, Method, Uri};
 use rashomon_key_value::IdempotencyKey;
@@ -12,7 +14,7 @@ use crate::problem::{Problem, Result};
 /// The header of requests that take effect once, however often they are sent.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// The value of the header, if it is given.
+/// Parses the header, if the request has it.
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>> {
     let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -24,7 +26,7 @@ pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyK
         .map_err(|error| Problem::malformed(format!("the header Idempotency-Key is malformed: {error}")))
 }
 
-/// The methods of the API. A request with another one is 405, whatever headers it has.
+/// The methods of the API. A request with another method is answered with 405, whatever headers it has.
 const METHODS: [Method; 6] =
     [Method::GET, Method::HEAD, Method::OPTIONS, Method::POST, Method::PUT, Method::DELETE];
 

@@ -1,5 +1,5 @@
-//! Parses requests into types whose constructors validate. Parses the raw path and the raw query, since other
-//! spellings of a URL are redirected or refused: a cache would store the answer once for each.
+//! Parses requests into types whose constructors validate. The parsers read the raw path and the raw query, since
+//! further spellings of a URL are redirected or refused. A cache would store the answer once for each spelling.
 
 mod bucket;
 pub(crate) mod idempotency_key;
@@ -17,7 +17,7 @@ pub(crate) use bucket::{
 };
 pub(crate) use parameters::{Parameters, refuse_query};
 pub(crate) use percent::percent_decode;
-pub(crate) use query::{Listed, MAX_LIMIT, READ_METHODS, Resource, Selector};
+pub(crate) use query::{ListRange, MAX_LIMIT, READ_METHODS, Resource, Selector};
 pub(crate) use reference::{RevisionReference, parse_parent};
 pub(crate) use target::{Target, domain_of_host, page_in_bucket, page_of_v1, page_of_wiki};
 pub(crate) use title::{encode_title, parse_title};

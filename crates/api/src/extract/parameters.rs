@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{
     percent_decode,
-    query::{parse_limit, shown},
+    query::{parse_limit, truncate_for_error},
 };
 use crate::problem::{Problem, Result};
 
@@ -19,7 +19,7 @@ impl<'a> Parameters<'a> {
         let query = query.filter(|query| !query.is_empty());
         for parameter in query.into_iter().flat_map(|query| query.split('&')) {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-            let name = shown(name);
+            let name = truncate_for_error(name);
             if !known.contains(&name) {
                 let detail = format!("this list takes {}=, not '{name}'", known.join("=, "));
                 return Err(Problem::malformed(detail));
@@ -37,7 +37,7 @@ impl<'a> Parameters<'a> {
         Ok(Self(parameters))
     }
 
-    /// The value of a parameter, if it is given.
+    /// The value of a parameter, if the query has it.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| &**value)
     }
@@ -47,7 +47,7 @@ impl<'a> Parameters<'a> {
         self.0.iter().map(|(name, value)| (*name, &**value))
     }
 
-    /// The value of `limit`, if it is given.
+    /// The value of `limit`, if the query has it.
     pub(crate) fn limit(&self) -> Result<Option<usize>> {
         self.get("limit").map(parse_limit).transpose()
     }

@@ -27,23 +27,23 @@ pub(crate) enum Selector {
     Time(Timestamp),
 }
 
-/// The start and the length of a result page.
+/// The part of a list that a request asks for: the start and the length of a result page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Listed<T> {
-    /// The maximum number of entries; `None`: the default.
+pub(crate) struct ListRange<T> {
+    /// The maximum number of entries. `None` means the default.
     pub(crate) limit: Option<usize>,
     /// The entry after which the result page begins.
     pub(crate) after: Option<T>,
 }
 
-impl<T> Listed<T> {
+impl<T> ListRange<T> {
     /// The caching of an answer with this part of the list.
     pub(crate) fn caching(&self) -> Caching {
         if self.limit.is_none() && self.after.is_none() { Caching::Mutable } else { Caching::Part }
     }
 }
 
-impl<T> Default for Listed<T> {
+impl<T> Default for ListRange<T> {
     /// The beginning of the list, with the default length.
     fn default() -> Self {
         Self { limit: None, after: None }
@@ -58,19 +58,19 @@ pub(crate) enum Resource {
     /// `rev`, without its slash.
     Revisions,
     /// `rev/`
-    RevisionList(Listed<Revision>),
+    RevisionList(ListRange<Revision>),
     /// `rev/latest`, `rev/12345`, `rev/{tid}`, without their slash.
     Bare(Selector),
     /// `rev/latest/`, `rev/{tid}/`
     Document(Selector),
     /// `rev/12345/`
-    RenderList(Revision, Listed<Tid>),
+    RenderList(Revision, ListRange<Tid>),
     /// `rev/latest/html`, and so on.
     Property(Selector, PropertyName),
     /// `timegate/html`
     Timegate(PropertyName),
     /// `timemap/html`
-    Timemap(PropertyName, Listed<MementoPosition>),
+    Timemap(PropertyName, ListRange<MementoPosition>),
 }
 
 impl Resource {
@@ -92,20 +92,20 @@ impl Resource {
         let segments: Vec<&str> = path.splitn(4, '/').collect();
         Ok(match segments[..] {
             ["rev"] => Self::Revisions,
-            ["rev", ""] => Self::RevisionList(Listed::default()),
+            ["rev", ""] => Self::RevisionList(ListRange::default()),
             ["rev", selector] => match parse_selector(selector)? {
-                Selector::Time(_) => return Err(nothing_of_a_time()),
+                Selector::Time(_) => return Err(time_without_property()),
                 selector => Self::Bare(selector),
             },
             ["rev", selector, ""] => match parse_selector(selector)? {
-                Selector::Time(_) => return Err(nothing_of_a_time()),
-                Selector::Revision(rev) => Self::RenderList(rev, Listed::default()),
+                Selector::Time(_) => return Err(time_without_property()),
+                Selector::Revision(rev) => Self::RenderList(rev, ListRange::default()),
                 selector => Self::Document(selector),
             },
             ["rev", selector, name] => Self::Property(parse_selector(selector)?, PropertyName::new(name)?),
             ["timegate", name] if !name.is_empty() => Self::Timegate(PropertyName::new(name)?),
             ["timemap", name] if !name.is_empty() => {
-                Self::Timemap(PropertyName::new(name)?, Listed::default())
+                Self::Timemap(PropertyName::new(name)?, ListRange::default())
             }
             _ if is_well_formed(path) => {
                 return Err(Problem::not_found(
@@ -127,7 +127,7 @@ impl Resource {
         for parameter in parameters.split('&') {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             if seen.contains(&name) {
-                return Err(Problem::malformed(format!("&{}= is given twice", shown(name))));
+                return Err(Problem::malformed(format!("&{}= is given twice", truncate_for_error(name))));
             }
             seen.push(name);
             match (&mut *self, name) {
@@ -141,7 +141,7 @@ impl Resource {
                     return Err(Problem::malformed(format!(
                         "this resource does not take &{}=; only the lists rev/, rev/12345/ and timemap/ take \
                          &limit= and &page=",
-                        shown(name)
+                        truncate_for_error(name)
                     )));
                 }
             }
@@ -149,7 +149,7 @@ impl Resource {
         Ok(())
     }
 
-    /// Whether the answer can be purged. A part of a list cannot: it has too many URLs.
+    /// Whether HTTP caches can be told to delete the answer. They cannot for a part of a list, which has too many URLs.
     pub(crate) fn can_be_purged(&self) -> bool {
         let caching = match self {
             Self::RevisionList(list) => list.caching(),
@@ -183,7 +183,7 @@ impl Resource {
 /// The methods of a read-only resource.
 pub(crate) const READ_METHODS: &str = "GET, HEAD, OPTIONS";
 
-fn nothing_of_a_time() -> Problem {
+fn time_without_property() -> Problem {
     Problem::not_found("a time is followed by a property, such as rev/2013-02-23T22:23:24Z/html")
 }
 
@@ -204,7 +204,7 @@ fn parse_selector(text: &str) -> Result<Selector> {
         Err(Problem::malformed(format!(
             "'{}' is not 'latest', a revision, a tid or a time, such as 12345, \
              8f545ba0-2601-11e3-885c-4160918f0fb9, 2013-02-23T22:23:24Z",
-            shown(text)
+            truncate_for_error(text)
         )))
     }
 }
@@ -246,9 +246,9 @@ fn is_well_formed(path: &str) -> bool {
 }
 
 /// Shortens a text from the client for an error message.
-pub(super) fn shown(text: &str) -> &str {
-    const SHOWN: usize = 64;
-    let end = (0..=SHOWN.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+pub(super) fn truncate_for_error(text: &str) -> &str {
+    const MAX_BYTES: usize = 64;
+    let end = (0..=MAX_BYTES.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
     &text[..end]
 }
 
@@ -269,19 +269,19 @@ mod tests {
         let rev: Revision = "12345".parse().unwrap();
         let html = || PropertyName::new("html").unwrap();
         let time = Timestamp::from_micros(1_361_658_204_000_000);
-        let all = || Listed::default();
+        let all = || ListRange::default();
         assert_eq!(Resource::parse(None).unwrap(), Resource::Page);
         for (query, resource) in [
             ("", Resource::Page),
             ("rev", Resource::Revisions),
             ("rev/", Resource::RevisionList(all())),
-            ("rev/&limit=500", Resource::RevisionList(Listed { limit: Some(500), after: None })),
+            ("rev/&limit=500", Resource::RevisionList(ListRange { limit: Some(500), after: None })),
             ("rev/latest", Resource::Bare(Selector::Latest)),
             ("rev/latest/", Resource::Document(Selector::Latest)),
             ("rev/latest/html", Resource::Property(Selector::Latest, html())),
             ("rev/12345", Resource::Bare(Selector::Revision(rev))),
-            ("rev/12345/", Resource::RenderList(rev, Listed::default())),
-            ("rev/12345/&limit=500", Resource::RenderList(rev, Listed { limit: Some(500), after: None })),
+            ("rev/12345/", Resource::RenderList(rev, ListRange::default())),
+            ("rev/12345/&limit=500", Resource::RenderList(rev, ListRange { limit: Some(500), after: None })),
             ("rev/12345/html", Resource::Property(Selector::Revision(rev), html())),
             (&format!("rev/{TID}"), Resource::Bare(Selector::Render(tid))),
             (&format!("rev/{TID}/"), Resource::Document(Selector::Render(tid))),
@@ -289,7 +289,7 @@ mod tests {
             ("rev/2013-02-23T22:23:24Z/html", Resource::Property(Selector::Time(time), html())),
             ("rev/2013-02-23T22%3A23%3a24Z/html", Resource::Property(Selector::Time(time), html())),
             ("timegate/html", Resource::Timegate(html())),
-            ("timemap/html", Resource::Timemap(html(), Listed::default())),
+            ("timemap/html", Resource::Timemap(html(), ListRange::default())),
         ] {
             assert_eq!(parse(query), Ok(resource), "{query}");
         }
@@ -393,7 +393,7 @@ mod tests {
     #[test]
     fn result_pages_begin_where_the_previous_one_ended() {
         let rev: Revision = "9223372036854775807".parse().unwrap();
-        let list = Listed { limit: Some(1), after: Some(rev) };
+        let list = ListRange { limit: Some(1), after: Some(rev) };
         assert_eq!(parse(&format!("rev/&page={}&limit=1", PageToken(rev))), Ok(Resource::RevisionList(list)));
         let tid = TID.parse().unwrap();
         let time = Timestamp::from_micros(-5);
@@ -405,7 +405,7 @@ mod tests {
             };
             assert_eq!(list.after, Some(position));
         }
-        let list = Listed { limit: None, after: Some(tid) };
+        let list = ListRange { limit: None, after: Some(tid) };
         assert_eq!(
             parse(&format!("rev/7/&page={}", PageToken(tid))),
             Ok(Resource::RenderList("7".parse().unwrap(), list))

@@ -1,4 +1,4 @@
-//! Revisions in fields of a write: `12345`, or `Main_Page?rev/12345`, as in the server's own headers.
+//! References to revisions in the fields of a write: `12345`, or `Main_Page?rev/12345` as in the server's own headers.
 
 use rashomon_buckets::{Parent, Revision, Title};
 
@@ -13,7 +13,7 @@ pub(crate) struct RevisionReference {
 }
 
 impl RevisionReference {
-    /// Parses either form.
+    /// Parses a revision, with or without a title.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         match text.split_once("?rev/") {
             None => Ok(Self { title: None, rev: text.parse()? }),
@@ -21,7 +21,7 @@ impl RevisionReference {
         }
     }
 
-    /// Returns the revision if it is one of this page. An error names `field`.
+    /// Returns the revision if it belongs to this page. An error names `field`.
     pub(crate) fn of_page(self, page: &Title, field: &str) -> Result<Revision> {
         match self.title {
             Some(title) if title != *page => Err(Problem::invalid(format!(

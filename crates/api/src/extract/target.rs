@@ -18,7 +18,7 @@ pub(crate) struct Target {
     pub(crate) page: Page,
     /// The part of the path before the title; empty if no redirect is needed.
     prefix: String,
-    /// Whether the title has a spelling that is redirected to the canonical one.
+    /// Whether the title is spelled in a way that is redirected to the canonical spelling.
     pub(crate) needs_redirect: bool,
 }
 
@@ -29,7 +29,7 @@ impl Target {
     }
 }
 
-/// The page of `/v1/{domain}/page/{title}`.
+/// Parses the page of `/v1/{domain}/page/{title}`.
 pub(crate) fn page_of_v1(path: &str, bucket: &BucketName) -> Result<Target> {
     let rest = path.strip_prefix("/v1/").unwrap_or_default();
     let (domain, rest) = rest.split_once('/').unwrap_or((rest, ""));
@@ -37,14 +37,14 @@ pub(crate) fn page_of_v1(path: &str, bucket: &BucketName) -> Result<Target> {
     page_in_bucket(domain, bucket.clone(), rest.strip_prefix("page/").unwrap_or_default())
 }
 
-/// The page of `/v1/{domain}/{bucket}/{title}`, by its raw title. The bucket has its id.
+/// Parses the page of `/v1/{domain}/{bucket}/{title}` from its raw title. `bucket` must have its id.
 pub(crate) fn page_in_bucket(domain: DomainName, bucket: BucketName, raw: &str) -> Result<Target> {
     let (title, needs_redirect) = parse_title(raw)?;
     let prefix = if needs_redirect { format!("/v1/{domain}/{bucket}/") } else { String::new() };
     Ok(Target { page: Page { domain, bucket, title }, prefix, needs_redirect })
 }
 
-/// The page of `/wiki/{title}`, in the domain of the request's host.
+/// Parses the page of `/wiki/{title}`, in the domain of the request's host.
 pub(crate) fn page_of_wiki(
     uri: &Uri,
     headers: &HeaderMap,
@@ -60,7 +60,7 @@ pub(crate) fn page_of_wiki(
     })
 }
 
-/// The configured domain of the request's host. A host with its port takes precedence over the host alone.
+/// Finds the configured domain of the request's host. A host with its port takes precedence over the host alone.
 pub(crate) fn domain_of_host(
     uri: &Uri,
     headers: &HeaderMap,

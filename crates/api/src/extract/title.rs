@@ -29,8 +29,11 @@ pub(crate) fn encode_title(title: &Title) -> String {
     spelling::canonical(title.as_str())
 }
 
-/// Whether a well-formed title or key has a byte in a form that is not accepted, or has some of the bytes that are
-/// accepted in both forms raw and others encoded. Purges name the two spellings that are left.
+/// Whether the spelling of a well-formed title or key is redirected to the canonical spelling.
+///
+/// The bytes of [`EITHER`] are accepted raw and encoded; every other byte has one accepted form. A spelling is
+/// redirected if a byte is not in an accepted form, or if some bytes of [`EITHER`] are raw and others encoded. So at
+/// most two spellings of a title are not redirected, and a purge names both.
 pub(super) fn needs_redirect(raw: &[u8], space: Space) -> bool {
     let (mut rest, mut has_raw, mut has_encoded) = (raw, false, false);
     loop {
@@ -56,7 +59,7 @@ pub(super) fn needs_redirect(raw: &[u8], space: Space) -> bool {
     }
 }
 
-/// Whether the canonical spelling has the byte as it is.
+/// Whether the canonical spelling does not encode a byte.
 fn is_unencoded(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || RAW.contains(&byte)
 }

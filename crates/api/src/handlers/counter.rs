@@ -28,10 +28,11 @@ const METHODS: &str = "GET, HEAD, POST, DELETE, OPTIONS";
 /// The maximum size of the body of an increment.
 const MAX_INCREMENT_BYTES: u64 = 4 << 10;
 
-/// When a client that may not read tries again with another idempotency key, if the counter has too many.
+/// The value of `Retry-After` for a client that may not read, if the counter has too many idempotency keys.
 const CONCEALED_RETRY_AFTER: Duration = Duration::from_secs(3600);
 
-/// Answers a request for a counter. The caller has one of the rights on the bucket that the method may need.
+/// Answers a request for a counter. The caller has one of the rights on the bucket that the method may need; the exact
+/// right is checked here.
 pub(super) async fn v1(
     api: &Api,
     bucket: Arc<Bucket>,
@@ -81,12 +82,12 @@ async fn increment(
     match api.write(claim, Audit::of(&head.extensions), write).await? {
         Ok(value) if writer.may_read() => answer(value),
         Ok(_) => Ok(done()),
-        // The error has the value.
+        // The error contains the value of the counter.
         Err(error @ Error::Overflow { .. }) if !writer.may_read() => {
             let detail = "with the increment, the counter would exceed the range of 64-bit integers: use a smaller one";
             Err(Problem::invalid(detail).with_cause(error))
         }
-        // The time would show when others counted.
+        // The exact time would show when other clients incremented the counter.
         Err(Error::TooManyIdempotencyKeys { limit, .. }) if !writer.may_read() => {
             let error = Error::TooManyIdempotencyKeys { limit, retry_after: CONCEALED_RETRY_AFTER };
             Err(Problem::of_key_value(error))
@@ -105,7 +106,7 @@ async fn delete(api: &Api, bucket: Arc<Bucket>, target: EntryTarget, head: &Part
     Ok(done())
 }
 
-/// The rights of a caller that writes to the bucket.
+/// Checks that the caller may write to the bucket. Returns the rights of the caller.
 fn check_write(api: &Api, bucket: &Bucket, target: &EntryTarget, head: &Parts) -> Result<Writer> {
     refuse_query(head.uri.query())?;
     refuse_conditions(&head.headers)?;
@@ -114,7 +115,7 @@ fn check_write(api: &Api, bucket: &Bucket, target: &EntryTarget, head: &Parts) -
     api.writer_to(caller, &target.of, kind, &head.headers)
 }
 
-/// A counter has no versions, so no condition can hold for one.
+/// Refuses conditions. A counter has no versions to which a condition could apply.
 fn refuse_conditions(headers: &HeaderMap) -> Result<()> {
     match CONDITIONS.iter().find(|name| headers.contains_key(*name)) {
         Some(name) => Err(Problem::malformed(format!(

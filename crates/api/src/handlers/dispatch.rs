@@ -37,7 +37,7 @@ pub(crate) async fn keyed(State(api): State<Api>, request: Request) -> Result<Re
     let rights: &[Right] = match head.method {
         Method::GET | Method::HEAD => &[Right::Read],
         Method::POST | Method::DELETE => &[Right::Write],
-        // A PUT of a property of a revision needs `rewrite` instead of `write`. The handler knows which one is needed.
+        // A PUT of a property of a revision needs `rewrite` instead of `write`. The handler checks the exact right.
         Method::PUT => &[Right::Write, Right::Rewrite],
         Method::OPTIONS => return Ok(options(METHODS)),
         _ => return Err(Problem::method_not_allowed(METHODS)),

@@ -92,7 +92,7 @@ pub(crate) async fn wiki(State(api): State<Api>, request: Request) -> Result<Res
         let has_entries = matches!(bucket.bucket_type(), BucketType::Blob | BucketType::OrderedBlob);
         has_entries && bucket.definition.public
     };
-    // Whether the bucket is private or does not exist is not shown.
+    // The answer does not show whether the bucket is private or missing.
     let bucket = bucket.filter(is_served).ok_or_else(|| {
         Problem::not_found(format!("this wiki has no public bucket '{name}' of type blob or ordered-blob"))
     })?;
@@ -119,7 +119,7 @@ async fn read(api: &Api, bucket: &Bucket, target: &EntryTarget, head: &Parts) ->
     answer(api, (bucket, &target.key), &entry, is_public, head)
 }
 
-/// The redirect to the canonical spelling of a key.
+/// Redirects to the canonical spelling of a key.
 pub(super) fn canonical_redirect(api: &Api, bucket: &Bucket, target: &EntryTarget) -> Response {
     let mut response = redirect_to_canonical(target.canonical_path(), None, Caching::Tid);
     if !api.is_public_bucket(bucket) {
@@ -128,7 +128,7 @@ pub(super) fn canonical_redirect(api: &Api, bucket: &Bucket, target: &EntryTarge
     response
 }
 
-/// The answer with an entry that was read.
+/// Answers with an entry that was read.
 fn answer(
     api: &Api,
     of: (&Bucket, &EntryKey),
@@ -142,12 +142,12 @@ fn answer(
     }
     let mut response = prepared.answer(&head.headers, entry, is_public, || api.clock.now())?;
     if is_public {
-        api.mark_entry(&mut response, of, entry, prepared.has_own_life());
+        api.mark_entry(&mut response, of, entry, prepared.has_own_cache_control());
     }
     Ok(response)
 }
 
-/// The rights of a caller that writes to the bucket.
+/// Checks that the caller may write to the bucket. Returns the rights of the caller.
 fn check_write(api: &Api, bucket: &Bucket, target: &EntryTarget, head: &Parts) -> Result<Writer> {
     refuse_query(head.uri.query())?;
     let (caller, kind) = (caller_of(&head.extensions), kind_of(bucket));
@@ -155,7 +155,8 @@ fn check_write(api: &Api, bucket: &Bucket, target: &EntryTarget, head: &Parts) -
     api.writer_to(caller, &target.of, kind, &head.headers)
 }
 
-/// Checks the conditions of a write before its body is received. They are checked again when it is stored.
+/// Checks the conditions of a write before its body is received. The conditions are checked again when the entry is
+/// stored.
 async fn check_condition(
     api: &Api,
     bucket: &Bucket,
@@ -171,7 +172,7 @@ async fn check_condition(
     if condition.allows_now(tag.as_deref().zip(modified)) { Ok(()) } else { Err(Problem::condition_failed()) }
 }
 
-/// Whether a condition allows to replace a version.
+/// Whether a condition allows a write to replace the entry with this tag. `None` means that there is no entry.
 fn allows(condition: &WriteCondition, tag: Option<&EntryTag>) -> bool {
     condition.is_empty() || condition.allows(tag.map(ToString::to_string).as_deref())
 }
@@ -185,7 +186,7 @@ async fn put(
 ) -> Result<Response> {
     let writer = check_write(api, bucket, target, head)?;
     let outcome = store(api, bucket, target, head, body).await.map_err(|problem| writer.conceal(problem))?;
-    // Whether there was an entry is no matter for a client that may not read.
+    // A client that may not read must not learn whether there was an entry.
     let is_new = !outcome.replaced || !writer.may_read();
     let mut response = Response::new(Body::empty());
     *response.status_mut() = if is_new { StatusCode::CREATED } else { StatusCode::OK };
@@ -227,7 +228,7 @@ async fn store(
     written.map_err(Problem::of_key_value)
 }
 
-/// Receives an entry. Checks first everything that does not depend on its bytes.
+/// Receives an entry. First makes all checks that do not depend on the entry's bytes.
 async fn receive(
     api: &Api,
     bucket: &Bucket,

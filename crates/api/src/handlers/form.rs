@@ -1,4 +1,4 @@
-//! Receives a write: its fields, and its properties, whose chunks go to the store as they arrive.
+//! Receives a write: its fields and its properties. The chunks of a property go to the store as they arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ const MAX_TEXT_BYTES: usize = 16 << 10;
 
 /// The maximum size of a write without the bodies of its properties: names, headers, and other fields.
 /// Headers and single fields have lower limits of their own.
-pub(crate) const MAX_TEXTS: usize = 256 << 10;
+pub(crate) const MAX_FORM_TEXT_BYTES: usize = 256 << 10;
 
 /// The prefix of a field with the headers of a property.
 const HTTP_EQUIV: &str = "_http-equiv.";
@@ -37,7 +37,7 @@ pub(crate) struct Form {
 }
 
 impl Form {
-    /// Receives a write to a page. Also returns its claim on staging memory, to be held until the write is
+    /// Receives a write to a page. Also returns its claim on staging memory, which must be held until the write is
     /// stored. `known` are the allowed fields besides properties and their headers.
     pub(crate) async fn receive(
         api: &Api,
@@ -59,7 +59,7 @@ impl Form {
     async fn read(api: &Api, page: &Page, reader: &mut FormReader, known: &[&str]) -> Result<(Self, Claim)> {
         let mut claim = api.claim(reader.length()).await?;
         let mut permit = claim.permit.take();
-        let mut receiving = Receiving::new(claim);
+        let mut receiving = FormReceiver::new(claim);
         hold_while(&mut permit, receiving.read(api, page, reader, known)).await?;
         receiving.claim.permit = permit;
         receiving.finish()
@@ -73,7 +73,7 @@ impl Form {
 
 /// A received property with its headers.
 #[derive(Debug)]
-struct Received {
+struct ReceivedProperty {
     name: PropertyName,
     headers: GivenHeaders,
     body: Staged,
@@ -81,17 +81,17 @@ struct Received {
 
 /// A write that is being received. Its fields may come in any order.
 #[derive(Debug)]
-struct Receiving {
+struct FormReceiver {
     claim: Claim,
     /// The size of everything except the bodies of properties.
     text_bytes: usize,
     seen: BTreeSet<String>,
     texts: BTreeMap<String, String>,
     equivalents: BTreeMap<PropertyName, GivenHeaders>,
-    properties: Vec<Received>,
+    properties: Vec<ReceivedProperty>,
 }
 
-impl Receiving {
+impl FormReceiver {
     fn new(claim: Claim) -> Self {
         Self {
             claim,
@@ -155,7 +155,7 @@ impl Receiving {
             sink.write(&piece).await.map_err(|error| Problem::of_page(error, page))?;
         }
         let body = sink.finish().await.map_err(|error| Problem::of_page(error, page))?;
-        self.properties.push(Received { name, headers, body });
+        self.properties.push(ReceivedProperty { name, headers, body });
         self.keep_newest(api, page).await
     }
 
@@ -167,13 +167,13 @@ impl Receiving {
             let last = self.properties.len().saturating_sub(1);
             let largest =
                 self.properties.iter_mut().enumerate().max_by_key(|(_, received)| received.body.memory());
-            let Some((index, Received { body, .. })) = largest else { break };
+            let Some((index, ReceivedProperty { body, .. })) = largest else { break };
             let memory = body.memory();
             *body = spill(api, page, body.clone()).await?;
             if index == last {
                 break;
             }
-            self.claim.let_go(memory);
+            self.claim.release_kept(memory);
         }
         Ok(())
     }
@@ -181,10 +181,10 @@ impl Receiving {
     /// Counts bytes that do not belong to the body of a property.
     fn count(&mut self, bytes: usize) -> Result<()> {
         self.text_bytes += bytes;
-        if self.text_bytes > MAX_TEXTS {
+        if self.text_bytes > MAX_FORM_TEXT_BYTES {
             return Err(Problem::invalid(format!(
                 "the field names, the headers, and the fields other than properties have more than \
-                 {MAX_TEXTS} bytes together: send fewer or shorter ones"
+                 {MAX_FORM_TEXT_BYTES} bytes together: send fewer or shorter ones"
             )));
         }
         Ok(())
@@ -195,7 +195,7 @@ impl Receiving {
             return Err(Problem::malformed("a write has at least one property, such as html or wikitext"));
         }
         let mut properties = Vec::with_capacity(self.properties.len());
-        for Received { name, headers, body } in self.properties {
+        for ReceivedProperty { name, headers, body } in self.properties {
             let headers = headers.or(self.equivalents.remove(&name).unwrap_or_default());
             let GivenHeaders { content_type, other: other_headers } = headers;
             properties.push(NewProperty { name, content_type, other_headers, body });
@@ -219,7 +219,7 @@ fn too_many() -> Problem {
     Problem::malformed(format!("a write has at most {MAX_PROPERTIES} properties"))
 }
 
-/// Reads the text of a field: UTF-8, of limited length.
+/// Reads the text of a field. The text must be UTF-8 of at most [`MAX_TEXT_BYTES`] bytes.
 async fn read_text(reader: &mut FormReader, name: &str) -> Result<String> {
     let mut bytes = Vec::new();
     while let Some(piece) = reader.chunk().await? {

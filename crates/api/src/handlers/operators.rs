@@ -34,8 +34,8 @@ pub(crate) async fn healthz() -> Response {
     health("ok", None)
 }
 
-/// `/readyz`: the main store answers, and accepts writes as far as is known. Other backends are counted, but do not make
-/// the server unready: another server would not reach them either.
+/// `/readyz`: the main store answers, and accepts writes as far as is known. Other backends are counted, but they do
+/// not make the server unready, since another server would not reach them either.
 pub(crate) async fn readyz(State(api): State<Api>) -> Result<Response> {
     api.read(api.buckets.ping()).await?.map_err(Problem::not_ready)?;
     let backends = match &api.forwarding {

@@ -15,7 +15,9 @@ use crate::{
     answer::{check_version, json_type, options, redirect, redirect_to_canonical},
     authorize::caller_of,
     caching::{self, Caching},
-    extract::{Listed, READ_METHODS, Resource, Selector, Target, page_in_bucket, page_of_v1, page_of_wiki},
+    extract::{
+        ListRange, READ_METHODS, Resource, Selector, Target, page_in_bucket, page_of_v1, page_of_wiki,
+    },
     problem::{Problem, Result},
 };
 
@@ -27,8 +29,8 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
     answer(&api, target, &head, body).await
 }
 
-/// `/v1/{domain}/{bucket}/{title}`, in a further bucket of pages, which has its id. The caller has a right that
-/// some requests with the method need.
+/// `/v1/{domain}/{bucket}/{title}`, in a further bucket of pages. `bucket` has its id. The caller has one of the rights
+/// that requests with the method need; the exact right is checked here.
 pub(super) async fn in_bucket(
     api: &Api,
     domain: DomainName,
@@ -53,23 +55,23 @@ async fn answer(api: &Api, target: Target, head: &Parts, body: Body) -> Result<R
     }
 }
 
-/// Parses the query. An unsupported method is refused first, whatever the parameters after `&` are.
+/// Parses the query. If both the method and the parameters after `&` are wrong, the error is about the method.
 fn parse_resource(head: &Parts) -> Result<Resource> {
-    const TAKEN: [Method; 5] = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::OPTIONS];
+    const PAGE_METHODS: [Method; 5] = [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::OPTIONS];
     let query = head.uri.query();
     Resource::parse(query).map_err(|problem| {
         let path = query.and_then(|query| query.split('&').next());
         let methods = match Resource::parse(path) {
             Ok(resource) => resource.methods(),
-            Err(_) if TAKEN.contains(&head.method) => return problem,
+            Err(_) if PAGE_METHODS.contains(&head.method) => return problem,
             Err(_) => READ_METHODS,
         };
-        let is_taken = methods.split(", ").any(|method| method == head.method.as_str());
-        if is_taken { problem } else { Problem::method_not_allowed(methods) }
+        let is_supported = methods.split(", ").any(|method| method == head.method.as_str());
+        if is_supported { problem } else { Problem::method_not_allowed(methods) }
     })
 }
 
-/// Only a GET can have a range (RFC 9110, section 14.2).
+/// Removes the header `Range` from requests other than GET, for which it has no meaning (RFC 9110, section 14.2).
 pub(super) fn ignore_range_unless_get(head: &mut Parts) {
     if head.method != Method::GET {
         head.headers.remove(header::RANGE);
@@ -81,7 +83,7 @@ async fn write(api: &Api, page: Page, resource: Resource, head: &Parts, body: Bo
     if methods != READ_METHODS && api.settings.read_only {
         return Err(Problem::read_only());
     }
-    // Before the write: an answer that the client does not accept must not follow a write.
+    // Checked before the write: a client that does not accept the answer would take the write for failed.
     if methods != READ_METHODS {
         check_version(&head.headers, &json_type("written"))?;
     }
@@ -90,12 +92,12 @@ async fn write(api: &Api, page: Page, resource: Resource, head: &Parts, body: Bo
     let writer;
     let written = match (&head.method, resource) {
         (&Method::POST, Resource::RevisionList(list)) => {
-            check_not_listed(&list)?;
+            check_whole_list(&list)?;
             writer = may(Right::Write)?;
             write::revision(api, page, writer, head, body).await
         }
         (&Method::POST, Resource::RenderList(rev, list)) => {
-            check_not_listed(&list)?;
+            check_whole_list(&list)?;
             writer = may(Right::Write)?;
             write::render(api, page, RenderBase::Revision(rev), writer, head, body).await
         }
@@ -112,9 +114,9 @@ async fn write(api: &Api, page: Page, resource: Resource, head: &Parts, body: Bo
     written.map_err(|problem| writer.conceal(problem))
 }
 
-/// A write must address the list itself, not a part of it.
-fn check_not_listed<T: PartialEq>(list: &Listed<T>) -> Result<()> {
-    if *list == Listed::default() {
+/// Checks that a write addresses the whole list, not a part of the list.
+fn check_whole_list<T: PartialEq>(list: &ListRange<T>) -> Result<()> {
+    if *list == ListRange::default() {
         return Ok(());
     }
     Err(Problem::malformed("POST to ?rev/ or ?rev/12345/, without &limit= and &page="))
@@ -186,7 +188,7 @@ async fn get_other(api: &Api, page: &Page, resource: Resource, headers: &HeaderM
         Resource::Property(Selector::Time(at), name) => time::property(api, page, at, &name).await,
         Resource::Timegate(name) => timegate::select(api, page, &name, headers).await,
         Resource::Timemap(name, list) => timemap::list(api, page, &name, list, headers).await,
-        // The parser never returns this.
+        // The parser never returns these resources.
         Resource::Bare(Selector::Time(_)) | Resource::Document(Selector::Time(_) | Selector::Revision(_)) => {
             Err(Problem::not_found("a time is followed by a property"))
         }

@@ -8,11 +8,11 @@ use crate::{
     Api,
     answer::{self, redirect},
     caching::Caching,
-    extract::Listed,
+    extract::ListRange,
     json,
     problem::{Problem, Result},
     representation::Address,
-    versions::VersionOf,
+    versions::VersionedRead,
 };
 
 /// The default number of entries in a result page.
@@ -27,7 +27,7 @@ pub(crate) async fn latest(
 ) -> Result<Response> {
     let property = api.read(api.buckets.latest(page, name)).await?;
     let property = property.map_err(|error| Problem::of_latest(error, page, name))?;
-    let of = VersionOf { api, title: &page.title, name, property: &property, address: Address::Latest };
+    let of = VersionedRead { api, title: &page.title, name, property: &property, address: Address::Latest };
     of.answer(request, || {
         let (prepared, was_prepared) = api.prepared.of(&property, || of.representation());
         if was_prepared {
@@ -47,7 +47,7 @@ pub(crate) async fn property(
     request: &HeaderMap,
 ) -> Result<Response> {
     let property = api.read_page(page, api.buckets.property(page, tid, name)).await?;
-    let of = VersionOf { api, title: &page.title, name, property: &property, address: Address::Tid };
+    let of = VersionedRead { api, title: &page.title, name, property: &property, address: Address::Tid };
     of.answer(request, || of.representation().answer(request, &property.body)).await
 }
 
@@ -61,17 +61,21 @@ pub(crate) async fn newest_of_revision(
     let tid = api.read(api.buckets.newest_with(page, rev, name)).await?;
     match tid {
         Ok(tid) => Ok(redirect(&format!("?rev/{tid}/{name}"), Caching::Mutable)),
-        // Answers with an error that names the properties of the revision's newest render.
+        // The error names the properties of the revision's newest render.
         Err(Error::NotFound(Missing::Property { .. })) => {
             let render = api.read_page(page, api.buckets.newest_render(page, rev)).await?;
-            to_property(&render, name, Caching::Mutable)
+            redirect_to_property(&render, name, Caching::Mutable)
         }
         Err(error) => Err(Problem::of_page(error, page)),
     }
 }
 
-/// A 302 to a property of a render, or a 404.
-pub(crate) fn to_property(render: &Render, name: &PropertyName, caching: Caching) -> Result<Response> {
+/// Redirects to a property of a render with 302, or answers with 404 if the render does not have the property.
+pub(crate) fn redirect_to_property(
+    render: &Render,
+    name: &PropertyName,
+    caching: Caching,
+) -> Result<Response> {
     let Render { record, tid, properties } = render;
     if properties.contains_key(name) {
         return Ok(redirect(&format!("?rev/{tid}/{name}"), caching));
@@ -101,7 +105,7 @@ pub(crate) async fn revision(
     api: &Api,
     page: &Page,
     rev: Revision,
-    list: Listed<Tid>,
+    list: ListRange<Tid>,
     request: &HeaderMap,
 ) -> Result<Response> {
     let limit = list.limit.unwrap_or(DEFAULT_LIMIT);
@@ -113,7 +117,7 @@ pub(crate) async fn revision(
 pub(crate) async fn revisions(
     api: &Api,
     page: &Page,
-    list: Listed<Revision>,
+    list: ListRange<Revision>,
     request: &HeaderMap,
 ) -> Result<Response> {
     let limit = list.limit.unwrap_or(DEFAULT_LIMIT);

@@ -53,7 +53,7 @@ pub(crate) async fn property(
     let write = Box::pin(async move { buckets.rewrite(&target, tid, new, expect).await });
     let rewritten = api.write_with_copies(claim, Audit::of(&head.extensions), write).await?;
     let Rewritten { version, replaced, .. } = rewritten.map_err(|error| Problem::of_page(error, &page))?;
-    // Whether the stored bytes were the same is no matter for a client that may not read.
+    // A client that may not read must not learn whether the stored bytes were the same.
     let message = if replaced || !writer.may_read() { "Replaced" } else { "Unchanged" };
     let written = Written { rev: version.rev, tid: version.tid, created: false };
     let mut response = answer::written(&page, StatusCode::OK, message, &written);
@@ -107,8 +107,8 @@ async fn receive(
     Ok((stored, staged, expect, claim))
 }
 
-/// The headers of the request that are stored: type and language. `X-` headers often come from proxies rather
-/// than from the client, and may identify users.
+/// The headers of the request that are stored: type and language. `X-` headers are not stored: they often come from
+/// proxies rather than from the client, and may identify users.
 fn kept_headers(headers: &HeaderMap, ignored: &IgnoredHeaders) -> Result<GivenHeaders> {
     let mut kept = Vec::new();
     for name in [header::CONTENT_TYPE, header::CONTENT_LANGUAGE] {

@@ -4,7 +4,7 @@ use axum::response::Response;
 use rashomon_buckets::{Page, PropertyName};
 use rashomon_clock::Timestamp;
 
-use super::read::to_property;
+use super::read::redirect_to_property;
 use crate::{
     Api,
     caching::Caching,
@@ -20,5 +20,5 @@ pub(crate) async fn property(
 ) -> Result<Response> {
     let render = api.read_page(page, api.buckets.at_time_with(page, time, name)).await?;
     render.check_not_erased().map_err(|error| Problem::of_page(error, page))?;
-    to_property(&render, name, Caching::NoStore)
+    redirect_to_property(&render, name, Caching::NoStore)
 }

@@ -39,8 +39,8 @@ pub(crate) async fn select(
     Ok(response)
 }
 
-/// The end of the requested second. Dates in headers have whole seconds, and a state must be found by its own
-/// date.
+/// Returns the end of the second in `Accept-Datetime`. Dates in headers have whole seconds, and the date of a state
+/// must select this state.
 fn accepted_time(request: &HeaderMap) -> Result<Option<Timestamp>> {
     let mut dates = request.get_all(ACCEPT_DATETIME).iter();
     let (first, second) = (dates.next(), dates.next());

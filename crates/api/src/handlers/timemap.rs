@@ -9,7 +9,7 @@ use rashomon_clock::http_date;
 
 use crate::{
     Api, answer,
-    extract::{Listed, MAX_LIMIT},
+    extract::{ListRange, MAX_LIMIT},
     page_token::list_href,
     problem::Result,
 };
@@ -19,7 +19,7 @@ pub(crate) async fn list(
     api: &Api,
     page: &Page,
     name: &PropertyName,
-    list: Listed<MementoPosition>,
+    list: ListRange<MementoPosition>,
     request: &HeaderMap,
 ) -> Result<Response> {
     let limit = list.limit.unwrap_or(MAX_LIMIT);
@@ -29,10 +29,10 @@ pub(crate) async fn list(
     answer::document(request, content_type, body.into_bytes(), list.caching())
 }
 
-/// The links: to the page, to this list and its next part, and to the states.
+/// Formats the links: to the page, to this list and its next part, and to the states.
 fn link_format(
     name: &PropertyName,
-    list: &Listed<MementoPosition>,
+    list: &ListRange<MementoPosition>,
     mementos: &Listing<PropertyVersion, MementoPosition>,
 ) -> String {
     const TYPE: &str = "type=\"application/link-format\"";
@@ -47,9 +47,9 @@ fn link_format(
         // Writing to a string does not fail.
         let _ = write!(links, ",\n<{next}>; rel=\"next timemap\"; {TYPE}");
     }
-    for (place, memento) in mementos.items.iter().enumerate() {
-        let first = list.after.is_none() && place == 0;
-        let last = mementos.next.is_none() && place + 1 == mementos.items.len();
+    for (index, memento) in mementos.items.iter().enumerate() {
+        let first = list.after.is_none() && index == 0;
+        let last = mementos.next.is_none() && index + 1 == mementos.items.len();
         let relation = match (first, last) {
             (true, true) => "first last memento",
             (true, false) => "first memento",

@@ -1,4 +1,4 @@
-//! Tokens: makes, lists and revokes them. Each needs the right `admin` on everything.
+//! Creates, lists and revokes tokens. Each of these requests needs the right `admin` on everything.
 
 use std::sync::Arc;
 
@@ -162,8 +162,9 @@ async fn create(api: &Api, head: &Parts, body: Body) -> Result<Response> {
     if !text.trim_ascii_start().starts_with(b"{") {
         return Err(Problem::malformed("the body is not a JSON object with the members rights and domains"));
     }
-    let request: TokenRequest = serde_json::from_slice(&text)
-        .map_err(|error| Problem::malformed(format!("the body is no request for a token: {error}")))?;
+    let request: TokenRequest = serde_json::from_slice(&text).map_err(|error| {
+        Problem::malformed(format!("the body is not a valid request for a token: {error}"))
+    })?;
     let new = request.check(api.clock.now()).map_err(Problem::invalid)?;
     let (access, by) = (Arc::clone(&api.access), name_of(caller_of(&head.extensions)));
     let claim = api.claim_for_operator().await?;
@@ -171,7 +172,7 @@ async fn create(api: &Api, head: &Parts, body: Body) -> Result<Response> {
     let made = api.write(claim, Audit::of(&head.extensions), async move {
         let made = access.create_token(new).await;
         if let Ok(token) = &made {
-            tracing::info!(token = %token.id(), by, "token made");
+            tracing::info!(token = %token.id(), by, "token created");
         }
         made
     });

@@ -75,7 +75,7 @@ pub(crate) fn receive_body(api: &Api, body: Body) -> Result<RequestBody> {
 
 fn respond(page: &Page, writer: Writer, written: rashomon_buckets::Result<Written>) -> Result<Response> {
     let written = written.map_err(|error| Problem::of_page(error, page))?;
-    // Whether the write was stored before is no matter for a client that may not read.
+    // A client that may not read must not learn whether the write was stored before.
     let is_new = written.created || !writer.may_read();
     let (status, message) =
         if is_new { (StatusCode::CREATED, "Created") } else { (StatusCode::OK, "Unchanged") };

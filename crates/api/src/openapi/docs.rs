@@ -165,7 +165,7 @@ fn spans(text: &str) -> Vec<Span> {
     let pieces = text.split('`').enumerate();
     pieces
         .filter(|(_, text)| !text.is_empty())
-        .map(|(place, text)| Span { text: text.to_owned(), is_code: place % 2 == 1 })
+        .map(|(index, text)| Span { text: text.to_owned(), is_code: index % 2 == 1 })
         .collect()
 }
 
@@ -242,8 +242,8 @@ fn document(name: &'static str) -> DocumentView {
     DocumentView { name, example, members }
 }
 
-/// The values of all variables in the examples. They name something stored here, so that the examples work when
-/// they are pasted.
+/// The values of all variables in the examples. If possible, they name stored pages and entries, so that the examples
+/// work when they are pasted.
 struct Sample([(&'static str, String); URL_VARIABLES.len()]);
 
 impl Default for Sample {
@@ -254,7 +254,7 @@ impl Default for Sample {
 
 impl Sample {
     async fn find(api: &Api) -> Self {
-        // If the store does not answer, examples are made up.
+        // If the store does not answer, the examples have made-up names.
         let found = api.read(find_render(api)).await.ok().flatten();
         let Some((page, render)) = found else { return Self::default() };
         let entry = api.read(find_entry(api, &page.domain)).await.ok().flatten();
@@ -282,7 +282,8 @@ impl Sample {
     }
 }
 
-/// The first entry of the first bucket of a domain from which everybody may read, with the spelling of its key.
+/// Finds the first entry of the first bucket with entries that everybody may read, in a domain. Returns the name of the
+/// bucket, and the spelling of the entry's key in a URL.
 async fn find_entry(api: &Api, domain: &DomainName) -> Option<(String, String)> {
     let buckets = api.key_value.buckets(domain, None, MAX_LIMIT).await.ok()?.items;
     let bucket =
@@ -291,11 +292,11 @@ async fn find_entry(api: &Api, domain: &DomainName) -> Option<(String, String)> 
     entries.first().map(|entry| (bucket.name.to_string(), encode_key(&entry.key)))
 }
 
-/// The latest render of the main page, or of the first page.
+/// Finds the latest render of the main page, or of the first page, in the first domain.
 async fn find_render(api: &Api) -> Option<(Page, Render)> {
     let catalog = api.buckets.catalog();
     let domain = catalog.domain_list(None, 1).await.ok()?.items.into_iter().next()?;
-    // The names of what only some may read must not be in the examples of everybody.
+    // The examples are shown to all clients, so they must not name pages that only some clients may read.
     if !api.access.anybody_may(Right::Read, &domain, &api.page_bucket, BucketKind::Revisioned) {
         return None;
     }

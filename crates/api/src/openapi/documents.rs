@@ -1,4 +1,4 @@
-//! The schemas of the documents in answers, derived where the documents are written.
+//! Collects the schemas of the documents in answers. Each schema is derived from the type that writes the document.
 
 use utoipa::{
     PartialSchema, ToSchema,
@@ -28,7 +28,7 @@ pub(crate) fn schemas() -> Vec<(String, RefOr<Schema>)> {
     schemas
 }
 
-/// Adds a schema, and those that it refers to.
+/// Adds a schema, and the schemas that it refers to.
 fn add<T: ToSchema>(schemas: &mut Vec<(String, RefOr<Schema>)>) {
     schemas.push((T::name().into_owned(), <T as PartialSchema>::schema()));
     T::schemas(schemas);

@@ -29,7 +29,7 @@ pub(super) enum Address {
 }
 
 impl Address {
-    /// Parses the raw path. The bucket has no id yet.
+    /// Parses the raw path. The bucket of the result has no id yet.
     pub(super) fn parse(path: &str, page: &BucketName) -> Result<Self> {
         let (domain, bucket, title) = match path.strip_prefix("/buckets/") {
             Some(rest) => {
@@ -67,7 +67,7 @@ impl Address {
         }
     }
 
-    /// Replaces the bucket by the same one with its id.
+    /// Replaces the bucket by the same bucket with its id.
     pub(super) fn set_bucket(&mut self, with_id: BucketName) {
         match self {
             Self::Bucket { bucket, .. } => *bucket = with_id,
@@ -85,7 +85,7 @@ impl Address {
     }
 }
 
-/// The part of a path before the first slash, and the part after it.
+/// Splits a path at its first slash.
 fn split(path: &str) -> (&str, Option<&str>) {
     path.split_once('/').map_or((path, None), |(first, rest)| (first, Some(rest)))
 }
@@ -99,7 +99,7 @@ pub(super) fn bucket_url(domain: &DomainName, bucket: &BucketName) -> String {
     }
 }
 
-/// The name of a bucket for people: that of the domain for the bucket `page`, else `enwiki/docs`.
+/// The name of a bucket for people: the domain for the bucket `page`, and such as `enwiki/docs` for another bucket.
 pub(super) fn bucket_text(domain: &DomainName, bucket: &BucketName) -> String {
     if *bucket == BucketName::page() { domain.to_string() } else { format!("{domain}/{bucket}") }
 }

@@ -11,14 +11,14 @@ use crate::{
     problem::{Kind, Problem, Result},
 };
 
-/// The policy of the server's own pages. They load a style sheet and an icon of this server, show stored
-/// content in frames, and send forms to this server. They need no script, and nothing from other servers.
+/// The content security policy of the server's own pages. These pages load a style sheet and an icon of this server,
+/// show stored content in frames, and send forms to this server. They need no script, and nothing from other servers.
 const CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'self'; img-src 'self'; frame-src 'self'; form-action 'self'; \
      base-uri 'none'; frame-ancestors 'none'",
 );
 
-/// The answer with a page that changes when the store does.
+/// Answers with an HTML page that changes when the store changes.
 pub(crate) fn html<T: Template>(template: &T) -> Result<Response> {
     let text = template.render().map_err(|error| {
         tracing::error!(%error, "cannot render an HTML page");
@@ -37,8 +37,8 @@ fn protect(headers: &mut HeaderMap) {
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
 }
 
-/// The address of this server as the client knows it, for examples that work when pasted into a shell. A proxy
-/// names the scheme that its client uses; other requests have that of their connection.
+/// Returns the address of this server as the client knows it, for examples that work when pasted into a shell. The
+/// scheme is the one that a proxy names in `X-Forwarded-Proto`, or else the scheme of the connection.
 pub(crate) fn base_url(headers: &HeaderMap, extensions: &Extensions) -> String {
     let value = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let is_encrypted = match value("x-forwarded-proto") {
@@ -71,7 +71,7 @@ struct HelpLink {
     url: String,
 }
 
-/// A problem as an HTML page. The status is the one that programs get.
+/// Answers with a problem as an HTML page. The status is the same as in the answer to a program.
 pub(super) fn problem_page(problem: &Problem, address: Option<&Address>, has_query: bool) -> Response {
     let mut response = problem.to_response(None);
     let template = ProblemPage {
@@ -89,8 +89,8 @@ pub(super) fn problem_page(problem: &Problem, address: Option<&Address>, has_que
     response
 }
 
-/// Links that help when an object is missing: to what contains it, or comes after it. With a query, a part of
-/// the page is assumed to be missing, and otherwise the page itself.
+/// Returns the links that help when a page or a part of a page is missing. If the URL has a query, a part of the page
+/// is assumed to be missing, and otherwise the page itself.
 fn help_links(address: &Address, has_query: bool) -> Vec<HelpLink> {
     let mut links = Vec::new();
     if let Address::Page { page, .. } = address {
@@ -113,7 +113,7 @@ fn help_links(address: &Address, has_query: bool) -> Vec<HelpLink> {
     links
 }
 
-/// Makes a sentence of a detail: with a capital letter and a full stop.
+/// Makes a sentence from the detail of a problem: with a capital letter and a full stop.
 fn sentence(detail: &str) -> String {
     let mut letters = detail.chars();
     let first = letters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();

@@ -13,10 +13,10 @@ use crate::{
 };
 
 /// The number of domains on one page.
-const DOMAINS: usize = 100;
+const DOMAINS_PER_PAGE: usize = 100;
 
 /// The maximum number of wiki names that are read concurrently.
-const READ_AT_ONCE: usize = 8;
+const MAX_CONCURRENT_NAME_READS: usize = 8;
 
 struct DomainLine {
     name: DomainName,
@@ -46,8 +46,11 @@ pub(super) async fn list(api: &Api, caller: &Caller, query: Option<&str>, base: 
     };
     let (names, has_more) = readable(api, caller, after).await?;
     let next = names.last().filter(|_| has_more).map(|last| format!("/?after={last}"));
-    let domains =
-        stream::iter(names).map(|name| line(api, name)).buffered(READ_AT_ONCE).try_collect().await?;
+    let domains = stream::iter(names)
+        .map(|name| line(api, name))
+        .buffered(MAX_CONCURRENT_NAME_READS)
+        .try_collect()
+        .await?;
     let mut response = html(&DomainsPage { domains, next, base })?;
     if !api.access.may_everywhere(&Caller::Anonymous, Right::Read) {
         caching::restrict(response.headers_mut());
@@ -55,7 +58,7 @@ pub(super) async fn list(api: &Api, caller: &Caller, query: Option<&str>, base: 
     Ok(response)
 }
 
-/// The next domains that a caller may read, and whether there are more of them.
+/// Returns the next domains that a caller may read, and whether there are more of them.
 async fn readable(
     api: &Api,
     caller: &Caller,
@@ -63,19 +66,20 @@ async fn readable(
 ) -> Result<(Vec<DomainName>, bool)> {
     let mut names = Vec::new();
     loop {
-        let listing = api.read_catalog(api.buckets.catalog().domain_list(after.as_ref(), DOMAINS)).await?;
+        let listing =
+            api.read_catalog(api.buckets.catalog().domain_list(after.as_ref(), DOMAINS_PER_PAGE)).await?;
         for name in listing.items {
             if may_read(api, caller, &name).await? {
                 names.push(name);
             }
         }
         after = listing.next;
-        if names.len() > DOMAINS || after.is_none() {
+        if names.len() > DOMAINS_PER_PAGE || after.is_none() {
             break;
         }
     }
-    let has_more = names.len() > DOMAINS;
-    names.truncate(DOMAINS);
+    let has_more = names.len() > DOMAINS_PER_PAGE;
+    names.truncate(DOMAINS_PER_PAGE);
     Ok((names, has_more))
 }
 

@@ -8,7 +8,7 @@ use rashomon_clock::{Timestamp, rfc3339};
 use super::{
     address::{PageAddresses, form_value},
     html,
-    shown::{self, RenderLink, Time, grouped},
+    notation::{self, RenderLink, Time, grouped},
 };
 use crate::{
     Api,
@@ -19,10 +19,10 @@ use crate::{
 };
 
 /// The number of revisions on one page.
-const REVISIONS: usize = 50;
+const REVISIONS_PER_PAGE: usize = 50;
 
-/// How many letters of a comment or a name the list shows. The page of a revision shows all of them.
-const COMMENT_LETTERS: usize = 1_000;
+/// The maximum number of letters of a comment or a name in the list. The page of a revision shows all letters.
+const MAX_COMMENT_LETTERS: usize = 1_000;
 
 struct RevisionLine {
     rev: Revision,
@@ -34,9 +34,9 @@ struct RevisionLine {
     minor: bool,
     bytes: String,
     damaged: bool,
-    /// Whether its bodies are stored.
+    /// Whether the bodies of the revision are stored.
     stored: bool,
-    erased: Option<shown::Erased>,
+    erased: Option<notation::Erased>,
     /// The newest renders.
     renders: Vec<RenderLink>,
     more_renders: u64,
@@ -53,14 +53,14 @@ struct HistoryPage {
     latest_is_damaged: bool,
     /// The initial value of the time field: the time of the newest revision.
     at: Option<String>,
-    /// Whether newer revisions come before these.
+    /// Whether there are newer revisions before the listed ones.
     continued: bool,
     next: Option<String>,
 }
 
 /// `/pages/{domain}/{title}`
 pub(super) async fn list(api: &Api, page: &Page, after: Option<Revision>) -> Result<Response> {
-    let read = futures::future::try_join(api.buckets.revisions(page, after, REVISIONS), async {
+    let read = futures::future::try_join(api.buckets.revisions(page, after, REVISIONS_PER_PAGE), async {
         // If the latest render is damaged, the page has no links to its properties, but lists the revisions.
         match api.buckets.latest_render(page).await {
             Err(Error::Store(StoreError::Corrupt(_))) => Ok(None),
@@ -89,13 +89,13 @@ fn line(summary: &RevisionSummary) -> RevisionLine {
         rev: record.rev,
         parent: parent(record.parent),
         time: (!summary.unreadable).then(|| record.timestamp.into()),
-        by: shown::beginning(shown::by(record), COMMENT_LETTERS),
-        comment: shown::beginning(shown::comment(record), COMMENT_LETTERS),
+        by: notation::beginning(notation::by(record), MAX_COMMENT_LETTERS),
+        comment: notation::beginning(notation::comment(record), MAX_COMMENT_LETTERS),
         minor: record.minor,
         bytes: grouped(summary.size),
         damaged: summary.damaged,
         stored: summary.stored,
-        erased: shown::erased(record),
+        erased: notation::erased(record),
         more_renders: summary.renders.saturating_sub(tids.len() as u64),
         renders: tids.iter().copied().map(RenderLink::from).collect(),
     }
@@ -110,7 +110,7 @@ pub(super) fn parent(parent: Option<Parent>) -> Option<Revision> {
 }
 
 /// `?at=2013-02-23T22:23`: redirects to the page at that time.
-pub(super) async fn as_it_was_at(api: &Api, page: &Page, time: &str) -> Result<Response> {
+pub(super) async fn redirect_to_time(api: &Api, page: &Page, time: &str) -> Result<Response> {
     let time = parse_time(&form_value("at", time)?).ok_or_else(|| {
         Problem::malformed("A time is a date and a time of day in UTC, such as 2013-02-23T22:23.")
     })?;
@@ -118,8 +118,8 @@ pub(super) async fn as_it_was_at(api: &Api, page: &Page, time: &str) -> Result<R
     Ok(redirect(&format!("?rev/{}/", render.tid), Caching::NoStore))
 }
 
-/// Parses a time in the notation of people and of browser fields. It means the end of the named day, minute
-/// or second. So a time copied from the list selects the revision that was saved then.
+/// Parses a time as people or browsers write it. The result is the end of the day, minute or second that the text
+/// names. So a time that is copied from the list selects the revision that was saved at this time.
 fn parse_time(text: &str) -> Option<Timestamp> {
     let text = text.trim().replacen(' ', "T", 1);
     let rest = match text.len() {

@@ -1,4 +1,4 @@
-//! The HTML pages: they show what is stored, in plain HTML that works without scripts.
+//! The HTML pages for people. They show the stored content in plain HTML that works without scripts.
 //!
 //! `/` lists the domains, and `/pages/{domain}/` the pages of one domain. A page under
 //! `/pages/{domain}/{title}` has those sub-resources of the API that people want to see, and `?at=` in
@@ -9,8 +9,8 @@ mod answer;
 mod assets;
 mod domains;
 mod history;
+mod notation;
 mod render;
-mod shown;
 mod titles;
 
 use axum::{
@@ -29,35 +29,35 @@ use crate::{
     answer::{redirect, redirect_to_canonical},
     authorize::caller_of,
     caching::{self, Caching},
-    extract::{BucketTarget, Listed, Resource, Selector},
+    extract::{BucketTarget, ListRange, Resource, Selector},
     problem::{Problem, Result},
 };
 
 /// The routes of the pages and their files.
 pub(crate) fn routes() -> [(&'static str, MethodRouter<Api>); 9] {
     [
-        ("/", get(first)),
-        ("/pages/{domain}", get(below)),
-        ("/pages/{domain}/", get(below)),
-        ("/pages/{domain}/{*title}", get(below)),
-        ("/buckets/{domain}/{bucket}", get(below)),
-        ("/buckets/{domain}/{bucket}/", get(below)),
-        ("/buckets/{domain}/{bucket}/{*title}", get(below)),
+        ("/", get(domain_list)),
+        ("/pages/{domain}", get(bucket_or_page)),
+        ("/pages/{domain}/", get(bucket_or_page)),
+        ("/pages/{domain}/{*title}", get(bucket_or_page)),
+        ("/buckets/{domain}/{bucket}", get(bucket_or_page)),
+        ("/buckets/{domain}/{bucket}/", get(bucket_or_page)),
+        ("/buckets/{domain}/{bucket}/{*title}", get(bucket_or_page)),
         ("/assets/style.css", get(assets::style)),
         ("/assets/icon.svg", get(assets::icon)),
     ]
 }
 
 /// `/`
-async fn first(State(api): State<Api>, request: Request) -> Result<Response> {
+async fn domain_list(State(api): State<Api>, request: Request) -> Result<Response> {
     let caller = caller_of(request.extensions());
     let base = base_url(request.headers(), request.extensions());
     let answer = domains::list(&api, caller, request.uri().query(), base).await;
     answer.or_else(|problem| explain(problem, &request, None))
 }
 
-/// Everything under `/pages/` and `/buckets/`.
-async fn below(State(api): State<Api>, request: Request) -> Result<Response> {
+/// All paths under `/pages/` and `/buckets/`.
+async fn bucket_or_page(State(api): State<Api>, request: Request) -> Result<Response> {
     let mut address = match Address::parse(request.uri().path(), &api.page_bucket) {
         Ok(address) => address,
         Err(problem) => return explain(problem, &request, None),
@@ -80,7 +80,7 @@ async fn below(State(api): State<Api>, request: Request) -> Result<Response> {
     answer.or_else(|problem| explain(problem, &request, Some(&address)))
 }
 
-/// The bucket of an address, with its id, for a caller that may read it.
+/// Finds the bucket of an address, with its id. Checks that the caller may read the bucket.
 async fn find_bucket(api: &Api, caller: &Caller, address: &Address) -> Result<BucketName> {
     let (domain, name) = (address.domain(), address.bucket());
     if *name == api.page_bucket {
@@ -95,8 +95,8 @@ async fn find_bucket(api: &Api, caller: &Caller, address: &Address) -> Result<Bu
         .ok_or_else(|| Problem::not_found(format!("The bucket {name} has the type {type_of}, and no pages.")))
 }
 
-/// Shows a problem as an HTML page to clients that ask for HTML by name, as browsers do. Others get it as
-/// usual.
+/// Answers with a problem: as an HTML page to clients whose `Accept` names HTML, as browsers do, and otherwise in the
+/// usual format.
 fn explain(problem: Problem, request: &Request, address: Option<&Address>) -> Result<Response> {
     let accepted = request.headers().get_all(header::ACCEPT);
     let is_browser =
@@ -117,7 +117,7 @@ async fn dispatch(api: &Api, caller: &Caller, address: &Address, uri: &Uri) -> R
             titles::list(api, caller, (domain, bucket), uri.query()).await
         }
         Address::Page { page, .. } => match uri.query().and_then(|query| query.strip_prefix("at=")) {
-            Some(time) => history::as_it_was_at(api, page, time).await,
+            Some(time) => history::redirect_to_time(api, page, time).await,
             None => sub_resource(api, page, Resource::parse(uri.query())?).await,
         },
     }
@@ -126,9 +126,9 @@ async fn dispatch(api: &Api, caller: &Caller, address: &Address, uri: &Uri) -> R
 async fn sub_resource(api: &Api, page: &Page, resource: Resource) -> Result<Response> {
     match resource {
         Resource::Page => history::list(api, page, None).await,
-        Resource::RevisionList(Listed { limit: None, after }) => history::list(api, page, after).await,
+        Resource::RevisionList(ListRange { limit: None, after }) => history::list(api, page, after).await,
         Resource::Document(Selector::Render(tid)) => render::show(api, page, tid).await,
-        Resource::RenderList(rev, list) if list == Listed::default() => {
+        Resource::RenderList(rev, list) if list == ListRange::default() => {
             render::newest_of(api, page, rev).await
         }
         Resource::Document(Selector::Latest) => render::latest(api, page).await,

@@ -10,24 +10,24 @@ use super::{
     address::PageAddresses,
     history::parent,
     html,
-    shown::{self, RenderLink, Time, grouped},
+    notation::{self, RenderLink, Time, grouped},
 };
 use crate::{Api, answer::redirect, caching::Caching, json::render_href, problem::Result};
 
-/// How many renders of the same revision are listed before and after the shown one.
-const RENDERS: NonZeroUsize = NonZeroUsize::new(50).expect("not zero");
+/// The maximum number of renders of the same revision that are listed before the shown render, and after it.
+const MAX_RENDERS_PER_SIDE: NonZeroUsize = NonZeroUsize::new(50).expect("not zero");
 
-/// How many bytes of a text are shown.
-const TEXT_BYTES: usize = 256 << 10;
+/// The maximum number of bytes of a text that are shown.
+const MAX_TEXT_BYTES: usize = 256 << 10;
 
-/// What is shown of a render's content.
+/// The part of a render's content that the page shows.
 enum Content {
     /// The HTML of the render, in a frame.
     Html,
     /// The wikitext of the render, or the beginning of it.
     Text { text: String, whole: bool },
     /// A notice that the content was erased.
-    Erased(shown::Erased),
+    Erased(notation::Erased),
     /// A notice that the wiki of origin had hidden the text, so that there is none.
     Hidden,
     /// Nothing: the render has neither HTML nor wikitext.
@@ -83,14 +83,14 @@ pub(super) async fn show(api: &Api, page: &Page, tid: Tid) -> Result<Response> {
     let render = api.read_page(page, api.buckets.render(page, tid)).await?;
     let record = &render.record;
     let around = futures::future::try_join3(
-        api.buckets.renders_beside(page, record.rev, tid, RENDERS),
+        api.buckets.renders_beside(page, record.rev, tid, MAX_RENDERS_PER_SIDE),
         api.buckets.revisions(page, Some(record.rev), 1),
         api.buckets.next_revision(page, record.rev),
     );
     let (RendersBeside { newer: newer_renders, older: older_renders }, older, newer) =
         api.read_page(page, around).await?;
     let (newer_render, older_render) = (newer_renders.last().copied(), older_renders.first().copied());
-    let is_full = |renders: &[Tid]| renders.len() == RENDERS.get();
+    let is_full = |renders: &[Tid]| renders.len() == MAX_RENDERS_PER_SIDE.get();
     let more_renders = is_full(&newer_renders) || is_full(&older_renders);
     let renders = newer_renders.into_iter().chain([tid]).chain(older_renders).map(RenderLink::from).collect();
     html(&RenderPage {
@@ -98,8 +98,8 @@ pub(super) async fn show(api: &Api, page: &Page, tid: Tid) -> Result<Response> {
         rev: record.rev,
         tid,
         time: record.timestamp.into(),
-        by: shown::by(record),
-        comment: shown::comment(record),
+        by: notation::by(record),
+        comment: notation::comment(record),
         minor: record.minor,
         parent: parent(record.parent),
         is_latest: newer.is_none() && newer_render.is_none(),
@@ -126,7 +126,7 @@ fn properties(render: &Render) -> Vec<PropertyLine> {
 }
 
 async fn content(api: &Api, page: &Page, render: &Render) -> Result<Content> {
-    if let Some(erased) = shown::erased(&render.record) {
+    if let Some(erased) = notation::erased(&render.record) {
         return Ok(Content::Erased(erased));
     }
     let has = |wanted: &str| render.properties.keys().any(|name| name.as_str() == wanted);
@@ -136,20 +136,20 @@ async fn content(api: &Api, page: &Page, render: &Render) -> Result<Content> {
         let property =
             api.read_page(page, api.buckets.property(page, render.tid, &PropertyName::wikitext())).await?;
         beginning(api, page, &property.body, property.info.size).await
-    } else if shown::text_is_hidden(&render.record) {
+    } else if notation::text_is_hidden(&render.record) {
         Ok(Content::Hidden)
     } else {
         Ok(Content::Nothing)
     }
 }
 
-/// Returns the part of a text that is shown.
+/// Returns the beginning of a text, at most [`MAX_TEXT_BYTES`] bytes.
 async fn beginning(api: &Api, page: &Page, body: &Body, size: u64) -> Result<Content> {
     let bytes = match body {
         Body::Inline(body) => body.plain.clone(),
         Body::Chunked(body) => api.read_page(page, body.chunk(0)).await?.plain,
     };
-    let mut shown = &bytes[..bytes.len().min(TEXT_BYTES)];
+    let mut shown = &bytes[..bytes.len().min(MAX_TEXT_BYTES)];
     let whole = shown.len() as u64 == size;
     // If the end cuts a character in two, the character is left out.
     if let Some(error) =

@@ -1,4 +1,4 @@
-//! The pages of a domain.
+//! The list of the pages of a bucket.
 
 use askama::Template;
 use axum::response::Response;
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The number of titles on one page.
-const TITLES: usize = 200;
+const TITLES_PER_PAGE: usize = 200;
 
 struct TitleLine {
     text: String,
@@ -36,14 +36,14 @@ struct TitlesPage {
     /// The other buckets of pages of the domain.
     buckets: Vec<TitleLine>,
     titles: Vec<TitleLine>,
-    /// The requested title, if there is no such page.
+    /// The requested title, if no page has this title.
     missing_title: Option<String>,
-    /// Whether other titles come before these.
+    /// Whether there are titles before the listed ones.
     continued: bool,
     next: Option<String>,
 }
 
-/// A query about the titles of a domain.
+/// A query about the titles of a bucket.
 #[derive(Debug, PartialEq, Eq)]
 enum TitleQuery {
     /// List the titles after this one: `?after=`
@@ -72,7 +72,7 @@ pub(super) async fn list(
         }
     };
     let catalog = api.buckets.catalog();
-    let listing = catalog.titles(domain, bucket, after.as_ref(), TITLES);
+    let listing = catalog.titles(domain, bucket, after.as_ref(), TITLES_PER_PAGE);
     let listing = api.read_catalog(listing).await?;
     if listing.items.is_empty() && !api.read_catalog(catalog.has_domain(domain)).await? {
         return Err(Problem::not_found(format!("There is no domain {domain} here.")));

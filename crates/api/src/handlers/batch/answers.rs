@@ -1,8 +1,8 @@
 //! The answers of a batch, and the memory for them.
 //!
-//! Each answer has a reserved part, so that small answers always have room. Beyond that, the answers of the first
-//! requests take precedence: if there is no room for one of them, a later answer is dropped. Two bounds hold: the size
-//! of the whole answer in JSON, and the memory of all batches (see [`crate::staging`]).
+//! Each answer has a reserved part, so that small answers always have room. Beyond the reserved parts, answers to
+//! earlier requests take precedence: if there is no room for an answer, a later answer is dropped. Two limits apply:
+//! the size of the whole answer in JSON, and the memory of all batches (see [`crate::staging`]).
 
 use std::{
     borrow::Cow,
@@ -29,13 +29,13 @@ use crate::{
     staging::BatchClaim,
 };
 
-/// The part of a batch's memory, and of its answer, that each request has for itself.
+/// The bytes that are reserved for each answer, both in the memory of the batch and in the batch's answer.
 pub(super) const RESERVED_BYTES: usize = 4 << 10;
 
-/// The smallest part. It has room for a problem.
+/// The minimum number of reserved bytes for each answer. A problem fits into them.
 const MIN_RESERVED_BYTES: usize = 1 << 10;
 
-/// The longest URL in an answer that replaces another one.
+/// The longest URL in an answer that replaces a dropped answer.
 const MAX_SHORT_URL_BYTES: usize = 256;
 
 /// The answer to one request of a batch.
@@ -81,7 +81,7 @@ impl<'a> AnswerJson<'a> {
         Self { status: head.status.as_u16(), headers, body: text, body_base64 }
     }
 
-    /// The number of bytes in JSON, with the comma or the bracket before it.
+    /// Returns the number of bytes of the answer in JSON, with the comma or the bracket before it.
     fn size(&self) -> usize {
         struct Counter(usize);
         impl io::Write for Counter {
@@ -94,7 +94,7 @@ impl<'a> AnswerJson<'a> {
             }
         }
         let mut counter = Counter(1);
-        // Neither the texts nor the counter can fail.
+        // Texts can always be serialized, and writing to the counter does not fail.
         let _ = serde_json::to_writer(&mut counter, self);
         counter.0
     }
@@ -113,9 +113,9 @@ pub(super) struct Answers(Mutex<State>);
 
 struct State {
     slots: Vec<Slot>,
-    /// The bytes that each slot has for itself.
+    /// The bytes of the batch's answer that are reserved for each slot.
     reserved: usize,
-    /// The bytes of the answer that are left beyond those of the slots.
+    /// The bytes of the batch's answer that no slot has reserved or taken.
     left: usize,
     claim: BatchClaim,
 }
@@ -135,8 +135,8 @@ struct Slot {
 }
 
 impl Answers {
-    /// Makes room for this many answers. The claim covers [`RESERVED_BYTES`] for each. The whole answer has at most
-    /// `limit` bytes.
+    /// Makes room for this many answers. The claim covers [`RESERVED_BYTES`] for each of them. The batch's answer has
+    /// at most `limit` bytes.
     ///
     /// # Errors
     ///
@@ -184,13 +184,13 @@ impl Answers {
         self.lock().clear(at);
     }
 
-    /// The positions of the answers that are missing, or were dropped.
+    /// Returns the positions of the answers that were dropped.
     pub(super) fn dropped(&self) -> Vec<usize> {
         let state = self.lock();
         (0..state.slots.len()).filter(|at| state.slots[*at].is_dropped).collect()
     }
 
-    /// Replaces a dropped answer with a small one, which takes the reserved part.
+    /// Replaces a dropped answer with a small answer, which fits into the reserved part.
     pub(super) async fn replace(&self, at: usize, response: Response) {
         let (head, body) = response.into_parts();
         let body = axum::body::to_bytes(body, MIN_RESERVED_BYTES).await.unwrap_or_default();
@@ -204,24 +204,24 @@ impl Answers {
         let mut pieces: VecDeque<Bytes> = slots.into_iter().filter_map(|slot| slot.json).collect();
         pieces.push_back(Bytes::from_static(if pieces.is_empty() { b"[]" } else { b"]" }));
         let left = pieces.iter().map(Bytes::len).sum();
-        // The memory for the body of the request, and for what is not used of the reserved parts.
+        // Releases the memory for the body of the request, and the unused reserved memory.
         claim.shrink_to(left);
         Body::new(AllAnswers { pieces, left: left as u64, claim })
     }
 }
 
-/// What became of the answer to a request.
+/// The result of [`Answers::collect`].
 pub(super) enum Collected {
-    /// It is complete.
+    /// The answer is complete.
     Whole,
-    /// It has no room.
+    /// There is no room for the answer.
     Dropped,
-    /// Its body ended with an error.
+    /// The body of the answer ended with an error.
     Broken(axum::Error),
 }
 
 impl State {
-    /// Adds a part of a body.
+    /// Adds a part of an answer's body. Returns `false` if there is no room for it; the answer is dropped then.
     fn add(&mut self, at: usize, piece: Bytes) -> bool {
         let Slot { memory, size, .. } = self.slots[at];
         // The JSON has at least the bytes of the body.
@@ -232,7 +232,8 @@ impl State {
         fits
     }
 
-    /// Makes the JSON of an answer whose body is complete.
+    /// Makes the JSON of an answer whose body is complete. Returns `false` if there is no room for it; the answer is
+    /// dropped then.
     fn finish(&mut self, at: usize, head: &Parts) -> bool {
         let Slot { memory, size, .. } = self.slots[at];
         let pieces = self.slots[at].pieces.len();
@@ -251,8 +252,8 @@ impl State {
         self.resize(at, size, size)
     }
 
-    /// Sets the size of an answer. Drops later answers if necessary. Returns `false` if there is no room even so; the
-    /// answer itself is dropped then.
+    /// Sets the size of an answer. Drops large later answers, the last one first, until there is room. If there is
+    /// still no room, drops the answer itself and returns `false`.
     fn resize(&mut self, at: usize, memory: usize, size: usize) -> bool {
         let reserved = self.reserved;
         loop {
@@ -277,7 +278,7 @@ impl State {
         }
     }
 
-    /// Releases everything beyond the reserved part.
+    /// Discards an answer, and releases everything beyond its reserved part.
     fn clear(&mut self, at: usize) {
         let slot = std::mem::take(&mut self.slots[at]);
         self.slots[at].is_dropped = slot.is_dropped;
@@ -327,10 +328,10 @@ pub(super) fn too_large() -> Problem {
     )
 }
 
-/// An answer in the place of one that was dropped. It fits into [`MIN_RESERVED_BYTES`], so only a short URL is in it.
-pub(super) fn in_place(problem: &Problem, id: http::HeaderValue, url: Option<&Uri>) -> Response {
+/// Makes the answer that replaces a dropped answer. It must fit into [`MIN_RESERVED_BYTES`], so a long URL is left out.
+pub(super) fn replacement_answer(problem: &Problem, id: http::HeaderValue, url: Option<&Uri>) -> Response {
     let url = url.and_then(Uri::path_and_query).map(PathAndQuery::as_str);
-    // Other characters take no more bytes in JSON.
+    // All other characters take the same number of bytes in JSON.
     let url = url.filter(|url| url.len() <= MAX_SHORT_URL_BYTES && !url.contains(['"', '\\']));
     let mut response = problem.to_response(url);
     response.headers_mut().insert(crate::request_id::REQUEST_ID, id);

@@ -1,8 +1,8 @@
-//! Batches: several requests in one. Each element of the batch goes through the same router as a request of its own,
-//! with the caller of the batch.
+//! Batches: several requests in one. Each element of the batch goes through the router like a request of its own, with
+//! the caller of the batch.
 //!
-//! The body of a batch, and the answers to its requests, are in staging memory. A request that has no room for its
-//! answer gets 507 in its place, and one that takes too long 504. A write that has begun continues in any case.
+//! The body of a batch, and the answers to its requests, are in staging memory. An answer for which there is no room is
+//! replaced by 507. A request that takes too long is answered with 504. A write that has begun continues in any case.
 
 mod answers;
 mod parse;
@@ -24,7 +24,7 @@ use tower::ServiceExt as _;
 
 pub(crate) use self::{answers::AnswerJson, parse::MAX_REQUESTS};
 use self::{
-    answers::{Answers, Collected, RESERVED_BYTES, in_place, too_large},
+    answers::{Answers, Collected, RESERVED_BYTES, replacement_answer, too_large},
     parse::{nested as nested_problem, order_key, split},
 };
 use crate::{
@@ -34,7 +34,7 @@ use crate::{
     credentials,
     extract::domain_of_host,
     host::authority_of,
-    observe::{BatchId, InBatch, Record, batch_timed_out},
+    observe::{BatchContext, BatchId, Record, batch_timed_out},
     problem::{Kind, Problem, Result},
     settings::BATCH_TIMEOUT,
     staging::{BatchClaim, max_batch_bytes},
@@ -42,21 +42,21 @@ use crate::{
 
 const METHODS: &str = "POST, OPTIONS";
 
-/// How many requests of one batch run concurrently.
+/// The maximum number of concurrent requests of one batch.
 pub(crate) const MAX_CONCURRENT: usize = 16;
 
-/// How many copies of its body a batch holds: as received, as the texts of the running requests, and decoded from
-/// Base64.
-const COPIES: usize = 3;
+/// The maximum number of copies of its body that a batch holds: as received, as the texts of the running requests, and
+/// decoded from Base64.
+const MAX_BODY_COPIES: usize = 3;
 
-/// The memory of a batch beside its body and its answers: the list of its elements, and the heads of running requests.
+/// The memory of a batch besides its body and its answers: the list of its elements, and the heads of running requests.
 const OVERHEAD_BYTES: usize = 128 << 10;
 
 /// A substitute for times that are too large to compute with: about thirty years.
 const FAR_FUTURE: Duration = Duration::from_secs(1 << 30);
 
-/// The headers that a request takes from its batch, beside those that begin with `x-forwarded-`. The host comes from
-/// the URL of the batch if it has one.
+/// The headers that a request takes from its batch, besides the host and the headers that begin with `x-forwarded-`.
+/// The host comes from the URL of the batch if the URL has one.
 const INHERITED: [&str; 6] = ["authorization", "forwarded", "origin", "sec-fetch-site", "via", "x-real-ip"];
 const INHERITED_PREFIX: &str = "x-forwarded-";
 
@@ -89,28 +89,28 @@ pub(crate) async fn v1(State(api): State<Api>, router: Router, request: Request)
     }
 }
 
-/// `/v1/batch` in a batch.
+/// `/v1/batch` in a batch, which is refused.
 pub(crate) async fn nested() -> Problem {
     nested_problem()
 }
 
-/// Receives the body of a batch into memory that is claimed before.
+/// Receives the body of a batch. Claims the memory for the body first.
 async fn receive(api: &Api, body: &mut RequestBody, max_bytes: u64) -> Result<(Vec<u8>, BatchClaim)> {
     let size = |length: u64| usize::try_from(length.min(max_bytes)).unwrap_or(usize::MAX);
     let length = body.length();
-    let mut claim = api.claim_batch(need(size(length.unwrap_or(max_bytes)), MAX_REQUESTS)).await?;
+    let mut claim = api.claim_batch(claim_size(size(length.unwrap_or(max_bytes)), MAX_REQUESTS)).await?;
     let mut text = Vec::with_capacity(size(length.unwrap_or(0)));
     while let Some(piece) = body.next().await? {
         text.extend_from_slice(&piece);
     }
-    claim.shrink_to(need(text.len(), MAX_REQUESTS));
+    claim.shrink_to(claim_size(text.len(), MAX_REQUESTS));
     Ok((text, claim))
 }
 
-/// The claim for a batch with a body of this length and at most this many requests.
-fn need(length: usize, requests: usize) -> usize {
+/// Returns the size of the claim for a batch with a body of this length and at most this many requests.
+fn claim_size(length: usize, requests: usize) -> usize {
     // An element takes at least two bytes, with its comma.
-    OVERHEAD_BYTES + COPIES * length + requests.min(length / 2 + 1) * RESERVED_BYTES
+    OVERHEAD_BYTES + MAX_BODY_COPIES * length + requests.min(length / 2 + 1) * RESERVED_BYTES
 }
 
 async fn answer(
@@ -121,7 +121,7 @@ async fn answer(
     mut claim: BatchClaim,
 ) -> Result<Response> {
     let elements = split(text)?;
-    claim.shrink_to(need(text.len(), elements.len()));
+    claim.shrink_to(claim_size(text.len(), elements.len()));
     let id = head.extensions.get::<BatchId>().map_or(HeaderValue::from_static("unnamed"), |id| id.0.clone());
     let now = Instant::now();
     let limit = Duration::from_secs(api.settings.batch_seconds);
@@ -144,7 +144,7 @@ async fn answer(
     Ok(response)
 }
 
-/// The headers that each request of a batch has.
+/// Returns the headers that each request of a batch takes from the batch.
 fn inherited_headers(head: &Parts) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in &head.headers {
@@ -159,7 +159,7 @@ fn inherited_headers(head: &Parts) -> HeaderMap {
     headers
 }
 
-/// What the server knows about the connection of the batch.
+/// Returns the extensions that each request of a batch takes from the batch. They describe the connection.
 fn inherited_extensions(of_batch: &Extensions) -> Extensions {
     let mut extensions = Extensions::new();
     if let Some(address) = of_batch.get::<PeerAddress>() {
@@ -185,7 +185,7 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// The positions of the requests. Those of a group run one after the other.
+    /// Groups the positions of the requests. The requests of a group run one after the other.
     fn groups(&self, head: &Parts) -> Vec<Vec<usize>> {
         let domain = domain_of_host(&head.uri, &head.headers, &self.api.settings.hosts).ok();
         let (mut groups, mut known) = (Vec::<Vec<usize>>::new(), HashMap::new());
@@ -242,9 +242,9 @@ impl Batch<'_> {
             id = id.to_str().unwrap_or_default(),
             detail = problem.detail(),
             cause = problem.cause(),
-            "the answer to a request in a batch is not complete"
+            "answer to a request in a batch is incomplete; replaced by a problem"
         );
-        self.answers.replace(at, in_place(&problem, id, self.url(at).as_ref())).await;
+        self.answers.replace(at, replacement_answer(&problem, id, self.url(at).as_ref())).await;
     }
 
     /// Sends a request to the router.
@@ -253,19 +253,19 @@ impl Batch<'_> {
         for (name, value) in &self.headers {
             request.headers_mut().append(name, value.clone());
         }
-        let in_batch = InBatch { id: self.id_of(at), deadline: self.deadline };
+        let in_batch = BatchContext { id: self.id_of(at), deadline: self.deadline };
         *request.extensions_mut() = self.extensions.clone();
         request.extensions_mut().insert(in_batch);
         let answered = self.router.clone().oneshot(request).await;
         answered.unwrap_or_else(|never| match never {})
     }
 
-    /// The answer to an element that is no request, or that was not started.
+    /// Makes the answer to an element that is not a valid request, or whose request was not started.
     fn refuse(&self, at: usize, problem: Problem) -> Response {
         Record::of_element(self.api, self.id_of(at), self.url(at)).finish(problem.into_response())
     }
 
-    /// The URL of a request, if it has a valid one. A token in it is left out.
+    /// The URL of a request, if it is valid. Parts with a token are left out.
     fn url(&self, at: usize) -> Option<Uri> {
         let url = parse::url(self.elements[at])?;
         let length = url.path_and_query().map_or(0, |url| url.as_str().len());
@@ -273,21 +273,21 @@ impl Batch<'_> {
         Some(url).filter(|_| length <= self.api.settings.max_url_bytes)
     }
 
-    /// The id of a request: that of the batch, a dot, and the position from 0.
+    /// The id of a request: the id of the batch, a dot, and the position from 0.
     fn id_of(&self, at: usize) -> HeaderValue {
         let id = format!("{}.{at}", self.id.to_str().unwrap_or_default());
         HeaderValue::try_from(id).unwrap_or_else(|_| self.id.clone())
     }
 
-    /// Replaces the answers that had no room.
+    /// Replaces the answers that were dropped because there was no room for them.
     async fn finish(self) -> Answers {
         let dropped = self.answers.dropped();
         if !dropped.is_empty() {
             let id = self.id.to_str().unwrap_or_default();
-            tracing::info!(id, count = dropped.len(), "answers have no room in a batch");
+            tracing::info!(id, count = dropped.len(), "answers of a batch dropped: no room for them");
         }
         for at in dropped {
-            let refused = in_place(&too_large(), self.id_of(at), self.url(at).as_ref());
+            let refused = replacement_answer(&too_large(), self.id_of(at), self.url(at).as_ref());
             self.answers.replace(at, refused).await;
         }
         self.answers

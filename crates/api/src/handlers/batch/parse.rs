@@ -1,5 +1,6 @@
-//! Parses the body of a batch: first into elements, whose content stays as it is, then each element into a request when
-//! the request is about to start. So the memory does not depend on how many small members the body has.
+//! Parses the body of a batch in two steps. The body is first split into elements, which remain JSON texts. Each
+//! element is parsed into a request just before the request starts. So the required memory does not depend on the
+//! number of small members in the body.
 
 use std::{borrow::Cow, fmt};
 
@@ -33,14 +34,14 @@ const MAX_URI_BYTES: usize = u16::MAX as usize - 1;
 const METHODS: [Method; 6] =
     [Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS];
 
-/// The headers that a request takes from its batch: who sends it, and through what. These are credentials, the host, and
-/// the headers that browsers and proxies add.
-const OF_THE_BATCH: [&str; 8] =
+/// The headers that a request in a batch must not have itself: credentials, the host, and the headers that browsers and
+/// proxies add. The request takes some of them from its batch, and does not have the others.
+const BATCH_HEADERS: [&str; 8] =
     ["authorization", "cookie", "forwarded", "host", "origin", "via", "x-real-ip", "x-request-id"];
-const PREFIXES_OF_THE_BATCH: [&str; 4] = ["access-control-", "proxy-", "sec-", "x-forwarded-"];
+const BATCH_HEADER_PREFIXES: [&str; 4] = ["access-control-", "proxy-", "sec-", "x-forwarded-"];
 
-/// The headers about a connection, or about the length of a body.
-const OF_THE_CONNECTION: [&str; 9] = [
+/// The headers about a connection or the length of a body. A request in a batch must not have them, either.
+const CONNECTION_HEADERS: [&str; 9] = [
     "connection",
     "content-length",
     "expect",
@@ -77,7 +78,7 @@ pub(super) fn split(body: &[u8]) -> Result<Vec<&RawValue>> {
     Ok(elements)
 }
 
-/// Reads elements. One too many shows that there are more than a batch may have; the rest is skipped.
+/// Reads the elements of an array: at most one more than a batch may have. Skips all further elements.
 struct Elements;
 
 impl<'de> Visitor<'de> for Elements {
@@ -117,14 +118,15 @@ struct Members<'a> {
 
 impl<'a> Members<'a> {
     fn of(element: &'a RawValue) -> Result<Self> {
-        // An array of the values, in the order of the members, would be accepted, too.
+        // serde would also accept an array of the values, in the order of the members.
         if !element.get().starts_with('{') {
             return Err(Problem::malformed(
                 "an element of a batch is an object with the members method and path",
             ));
         }
-        serde_json::from_str(element.get())
-            .map_err(|error| Problem::malformed(format!("the element is no request: {}", excerpt(error))))
+        serde_json::from_str(element.get()).map_err(|error| {
+            Problem::malformed(format!("the element is not a valid request: {}", excerpt(error)))
+        })
     }
 }
 
@@ -132,14 +134,14 @@ impl<'a> Members<'a> {
 ///
 /// # Errors
 ///
-/// Returns 400 if the element is no request, 414 and 431 if a part of the request is too large.
+/// Returns 400 if the element is not a valid request, and 414 or 431 if a part of the request is too large.
 pub(super) fn request(element: &RawValue) -> Result<Request<Body>> {
     let members = Members::of(element)?;
     let method = method(members.method)?;
     let uri = uri(&text("path", members.path)?)?;
     let mut headers = HeaderMap::new();
-    if let Some(given) = members.headers {
-        headers = parse_headers(given)?;
+    if let Some(object) = members.headers {
+        headers = parse_headers(object)?;
     }
     let body = match (members.body, members.body_base64) {
         (None, None) => None,
@@ -182,9 +184,9 @@ fn method(value: Option<&RawValue>) -> Result<Method> {
     })
 }
 
-/// The URL of an element that is not sent, if it has a valid one.
+/// The URL of an element that may be invalid, if the URL is valid.
 pub(super) fn url(element: &RawValue) -> Option<Uri> {
-    /// An element that may have anything else.
+    /// An element of which only the path is read.
     #[derive(Deserialize)]
     struct Path<'a> {
         #[serde(borrow)]
@@ -219,7 +221,7 @@ fn parse_uri(path: &str) -> Result<Uri> {
     Ok(parsed.into())
 }
 
-/// Whether a path leads to the batch, in any spelling, or would lead below it.
+/// Whether a path is that of a batch, in any spelling, or a path below it.
 fn is_batch(path: &str) -> bool {
     let decoded = decoded(path);
     let mut segments = decoded.split('/').filter(|segment| !["", "."].contains(segment));
@@ -227,7 +229,7 @@ fn is_batch(path: &str) -> bool {
         && segments.next().is_some_and(|segment| segment.eq_ignore_ascii_case("batch"))
 }
 
-/// The problem of a batch in a batch.
+/// The problem for a batch in a batch.
 pub(super) fn nested() -> Problem {
     Problem::malformed("a batch has no batch in it: send the requests of the inner batch themselves")
 }
@@ -263,13 +265,13 @@ fn parse_headers(given: &RawValue) -> Result<HeaderMap> {
     Ok(headers)
 }
 
-/// Checks that a request may have a header of its own.
+/// Checks that a request in a batch may have a header.
 fn check_header(name: &HeaderName) -> Result<()> {
     let text = name.as_str();
-    let is_prefixed = || PREFIXES_OF_THE_BATCH.iter().any(|prefix| text.starts_with(prefix));
-    let reason = if OF_THE_BATCH.contains(&text) || is_prefixed() {
+    let is_prefixed = || BATCH_HEADER_PREFIXES.iter().any(|prefix| text.starts_with(prefix));
+    let reason = if BATCH_HEADERS.contains(&text) || is_prefixed() {
         "a request in a batch has this header from the batch, or not at all"
-    } else if OF_THE_CONNECTION.contains(&text) {
+    } else if CONNECTION_HEADERS.contains(&text) {
         "it is about a connection, which a request in a batch does not have"
     } else {
         return Ok(());
@@ -277,7 +279,7 @@ fn check_header(name: &HeaderName) -> Result<()> {
     Err(Problem::malformed(format!("leave out the header '{}': {reason}", excerpt(text))))
 }
 
-/// Reads names and values. The result is `None` if there are too many.
+/// Reads the names and values of an object. The result is `None` if there are too many, or if they are too large.
 struct HeaderList;
 
 impl<'de> Visitor<'de> for HeaderList {
@@ -303,9 +305,9 @@ impl<'de> Visitor<'de> for HeaderList {
     }
 }
 
-/// What requests have in common that run in the order of the batch: the path without its query, decoded, with `_` for
-/// spaces. The URLs of a page, below `/v1/`, `/wiki/`, `/pages/` and `/buckets/`, have the same key. `domain` is the domain of
-/// the batch's host. `None` for an element that is no request.
+/// Returns the key of an element. Requests with the same key run in the order of the batch. The key is the path without
+/// its query, decoded, with `_` for spaces. All URLs of a page, below `/v1/`, `/wiki/`, `/pages/` and `/buckets/`, have
+/// the same key. `domain` is the domain of the batch's host. `None` for an element that is not a valid request.
 pub(super) fn order_key(element: &RawValue, domain: Option<&DomainName>) -> Option<String> {
     let url = text("path", Members::of(element).ok()?.path).ok()?;
     let (path, query) = url.split_once(['?', '#']).unwrap_or((&url, ""));
@@ -355,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_of_one_page_are_in_order() {
+    fn urls_of_one_page_have_the_same_key() {
         let key = |path: &str| {
             let element = RawValue::from_string(format!("{{\"path\": \"{path}\"}}")).unwrap();
             order_key(&element, Some(&DomainName::new("enwiki").unwrap())).unwrap()

@@ -24,7 +24,7 @@ pub(crate) const MAX_DEFINITION_BYTES: u64 = 16 << 10;
 /// The members of a definition.
 const MEMBERS: [&str; 5] = ["type", "content_type", "public", "ttl", "max_size"];
 
-/// A float of this size or more is an integer, and in JSON one that is too large for 64 bits with a sign.
+/// The number 2^63. A float of this size or more is a whole number, and too large for a signed integer of 64 bits.
 const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 
 const TYPES: [BucketType; 4] =
@@ -73,7 +73,7 @@ pub(super) async fn receive(api: &Api, headers: &HeaderMap, body: Body) -> Resul
 }
 
 fn parse(text: &[u8]) -> Result<Definition> {
-    // The parser has no clear error for another value.
+    // For a value that is not an object, the error of the parser is not clear.
     if !text.trim_ascii_start().starts_with(b"{") {
         let detail =
             "the body is not a JSON object: send the definition of the bucket, such as {\"type\": \"blob\"}";
@@ -130,8 +130,7 @@ fn parse_type(value: &Value) -> Result<BucketType> {
     })
 }
 
-/// Parses a positive number. A number that is out of range becomes the smallest or the largest one, which [`check`]
-/// refuses.
+/// Parses a positive number. A number that is out of range becomes `u64::MIN` or `u64::MAX`, which [`check`] refuses.
 fn parse_number(member: &str, value: &Value) -> Result<u64> {
     match (value.as_u64(), value.as_f64()) {
         (Some(number), _) => Ok(number),
@@ -143,8 +142,8 @@ fn parse_number(member: &str, value: &Value) -> Result<u64> {
     }
 }
 
-/// Checks the values of a definition. Refuses members that its type does not have, and malformed ones, with 400;
-/// values that are wrong with 422.
+/// Checks the values of a definition. Refuses malformed members, and members that the type does not have, with 400.
+/// Refuses other invalid values with 422.
 pub(super) fn check(definition: &Definition, body_limit: u64) -> Result<()> {
     let Definition { bucket_type, content_type, public: _, ttl, max_size } = definition;
     let misplaced =

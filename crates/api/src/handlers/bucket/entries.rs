@@ -20,21 +20,21 @@ use crate::{
 /// The default number of entries in a list.
 const DEFAULT_LIMIT: usize = 50;
 
-/// The parameters for all buckets.
-const OF_ALL: [&str; 2] = ["limit", "after"];
+/// The parameters of the lists of all buckets.
+const COMMON_PARAMETERS: [&str; 2] = ["limit", "after"];
 
-/// The parameters that a list has only if it is in order.
-const OF_ORDERED: [&str; 6] = ["gt", "ge", "lt", "le", "prefix", "order"];
+/// The further parameters of the lists of buckets of type `ordered-blob`.
+const ORDERED_PARAMETERS: [&str; 6] = ["gt", "ge", "lt", "le", "prefix", "order"];
 
 /// Answers a request for the list of the entries. The caller may read the bucket.
 pub(crate) async fn list(api: &Api, bucket: &Bucket, head: &Parts) -> Result<Response> {
-    let known = [&OF_ALL[..], &OF_ORDERED].concat();
+    let known = [&COMMON_PARAMETERS[..], &ORDERED_PARAMETERS].concat();
     let parameters = Parameters::parse(head.uri.query(), &known)?;
     let limit = parameters.limit()?.unwrap_or(DEFAULT_LIMIT);
     let after = parameters.get("after").map(EntryKey::new).transpose()?;
     let (range, order) = (range(&parameters)?, order(&parameters)?);
     check_version(&head.headers, &json_type("entry-list"))?;
-    let ordered = OF_ORDERED.into_iter().find(|name| parameters.get(name).is_some());
+    let ordered = ORDERED_PARAMETERS.into_iter().find(|name| parameters.get(name).is_some());
     if let Some(name) = ordered
         && bucket.bucket_type() != BucketType::OrderedBlob
     {
@@ -75,7 +75,7 @@ fn summary(entry: EntrySummary) -> ListedJson {
     })
 }
 
-/// The query of the next entries, with the other parameters of this one.
+/// The query of the next part of the list. It repeats the other parameters of this query.
 fn next_query(parameters: &Parameters<'_>, last: &EntryKey) -> String {
     let mut query = "?".to_owned();
     for (name, value) in parameters.iter().filter(|(name, _)| *name != "after") {
@@ -97,15 +97,16 @@ fn range(parameters: &Parameters<'_>) -> Result<KeyRange> {
     })
 }
 
-/// The bound that one of two parameters gives: the first without its key, the second with it.
-fn bound(parameters: &Parameters<'_>, without: &str, with: &str) -> Result<Bound<EntryKey>> {
-    match (parameters.get(without), parameters.get(with)) {
+/// Parses the bound in one of two parameters. The bound in the first parameter excludes its key, and the bound in the
+/// second parameter includes it.
+fn bound(parameters: &Parameters<'_>, excluded: &str, included: &str) -> Result<Bound<EntryKey>> {
+    match (parameters.get(excluded), parameters.get(included)) {
         (None, None) => Ok(Bound::Unbounded),
         (Some(key), None) => Ok(Bound::Excluded(EntryKey::new(key)?)),
         (None, Some(key)) => Ok(Bound::Included(EntryKey::new(key)?)),
-        (Some(_), Some(_)) => {
-            Err(Problem::malformed(format!("{without}= and {with}= exclude each other: send one of them")))
-        }
+        (Some(_), Some(_)) => Err(Problem::malformed(format!(
+            "{excluded}= and {included}= exclude each other: send one of them"
+        ))),
     }
 }
 

@@ -22,13 +22,13 @@ use crate::{
 /// The default number of buckets in a list.
 const DEFAULT_LIMIT: usize = 50;
 
-/// Paths of other resources, with a slash too many.
-const NO_DOMAINS: [&str; 2] = ["/v1/batch/", "/v1/tokens/"];
+/// Paths of other resources with an additional slash at the end. They look like the path of a domain.
+const PATHS_WITHOUT_DOMAIN: [&str; 2] = ["/v1/batch/", "/v1/tokens/"];
 
 /// `/v1/{domain}/`
 pub(crate) async fn list(State(api): State<Api>, request: Request) -> Result<Response> {
     let (head, _) = request.into_parts();
-    if NO_DOMAINS.contains(&head.uri.path()) {
+    if PATHS_WITHOUT_DOMAIN.contains(&head.uri.path()) {
         return Err(Problem::not_found("no resource has this path: leave out the last slash"));
     }
     let (domain, _) = domain_of_v1(head.uri.path())?;
@@ -56,7 +56,7 @@ pub(crate) async fn list(State(api): State<Api>, request: Request) -> Result<Res
     Ok(response)
 }
 
-/// The buckets after `after` that the client may read: `limit` of them, or one more if there are more.
+/// Returns the first `limit` buckets after `after` that the client may read, and one more bucket if there are more.
 async fn readable(
     api: &Api,
     caller: &Caller,

@@ -37,19 +37,19 @@ const METHODS_OF_PAGE: &str = "GET, HEAD, PUT, OPTIONS";
 /// The entity tag of the definition of `page`, which never changes.
 const TAG_OF_PAGE: &str = "page";
 
-/// A definition and its entity tag, which has quotes.
+/// A definition and its entity tag. The tag has quotes.
 #[derive(PartialEq)]
-struct Defined {
+struct TaggedDefinition {
     definition: Definition,
     etag: String,
 }
 
-impl Defined {
+impl TaggedDefinition {
     fn of(bucket: &Bucket) -> Self {
         Self { definition: bucket.definition.clone(), etag: quoted(&bucket.etag) }
     }
 
-    /// The built-in bucket of pages.
+    /// The definition of the built-in bucket of pages.
     fn page() -> Self {
         Self { definition: Definition::of(BucketType::Revisioned), etag: format!("\"{TAG_OF_PAGE}\"") }
     }
@@ -92,9 +92,9 @@ async fn get(api: &Api, target: &BucketTarget, head: &Parts) -> Result<Response>
     let defined = if target.bucket == api.page_bucket {
         let BucketTarget { domain, bucket } = target;
         api.check_right(caller, Right::Read, domain, bucket, BucketKind::Revisioned)?;
-        Defined::page()
+        TaggedDefinition::page()
     } else {
-        Defined::of(&*api.bucket_for(caller, Right::Read, target).await?)
+        TaggedDefinition::of(&*api.bucket_for(caller, Right::Read, target).await?)
     };
     check_version(&head.headers, &json_type("bucket"))?;
     match conditional::evaluate(&head.headers, &defined.etag, None) {
@@ -109,8 +109,8 @@ async fn get(api: &Api, target: &BucketTarget, head: &Parts) -> Result<Response>
     }
 }
 
-/// Checks that a caller may change definitions. A right without a token that does not name the bucket is not
-/// enough.
+/// Checks that a caller may change definitions. For a caller without a token, a grant that does not name the bucket is
+/// not enough.
 async fn check_admin(api: &Api, target: &BucketTarget, head: &Parts) -> Result<Writer> {
     refuse_query(head.uri.query())?;
     if api.settings.read_only {
@@ -146,25 +146,26 @@ async fn put(api: &Api, target: BucketTarget, head: &Parts, body: Body) -> Resul
     if writer.may_read() {
         return stored.answer(api, if is_new { StatusCode::CREATED } else { StatusCode::OK });
     }
-    // Whether the bucket was stored before is no matter for a client that may not read.
-    let mut response = Defined { definition, etag: String::new() }.answer(api, StatusCode::CREATED)?;
+    // A client that may not read must not learn whether the bucket existed before.
+    let mut response =
+        TaggedDefinition { definition, etag: String::new() }.answer(api, StatusCode::CREATED)?;
     response.headers_mut().remove(header::ETAG);
     Ok(response)
 }
 
-/// Why a definition was not stored.
+/// The reason why a definition was not stored.
 enum PutError {
     /// The bucket exists with this definition.
-    Other(Defined),
+    Other(TaggedDefinition),
     Problem(Problem),
 }
 
 /// Whether a bucket was made, and its definition.
-type PutResult = std::result::Result<(bool, Defined), PutError>;
+type PutResult = std::result::Result<(bool, TaggedDefinition), PutError>;
 
-/// The definition of `page` can be sent, but not changed.
+/// Answers a PUT of the definition of `page`. The request succeeds if it has the same definition, which never changes.
 fn put_page(definition: &Definition, condition: &WriteCondition) -> PutResult {
-    let page = Defined::page();
+    let page = TaggedDefinition::page();
     if !condition.allows(Some(TAG_OF_PAGE)) {
         return Err(PutError::Problem(Problem::condition_failed()));
     }
@@ -211,16 +212,16 @@ async fn store(
     let claim = api.claim(Some(0)).await.map_err(PutError::Problem)?;
     let written = api.write(claim, Audit::of(&head.extensions), Box::pin(write)).await;
     match written.map_err(PutError::Problem)? {
-        Ok((is_new, bucket)) => Ok((is_new, Defined::of(&bucket))),
-        Err(Error::OtherDefinition { stored }) => Err(PutError::Other(Defined::of(&stored))),
+        Ok((is_new, bucket)) => Ok((is_new, TaggedDefinition::of(&bucket))),
+        Err(Error::OtherDefinition { stored }) => Err(PutError::Other(TaggedDefinition::of(&stored))),
         Err(error) => Err(PutError::Problem(Problem::of_key_value(error))),
     }
 }
 
-/// The problem for a bucket that exists with another definition: it shows the stored one.
-fn other_definition(api: &Api, stored: &Defined) -> Result<Problem> {
+/// The problem for a bucket that exists with another definition. The problem shows the stored definition.
+fn other_definition(api: &Api, stored: &TaggedDefinition) -> Result<Problem> {
     let json = String::from_utf8(stored.to_json(api)?).unwrap_or_default();
-    let detail = if *stored == Defined::page() {
+    let detail = if *stored == TaggedDefinition::page() {
         format!("the bucket exists already, with another definition: {json}; it cannot be changed")
     } else {
         format!(

@@ -4,8 +4,8 @@
 //! of revisions. An import that fails before that is answered with a problem, as other requests are. A later
 //! failure is reported in the last line.
 //!
-//! A proxy such as nginx sends no more of a body once the answer has begun. So an import that came through a
-//! proxy is answered when its body has ended.
+//! A proxy such as nginx stops sending the body once the answer has begun. So an import that came through a proxy is
+//! answered when its body has ended.
 
 mod report;
 
@@ -54,8 +54,8 @@ use crate::{
 /// The minimum interval between two lines about the progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The maximum number of lines that wait for the client. A progress line is dropped if there are that many.
-const WAITING_LINES: usize = 4;
+/// The maximum number of lines that wait for the client. If so many lines wait, further progress lines are dropped.
+const MAX_WAITING_LINES: usize = 4;
 
 /// The time limit of an import: none in practice, as long as the import makes progress.
 const IMPORT_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -85,7 +85,7 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
             let client = Client { may_read, is_behind_a_proxy: came_through_a_proxy(&head.headers) };
             run(&api, (domain, bucket), Audit::of(&head.extensions), body, client).await
         }
-        // A request for a bucket of this name, which no bucket can have.
+        // The request is for a bucket with the name `import`, which no bucket can have.
         Method::GET | Method::HEAD | Method::PUT | Method::DELETE => Err(Problem::malformed(
             "'import' is reserved and cannot be a bucket: choose another name, or POST an export to this URL to import it",
         )),
@@ -105,7 +105,7 @@ fn bucket_of_query(query: Option<&str>, page: &BucketName) -> Result<BucketName>
     }
 }
 
-/// The bucket of an import, with its id, for a caller that may import into it.
+/// Finds the bucket of an import, with its id. Checks that the caller may import into the bucket.
 async fn page_bucket(api: &Api, caller: &Caller, target: &BucketTarget) -> Result<BucketName> {
     let BucketTarget { domain, bucket: name } = target;
     if *name == api.page_bucket {
@@ -121,7 +121,7 @@ async fn page_bucket(api: &Api, caller: &Caller, target: &BucketTarget) -> Resul
     })
 }
 
-/// What the answer depends on besides the import.
+/// The properties of the client on which the answer depends.
 #[derive(Clone, Copy)]
 struct Client {
     may_read: bool,
@@ -134,7 +134,7 @@ enum Line {
     Progress(Bytes),
     /// The last line of a successful import.
     Done(Bytes),
-    /// The last line of a failed import; also as a problem, in case nothing has been sent yet.
+    /// The last line of a failed import, and the problem for the case that no line has been sent yet.
     Failed(Bytes, Problem),
 }
 
@@ -155,7 +155,7 @@ async fn run(
 ) -> Result<Response> {
     let limits = BodyLimits { bytes: u64::MAX, total: IMPORT_TIME_LIMIT, ..api.body_limits() };
     let body = RequestBody::new(body, limits, api.metrics.received_bytes.clone())?;
-    let (sender, mut lines) = mpsc::channel(WAITING_LINES);
+    let (sender, mut lines) = mpsc::channel(MAX_WAITING_LINES);
     api.spawn_import(audit, import_into(api.clone(), into, body, client, sender)).await?;
     let first = match lines.recv().await {
         Some(Line::Failed(_, problem)) => return Err(problem),
@@ -175,7 +175,7 @@ async fn run(
     Ok(of_type(content_type, Caching::NoStore, Body::from_stream(all)))
 }
 
-/// Imports a body. Sends lines about the progress and the result.
+/// Imports a body. Sends the lines of the answer, about the progress and the result, to `lines`.
 async fn import_into(
     api: Api,
     (domain, bucket): (DomainName, BucketName),
@@ -200,12 +200,12 @@ async fn import_into(
         io::Error::other(error)
     });
     let reader = StreamReader::new(Box::pin(pieces));
-    let mut told: Option<Duration> = None;
+    let mut last_progress: Option<Duration> = None;
     let mut withheld = None;
     let progress = |progress: &ImportProgress| {
         let now = api.clock.monotonic();
-        if told.is_none_or(|told| now.saturating_sub(told) >= PROGRESS_INTERVAL) {
-            told = Some(now);
+        if last_progress.is_none_or(|last| now.saturating_sub(last) >= PROGRESS_INTERVAL) {
+            last_progress = Some(now);
             let line = Line::Progress(to_line(&ProgressJson::of(progress)));
             withheld = if may_answer.load(Ordering::Relaxed) {
                 // A client that does not read misses this line, but gets a later one.
@@ -246,7 +246,7 @@ async fn import_into(
             Line::Failed(to_line(&ReportJson::of(&error.report, Some(error), may_read)), problem)
         }
     };
-    // The client may be gone. Stored revisions stay.
+    // Sending fails if the client is gone. The revisions that were stored stay stored.
     if let Some(progress) = withheld {
         let _ = lines.send(progress).await;
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::problem::{MAX_DETAIL_BYTES, Problem};
 
-/// What a client that may not read learns about a revision that does not fit what is stored.
+/// The detail about a revision that conflicts with stored content, for a client that may not read.
 const CONCEALED: &str = "it does not fit what is stored; the right 'read' shows why";
 
 /// Serialises a document as a line.
@@ -84,8 +84,8 @@ struct PositionJson<'a> {
 }
 
 impl<'a> ReportJson<'a> {
-    /// The line for a report. To a client that may not read, it says neither which revisions were stored
-    /// before, nor how stored ones differ.
+    /// Makes the line for a report. For a client that may not read, the line shows neither which revisions were stored
+    /// before, nor how stored revisions differ.
     pub(super) fn of(report: &'a ImportReport, error: Option<&'a ImportError>, may_read: bool) -> Self {
         let (created, unchanged) = match may_read {
             true => (report.created, report.unchanged),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_shows_what_is_stored_only_to_readers() {
+    fn error_shows_stored_content_only_to_clients_that_may_read() {
         let rev = Revision::new(1).unwrap();
         for error in [
             Error::Conflict(Conflict::Revision { rev, differs: "other bytes" }),
@@ -191,7 +191,7 @@ mod tests {
                 "the write does not fit what is stored; the right 'read' shows why"
             );
         }
-        // What does not depend on the content is shown to all, with the cure.
+        // An error that does not depend on stored content is shown to all clients.
         let invalid = Error::Invalid("give the time of the edit".to_owned());
         assert!(shown(invalid, false).contains("give the time of the edit"));
     }

@@ -1,4 +1,4 @@
-//! The same as `/docs` as Markdown, for `docs/http-api.md`. The file is compared with the program.
+//! Renders the content of `/docs` as Markdown. A test compares the result with `docs/http-api.md`.
 
 use std::path::Path;
 

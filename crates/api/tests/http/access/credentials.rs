@@ -172,7 +172,7 @@ async fn token_in_the_header_is_not_logged() {
     }
     drop(guard);
     let log = log.text();
-    assert!(log.contains("token made"), "{log}");
+    assert!(log.contains("token created"), "{log}");
     for token in [valid.as_str(), &wrong, &made] {
         assert!(!log.contains(token.rsplit_once('_').unwrap().1), "{log}");
     }

@@ -1,4 +1,4 @@
-//! Which answers have room.
+//! Tests of the room for answers: which answers are kept, and which are dropped.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -34,7 +34,9 @@ fn of_size(size: usize) -> Response {
 async fn sizes(answers: Answers) -> Vec<Option<usize>> {
     let dropped = answers.dropped();
     for at in &dropped {
-        answers.replace(*at, in_place(&too_large(), http::HeaderValue::from_static("id"), None)).await;
+        answers
+            .replace(*at, replacement_answer(&too_large(), http::HeaderValue::from_static("id"), None))
+            .await;
     }
     let body = answers.into_body();
     let announced = http_body::Body::size_hint(&body).exact().unwrap();
@@ -48,7 +50,7 @@ async fn sizes(answers: Answers) -> Vec<Option<usize>> {
 }
 
 #[tokio::test]
-async fn endless_answer_is_cut_and_harms_no_earlier_one() {
+async fn endless_answer_is_dropped_and_earlier_answers_are_kept() {
     for (limit, memory) in [(100 * KIB, 1 << 20), (1 << 20, 200 * KIB)] {
         let all = answers(4, limit, memory).await;
         assert!(matches!(all.collect(3, of_size(KIB)).await, Collected::Whole));
@@ -86,7 +88,7 @@ async fn memory_is_released_when_answers_are_dropped_and_sent() {
     let all = Answers::new(2, u64::MAX, claim).ok().unwrap();
     all.collect(0, of_size(200 * KIB)).await;
     all.collect(1, endless()).await;
-    // The rest of the half is free again, rounded up.
+    // The memory of the dropped answer is free again.
     let used = 200 * KIB + 2 * RESERVED_BYTES;
     drop(staging.claim_batch((1 << 20) - used).await.unwrap());
     sizes(all).await;
@@ -94,10 +96,10 @@ async fn memory_is_released_when_answers_are_dropped_and_sent() {
 }
 
 #[tokio::test]
-async fn problems_in_place_fit_into_the_reserved_part() {
+async fn replacement_answers_fit_into_the_reserved_part() {
     let id = http::HeaderValue::from_str(&"i".repeat(132)).unwrap();
     for problem in [too_large(), crate::observe::batch_timed_out()] {
-        let (head, body) = in_place(&problem, id.clone(), None).into_parts();
+        let (head, body) = replacement_answer(&problem, id.clone(), None).into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let size = AnswerJson::new(&head, &body).size();
         assert!(size <= MIN_RESERVED_BYTES, "{size}");
@@ -105,7 +107,7 @@ async fn problems_in_place_fit_into_the_reserved_part() {
 }
 
 #[tokio::test]
-async fn answer_in_place_of_another_has_a_short_url_and_fits_into_its_part() {
+async fn replacement_answer_has_only_short_urls_and_fits_into_its_part() {
     for (url, expected) in [
         (format!("/{}", "a".repeat(MAX_SHORT_URL_BYTES - 1)), true),
         (format!("/{}", "a".repeat(MAX_SHORT_URL_BYTES)), false),
@@ -113,7 +115,7 @@ async fn answer_in_place_of_another_has_a_short_url_and_fits_into_its_part() {
     ] {
         let all = answers(1, 1 << 20, 1 << 20).await;
         let id = http::HeaderValue::try_from("x".repeat(140)).unwrap();
-        all.replace(0, in_place(&too_large(), id, Some(&url.parse().unwrap()))).await;
+        all.replace(0, replacement_answer(&too_large(), id, Some(&url.parse().unwrap()))).await;
         let json = all.into_body().collect().await.unwrap().to_bytes();
         assert!(json.len() <= MIN_RESERVED_BYTES + 2, "{}", json.len());
         let all: Vec<Value> = serde_json::from_slice(&json).unwrap();

@@ -1,4 +1,4 @@
-//! The notation of values on HTML pages.
+//! Formats values for HTML pages.
 
 use rashomon_buckets::{RevisionRecord, SlotRecord, Tid};
 use rashomon_clock::{Timestamp, rfc3339};
@@ -38,8 +38,8 @@ impl From<Tid> for RenderLink {
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -55,7 +55,7 @@ pub(super) fn by(record: &RevisionRecord) -> String {
     record.user.clone().filter(|user| !user.is_empty()).unwrap_or_else(|| "somebody".to_owned())
 }
 
-/// The summary of a revision; empty where there is none.
+/// The comment of a revision; empty if there is none.
 pub(super) fn comment(record: &RevisionRecord) -> String {
     if record.export.comment_deleted {
         return "(hidden)".to_owned();

@@ -1,4 +1,4 @@
-//! What a request is for: its domain, its bucket, and the right that it needs.
+//! The domain and the bucket of a request that may be forwarded, and the right that the request needs.
 
 use std::collections::HashMap;
 
@@ -13,17 +13,17 @@ use crate::{
 
 /// The path of a request that another backend may answer.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ForwardTarget {
     pub(super) domain: DomainName,
     pub(super) bucket: BucketName,
-    /// The domain, the bucket, and the parts of the title or the key. Only the domain, if the request is for it.
+    /// The domain, the bucket, and the parts of the title or the key. Only the domain for a request for the domain.
     pub(super) path: Vec<String>,
     pub(super) is_import: bool,
-    kind: PlaceKind,
+    kind: TargetKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PlaceKind {
+enum TargetKind {
     /// `/v1/{domain}/`
     Domain,
     /// `/v1/{domain}/import`
@@ -38,9 +38,9 @@ enum PlaceKind {
     Entry,
 }
 
-impl Place {
-    /// The place of a request. `None` if its path is not inside a domain, or malformed: such a request is answered by
-    /// the routes of this server.
+impl ForwardTarget {
+    /// Finds the target of a request. `None` if the path is malformed, or not inside a domain. The routes of this
+    /// server answer such a request.
     pub(super) fn of(
         method: &Method,
         uri: &Uri,
@@ -53,9 +53,9 @@ impl Place {
             }
             let domain = domain_of_host(uri, headers, hosts).ok()?;
             if let Some((bucket, key)) = bucket_and_key_of_wiki(uri.query()).filter(|_| title.is_empty()) {
-                return Self::new(domain, bucket.ok()?, key, PlaceKind::Wiki);
+                return Self::new(domain, bucket.ok()?, key, TargetKind::Wiki);
             }
-            return Self::new(domain, BucketName::page(), title, PlaceKind::Wiki);
+            return Self::new(domain, BucketName::page(), title, TargetKind::Wiki);
         }
         let rest = uri.path().strip_prefix("/v1/")?;
         let (domain, rest) = rest.split_once('/').map_or((rest, None), |(domain, rest)| (domain, Some(rest)));
@@ -63,35 +63,35 @@ impl Place {
         let rest = match rest {
             None | Some("") => {
                 let path = vec![domain.to_string()];
-                let (bucket, kind) = (BucketName::page(), PlaceKind::Domain);
+                let (bucket, kind) = (BucketName::page(), TargetKind::Domain);
                 return Some(Self { domain, bucket, path, is_import: false, kind });
             }
-            // An import goes where the titles of its bucket are.
+            // The backend that has the titles of a bucket receives its imports.
             Some("import") => {
                 let named = uri.query().and_then(|query| query.strip_prefix("bucket="));
                 let bucket = named.map_or(Ok(BucketName::page()), parse_bucket).ok()?;
-                return Self::new(domain, bucket, "", PlaceKind::Import);
+                return Self::new(domain, bucket, "", TargetKind::Import);
             }
             Some(rest) => rest,
         };
         let (bucket, key) = rest.split_once('/').map_or((rest, None), |(bucket, key)| (bucket, Some(key)));
         let bucket = parse_bucket(bucket).ok()?;
         let kind = match key {
-            _ if bucket == BucketName::page() => PlaceKind::Page,
-            None => PlaceKind::Bucket,
-            Some(_) => PlaceKind::Entry,
+            _ if bucket == BucketName::page() => TargetKind::Page,
+            None => TargetKind::Bucket,
+            Some(_) => TargetKind::Entry,
         };
         let key = percent_decode(key.unwrap_or_default())?;
-        // This server does not know whether the bucket has pages elsewhere, but only pages have such queries.
+        // This server does not know whether the bucket has pages in the backend, but only pages have such queries.
         let key = if is_of_page(uri.query()) { with_underscores(&key) } else { key.into_owned() };
         Some(Self::of_decoded(domain, bucket, key, kind))
     }
 
-    fn new(domain: DomainName, bucket: BucketName, key: &str, kind: PlaceKind) -> Option<Self> {
+    fn new(domain: DomainName, bucket: BucketName, key: &str, kind: TargetKind) -> Option<Self> {
         Some(Self::of_decoded(domain, bucket, percent_decode(key)?.into_owned(), kind))
     }
 
-    fn of_decoded(domain: DomainName, bucket: BucketName, mut key: String, kind: PlaceKind) -> Self {
+    fn of_decoded(domain: DomainName, bucket: BucketName, mut key: String, kind: TargetKind) -> Self {
         if bucket == BucketName::page() {
             key = with_underscores(&key);
         }
@@ -99,17 +99,17 @@ impl Place {
         if !key.is_empty() {
             path.extend(key.split('/').map(str::to_owned));
         }
-        Self { domain, bucket, path, is_import: kind == PlaceKind::Import, kind }
+        Self { domain, bucket, path, is_import: kind == TargetKind::Import, kind }
     }
 
-    /// Whether the routes of this server answer a request although another backend has its path: they do not read what
-    /// is stored to say which methods a page has.
+    /// Whether the routes of this server answer a request although its path belongs to other servers. They answer
+    /// OPTIONS and unsupported methods of pages and imports, since these answers do not depend on stored content.
     pub(super) fn is_answered_here(&self, method: &Method) -> bool {
-        matches!(self.kind, PlaceKind::Page | PlaceKind::Wiki | PlaceKind::Import)
+        matches!(self.kind, TargetKind::Page | TargetKind::Wiki | TargetKind::Import)
             && self.right(method, None).is_none()
     }
 
-    /// Refuses a path that a proxy in between might change to the path of another bucket.
+    /// Refuses a path that a proxy between the servers might change to the path of another bucket.
     pub(super) fn check_segments(&self) -> Result<()> {
         let is_bad = |part: &String| part == "." || part == ".." || part.chars().any(char::is_control);
         if self.path.iter().any(is_bad) {
@@ -120,38 +120,38 @@ impl Place {
         Ok(())
     }
 
-    /// The right that a request needs. `None` if the place does not take the method.
+    /// The right that a request needs. `None` if the target does not support the method.
     pub(super) fn right(&self, method: &Method, query: Option<&str>) -> Option<Right> {
         let is_revision = || query.is_some_and(|query| query.starts_with("rev/"));
         match (self.kind, method.as_str()) {
-            (PlaceKind::Import, "POST") => Some(Right::Import),
-            (PlaceKind::Import, _) => None,
+            (TargetKind::Import, "POST") => Some(Right::Import),
+            (TargetKind::Import, _) => None,
             (_, "GET" | "HEAD") => Some(Right::Read),
-            (PlaceKind::Domain | PlaceKind::Wiki, _) => None,
-            (PlaceKind::Page, "POST") => Some(Right::Write),
-            (PlaceKind::Page, "PUT") => Some(Right::Rewrite),
-            (PlaceKind::Page, _) => None,
-            (PlaceKind::Bucket, "PUT" | "DELETE") => Some(Right::Admin),
+            (TargetKind::Domain | TargetKind::Wiki, _) => None,
+            (TargetKind::Page, "POST") => Some(Right::Write),
+            (TargetKind::Page, "PUT") => Some(Right::Rewrite),
+            (TargetKind::Page, _) => None,
+            (TargetKind::Bucket, "PUT" | "DELETE") => Some(Right::Admin),
             (_, "PUT") if is_revision() => Some(Right::Rewrite),
             (_, "DELETE") if is_revision() => Some(Right::Admin),
-            (PlaceKind::Entry, "PUT" | "POST" | "DELETE") => Some(Right::Write),
+            (TargetKind::Entry, "PUT" | "POST" | "DELETE") => Some(Right::Write),
             _ => None,
         }
     }
 
-    /// The methods of the place.
+    /// The methods of the target.
     pub(super) fn methods(&self) -> &'static str {
         match self.kind {
-            PlaceKind::Domain | PlaceKind::Wiki => READ_METHODS,
-            PlaceKind::Import => "POST, OPTIONS",
-            PlaceKind::Page => "GET, HEAD, POST, PUT, OPTIONS",
-            PlaceKind::Bucket => "GET, HEAD, PUT, DELETE, OPTIONS",
-            PlaceKind::Entry => "GET, HEAD, POST, PUT, DELETE, OPTIONS",
+            TargetKind::Domain | TargetKind::Wiki => READ_METHODS,
+            TargetKind::Import => "POST, OPTIONS",
+            TargetKind::Page => "GET, HEAD, POST, PUT, OPTIONS",
+            TargetKind::Bucket => "GET, HEAD, PUT, DELETE, OPTIONS",
+            TargetKind::Entry => "GET, HEAD, POST, PUT, DELETE, OPTIONS",
         }
     }
 }
 
-/// The canonical spelling of a title, in which spaces and underscores are one letter.
+/// Replaces spaces with underscores. In a title, both mean the same.
 fn with_underscores(title: &str) -> String {
     title.replace(' ', "_")
 }
@@ -166,11 +166,11 @@ fn is_of_page(query: Option<&str>) -> bool {
 mod tests {
     use super::*;
 
-    fn place(method: &str, uri: &str) -> Option<Place> {
+    fn target(method: &str, uri: &str) -> Option<ForwardTarget> {
         let hosts = HashMap::from([("en.example.org".to_owned(), DomainName::new("enwiki").unwrap())]);
         let mut headers = HeaderMap::new();
         headers.insert(http::header::HOST, "en.example.org".parse().unwrap());
-        Place::of(&method.parse().unwrap(), &uri.parse().unwrap(), &headers, &hosts)
+        ForwardTarget::of(&method.parse().unwrap(), &uri.parse().unwrap(), &headers, &hosts)
     }
 
     #[test]
@@ -205,10 +205,10 @@ mod tests {
             ("/healthz", None),
             ("/", None),
         ] {
-            let found = place("GET", uri).map(|place| place.path.join("|"));
+            let found = target("GET", uri).map(|target| target.path.join("|"));
             assert_eq!(found.as_deref(), path, "{uri}");
         }
-        assert!(place("POST", "/wiki/A").is_none());
+        assert!(target("POST", "/wiki/A").is_none());
     }
 
     #[test]
@@ -234,7 +234,8 @@ mod tests {
             ("PATCH", "/v1/enwiki/math-png/a", None),
         ] {
             let uri: Uri = uri.parse().unwrap();
-            let found = place(method, &uri.to_string()).unwrap().right(&method.parse().unwrap(), uri.query());
+            let found =
+                target(method, &uri.to_string()).unwrap().right(&method.parse().unwrap(), uri.query());
             assert_eq!(found, right, "{method} {uri}");
         }
     }
@@ -246,8 +247,8 @@ mod tests {
             "/v1/enwiki/math-png/%2e%2E/page/A",
             "/v1/enwiki/math-png/a%0Ab",
         ] {
-            assert!(place("GET", uri).unwrap().check_segments().is_err(), "{uri}");
+            assert!(target("GET", uri).unwrap().check_segments().is_err(), "{uri}");
         }
-        assert!(place("GET", "/v1/enwiki/math-png/a..b/...").unwrap().check_segments().is_ok());
+        assert!(target("GET", "/v1/enwiki/math-png/a..b/...").unwrap().check_segments().is_ok());
     }
 }
