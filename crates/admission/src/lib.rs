@@ -1,7 +1,7 @@
-//! Permits for expensive work: a bounded number of permits run at once, and the others wait.
+//! Permits for expensive work: a bounded number of permits is in use at once, and further work waits.
 //!
-//! Requests of clients are [`refusable`]: they wait for a limited time, in a queue of limited length, and are refused
-//! then. All other work waits in the same queue as long as necessary. The queue is first in, first out, so nothing
+//! Requests of clients are [`refusable`]: they wait for a limited time, in a queue of limited length, and are then
+//! refused. All other work waits in the same queue as long as necessary. The queue is first in, first out, so no work
 //! starves.
 
 use std::{
@@ -28,8 +28,9 @@ tokio::task_local! {
 /// A request that may take permits.
 pub type Request<F> = TaskLocalFuture<Cell<bool>, F>;
 
-/// Runs a request that is refused if it does not get its first permit in time. After its first permit it is not
-/// refused, so that no finished work is wasted. Tasks that it spawns are not part of it, and are never refused.
+/// Runs a request that is refused if it does not get its first permit in time. After its first permit the request is
+/// not refused any more, so that no finished work is wasted. Tasks that the request spawns are not part of it, and are
+/// never refused.
 pub fn refusable<F: Future>(request: F) -> Request<F> {
     IS_REFUSABLE.scope(Cell::new(true), request)
 }
@@ -39,14 +40,14 @@ pub fn never_refused<F: Future>(request: F) -> Request<F> {
     IS_REFUSABLE.scope(Cell::new(false), request)
 }
 
-/// The limits of some permits.
+/// The limits of the permits for one class of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// How many permits run at once.
+    /// The maximum number of permits that are in use at once.
     pub running: NonZeroUsize,
-    /// How many may wait; further requests are refused at once.
+    /// The maximum number of callers that wait. Further requests are refused at once.
     pub waiting: usize,
-    /// How long a request may wait.
+    /// The maximum time for which a request waits.
     pub wait: Duration,
 }
 
@@ -64,7 +65,7 @@ pub struct Permits {
 #[must_use]
 pub struct Permit(#[allow(dead_code)] OwnedSemaphorePermit);
 
-/// A request got no permit in time.
+/// The error of a request that got no permit in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the server has too much to do")]
 pub struct Refused;
@@ -91,7 +92,7 @@ impl Permits {
             return Ok(granted(permit));
         }
         let is_refusable = is_refusable();
-        let waiting = Waiting::new(&self.waiting);
+        let waiting = WaitingCaller::new(&self.waiting);
         if is_refusable && waiting.before >= self.limits.waiting {
             return Err(self.refuse());
         }
@@ -104,14 +105,14 @@ impl Permits {
         acquired.map(granted).map_err(|_closed| self.refuse())
     }
 
-    /// Whether [`Self::take`] would refuse the caller at once, since as many wait as may.
+    /// Whether [`Self::take`] would refuse the caller at once, because the queue is full.
     #[must_use]
     pub fn is_full(&self) -> bool {
         is_refusable() && self.running.available_permits() == 0 && self.waiting() >= self.limits.waiting
     }
 
-    /// Refuses the caller if [`Self::is_full`]. A caller that can tell early that it will need a permit saves the work
-    /// before it.
+    /// Refuses the caller if [`Self::is_full`]. If a caller knows early that it will need a permit, it can save the
+    /// work that precedes the permit.
     ///
     /// # Errors
     ///
@@ -126,13 +127,13 @@ impl Permits {
         self.limits
     }
 
-    /// How many wait for a permit.
+    /// The number of callers that wait for a permit.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// How many requests were refused.
+    /// The number of requests that were refused.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
@@ -149,27 +150,27 @@ fn is_refusable() -> bool {
     IS_REFUSABLE.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Makes a permit. The request of this task is not refused any more.
+/// Makes a permit. Marks the request of this task as no longer refusable.
 fn granted(permit: OwnedSemaphorePermit) -> Permit {
     // Fails outside of requests, which are never refused.
     let _ = IS_REFUSABLE.try_with(|is_refusable| is_refusable.set(false));
     Permit(permit)
 }
 
-/// Counts a caller that waits.
-struct Waiting<'a> {
+/// Counts a waiting caller, until it is dropped.
+struct WaitingCaller<'a> {
     waiting: &'a AtomicUsize,
-    /// How many waited already.
+    /// The number of callers that already waited.
     before: usize,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingCaller<'a> {
     fn new(waiting: &'a AtomicUsize) -> Self {
         Self { before: waiting.fetch_add(1, Ordering::Relaxed), waiting }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCaller<'_> {
     fn drop(&mut self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn full_queue_refuses_requests_at_once_and_no_other_work() {
+    async fn full_queue_refuses_only_requests() {
         let permits = permits(1, 1);
         let held = permits.take().await.unwrap();
         let take = |is_request: bool| {
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn permits_are_given_in_order() {
+    async fn permits_are_granted_in_order() {
         let permits = permits(1, 8);
         let held = permits.take().await.unwrap();
         let order = Arc::new(std::sync::Mutex::new(Vec::new()));
