@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-/// Why a file cannot be read. The text continues a sentence that names the file.
+/// The reason why a file cannot be read. The text of the error continues a sentence that names the file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -24,8 +24,8 @@ pub enum ReadError {
     },
 }
 
-/// Reads a regular file, or the one that a symbolic link leads to. Another kind of file could make the reader wait,
-/// and could not be read again.
+/// Reads a regular file, or the regular file that a symbolic link leads to. Files of other kinds are refused: they
+/// could make the reader wait, and could not be read again.
 ///
 /// # Errors
 ///

@@ -14,7 +14,7 @@ pub trait Source {
     type Contents: Hash;
     /// The value that is made from the contents.
     type Value;
-    /// Why there is no value. Failures with the same text are the same failure.
+    /// The reason why there is no value. Failures with the same text count as the same failure.
     type Error: fmt::Display;
 
     /// Reads the files. May block.
@@ -28,11 +28,11 @@ pub trait Source {
     ///
     /// # Errors
     ///
-    /// Returns an error if the contents make no value.
+    /// Returns an error if no value can be made from the contents.
     fn parse(&self, contents: Self::Contents) -> Result<Self::Value, Self::Error>;
 }
 
-/// A value that is made from files, and stays in use until changed files make another value.
+/// A value that is made from files. It stays in use until another value is made from changed files.
 ///
 /// `Debug` shows the source alone, since the value may be secret.
 pub struct Watched<S: Source> {
@@ -41,7 +41,7 @@ pub struct Watched<S: Source> {
     state: Mutex<State>,
 }
 
-/// The state after the last reading of the files.
+/// The state after the files were last read.
 struct State {
     /// The hash of the contents that the current value was made from. Contents may be secret, so only the hash is kept.
     fingerprint: u128,
@@ -54,14 +54,14 @@ struct State {
 pub enum Reload<E> {
     /// The files have the contents that the current value was made from.
     Unchanged,
-    /// The files have changed, and their new value is in use.
+    /// The files have changed, and the new value is in use.
     Replaced,
-    /// The files make no value, and the previous one stays in use.
+    /// No value can be made from the files. The previous value stays in use.
     Failed {
         /// The reason.
         error: E,
-        /// Whether this failure is new: false if the previous reload failed for the same reason. A caller that
-        /// logs only new failures logs each failure once.
+        /// Whether the failure is new: `false` if the previous reload failed for the same reason. A caller that logs
+        /// only new failures does not repeat itself.
         is_new: bool,
     },
 }
@@ -71,7 +71,7 @@ impl<S: Source> Watched<S> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the files make no value.
+    /// Returns an error if no value can be made from the files.
     pub fn open(source: S) -> Result<Self, S::Error> {
         let contents = source.read()?;
         let state = State { fingerprint: fingerprint(&contents), failure: None };
@@ -112,7 +112,7 @@ impl<S: Source> Watched<S> {
         }
     }
 
-    /// The value of changed files, with the fingerprint of their contents.
+    /// Reads the files. If they have changed, returns the new value, with the fingerprint of the contents.
     fn read_changed(&self, known: u128) -> Result<Option<(u128, S::Value)>, S::Error> {
         let contents = self.source.read()?;
         let fingerprint = fingerprint(&contents);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_are_compared_and_not_times_or_values() {
+    fn only_changed_contents_replace_the_value() {
         let directory = tempfile::tempdir().unwrap();
         let (path, watched) = watch(directory.path());
         fs::remove_file(&path).unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn failure_is_new_once_until_the_reason_changes_or_the_file_is_usable() {
+    fn repeated_failure_is_not_new() {
         let directory = tempfile::tempdir().unwrap();
         let (path, watched) = watch(directory.path());
         fs::write(&path, "x").unwrap();
