@@ -1,15 +1,15 @@
-//! The `Cache-Control` that a client stores with an entry, and what is sent of it.
+//! The `Cache-Control` that a client stores with an entry, and the header that is sent instead with the entry.
 
 use std::time::Duration;
 
 use http::HeaderValue;
 
-/// The directives of a `Cache-Control` (RFC 9111, section 5.2): the names in lower case, the arguments as they are.
+/// The directives of a `Cache-Control` (RFC 9111, section 5.2). Names are in lower case, and arguments are unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directives(Vec<(String, Option<String>)>);
 
 /// Directives that let a cache use an answer after its `max-age`.
-const STALE: [&str; 2] = ["stale-while-revalidate", "stale-if-error"];
+const STALE_DIRECTIVES: [&str; 2] = ["stale-while-revalidate", "stale-if-error"];
 
 impl Directives {
     /// Parses a value. `None` if it is malformed.
@@ -29,8 +29,8 @@ impl Directives {
         (!directives.is_empty()).then_some(Self(directives))
     }
 
-    /// The header of an answer. `is_public`: whether everybody may read it. `left` is the time until the entry
-    /// expires, after which no cache may use the answer.
+    /// Makes the header of an answer with the entry. `is_public`: whether everybody may read the entry. `left` is the
+    /// time until the entry expires. No cache may use the answer for longer.
     pub fn header(&self, is_public: bool, left: Option<Duration>) -> HeaderValue {
         let mut sent: Vec<String> = Vec::with_capacity(self.0.len() + 1);
         let mut add = |name: &str, argument: Option<&str>| {
@@ -47,7 +47,7 @@ impl Directives {
                     let seconds = argument.as_deref().and_then(seconds).unwrap_or(0);
                     add(name, Some(&seconds.min(left.as_secs()).to_string()));
                 }
-                (name, Some(_)) if STALE.contains(&name) => {}
+                (name, Some(_)) if STALE_DIRECTIVES.contains(&name) => {}
                 (name, _) => add(name, argument.as_deref()),
             }
         }
@@ -62,14 +62,15 @@ impl Directives {
     }
 }
 
-/// The argument of `max-age`. A very large number is the largest one.
+/// Parses the argument of `max-age` or `s-maxage`. A number that is too large becomes `u64::MAX`.
 fn seconds(argument: &str) -> Option<u64> {
     let digits = argument.trim_matches('"');
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
-/// The elements of a list with commas, outside of quoted strings. Empty elements are left out.
+/// Splits a list at the commas outside of quoted strings. Leaves out empty elements. `None` if a quoted string does not
+/// end.
 fn split_list(text: &str) -> Option<Vec<&str>> {
     let (mut elements, mut begin, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn public_directives_are_sent_only_to_everybody() {
+    fn public_directives_are_sent_only_with_public_entries() {
         for (stored, public, private) in [
             ("max-age=60", "max-age=60", "private, max-age=60"),
             ("Public, Max-Age=60 ,s-maxage=99", "public, max-age=60, s-maxage=99", "private, max-age=60"),

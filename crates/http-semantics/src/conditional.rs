@@ -1,5 +1,5 @@
-//! Conditional requests (RFC 9110, section 13), parsed tolerantly, since proxies weaken entity tags and add
-//! suffixes.
+//! Conditional requests (RFC 9110, section 13). Entity tags are parsed tolerantly, since proxies weaken them and add
+//! suffixes to them.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub enum Verdict {
     Proceed,
     /// The client has the current version: 304.
     NotModified {
-        /// Whether the matching tag is that of the compressed form.
+        /// Whether the matching tag is the tag of the compressed body.
         zstd: bool,
     },
     /// A condition fails: 412.
@@ -27,13 +27,13 @@ pub const ZSTD_FLAVOR: &str = ";zstd";
 /// The number of characters of a tid.
 const TID_LENGTH: usize = 36;
 
-/// The time of the last change.
+/// The time of the last change of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Modified {
     /// The time.
     pub at: Timestamp,
-    /// Whether an unchanged date means unchanged content. It does not if the content can change within a
-    /// second, or back to something older.
+    /// Whether an unchanged date means unchanged content. It does not if the content can change twice within a second,
+    /// or change back to older content.
     pub is_exact: bool,
 }
 
@@ -61,8 +61,8 @@ pub fn evaluate(headers: &HeaderMap, etag: &str, modified: Option<Modified>) -> 
     }
 }
 
-/// Whether something was changed after the date of `If-Unmodified-Since`. A malformed date is ignored, as the
-/// RFC requires.
+/// Whether a change at the time `at` is later than the date of `If-Unmodified-Since`. A malformed date is ignored, as
+/// the RFC requires.
 fn is_modified_since(headers: &HeaderMap, at: Timestamp) -> bool {
     date(headers, &header::IF_UNMODIFIED_SINCE).is_some_and(|since| at > end_of_second(since))
 }
@@ -71,17 +71,17 @@ fn date(headers: &HeaderMap, name: &HeaderName) -> Option<Timestamp> {
     headers.get(name).and_then(|value| value.to_str().ok()).and_then(http_date::parse_any)
 }
 
-/// The end of the second that a date in a header names. Such dates have whole seconds.
+/// Returns the end of the second of a date in a header. Such dates have whole seconds.
 fn end_of_second(date: Timestamp) -> Timestamp {
     date.saturating_add(Duration::from_micros(999_999))
 }
 
-/// Whether two tags are equal in the strong comparison: the same version in the same form.
+/// Whether two tags are equal in the strong comparison: the same version with the same content encoding.
 pub fn matches_strongly(tag: &str, etag: &str) -> bool {
     tag.trim() == etag
 }
 
-/// The quoted entity tag of a property's bytes.
+/// Makes the quoted entity tag of a property's bytes.
 pub fn etag(version: &PropertyVersion) -> String {
     let PropertyVersion { rev, tid, rewritten_at } = version;
     match rewritten_at {
@@ -90,15 +90,15 @@ pub fn etag(version: &PropertyVersion) -> String {
     }
 }
 
-/// Derives what a write expects of the property that it replaces, from the conditions of the request.
-/// `version` is the current version.
+/// Derives from the conditions of a request which versions of a property its write may replace. `version` is the
+/// current version.
 pub fn expectation(headers: &HeaderMap, version: &PropertyVersion) -> Expect {
     if !headers.contains_key(header::IF_MATCH) {
         let at = version.rewritten_at.unwrap_or_else(|| version.tid.time());
         return match headers.contains_key(header::IF_UNMODIFIED_SINCE) {
             false => Expect::Any,
             true if is_modified_since(headers, at) => Expect::OneOf(Vec::new()),
-            // Another write may replace the property before this one does.
+            // Another write may replace the property before this write does.
             true => Expect::OneOf(vec![*version]),
         };
     }
@@ -136,7 +136,7 @@ pub struct WriteCondition {
     none_matching: Option<Vec<String>>,
     /// The date of `If-Unmodified-Since`.
     unmodified_since: Option<Timestamp>,
-    /// The only version that fulfils `If-Unmodified-Since`, once it is known.
+    /// The only version that fulfils `If-Unmodified-Since`. `None` until [`Self::allows_now`] has found it.
     unmodified: Option<Option<String>>,
 }
 
@@ -168,8 +168,8 @@ impl WriteCondition {
         self.matching.is_some()
     }
 
-    /// Whether the write may replace this version, which was changed at this time. `None`: there is nothing to
-    /// be replaced. From then on, `If-Unmodified-Since` holds for this version only.
+    /// Whether the write may replace the current version. `current` is its tag and the time of its last change, or
+    /// `None` if nothing is stored. From then on, `If-Unmodified-Since` holds for this version only.
     pub fn allows_now(&mut self, current: Option<(&str, Timestamp)>) -> bool {
         if let Some(since) = self.unmodified_since {
             if current.is_some_and(|(_, at)| at > end_of_second(since)) {
@@ -180,7 +180,7 @@ impl WriteCondition {
         self.allows(current.map(|(tag, _)| tag))
     }
 
-    /// Whether the write may replace the version with this tag, which has no quotes.
+    /// Whether the write may replace the version with this tag. The tag has no quotes.
     pub fn allows(&self, current: Option<&str>) -> bool {
         let names = |tags: &Vec<String>| {
             current.is_some_and(|current| tags.iter().any(|tag| is_tag_of(tag, current)))
@@ -191,12 +191,12 @@ impl WriteCondition {
     }
 }
 
-/// Whether a tag of a request is `*` or the tag of this version, perhaps with a suffix.
+/// Whether a tag of a request is `*`, or the tag of this version with or without a suffix.
 fn is_tag_of(tag: &str, current: &str) -> bool {
     tag == "*" || tag.strip_prefix(current).is_some_and(is_suffix)
 }
 
-/// Finds a tag in a header's list that matches `etag` (quoted), or `*`. Returns it without its quotes.
+/// Finds a tag in a header's list that matches `etag` (quoted), or `*`. Returns the tag without its quotes.
 fn find<'a>(headers: &'a HeaderMap, name: &HeaderName, etag: &str) -> Option<&'a str> {
     let etag = etag.trim_matches('"');
     headers
@@ -206,8 +206,8 @@ fn find<'a>(headers: &'a HeaderMap, name: &HeaderName, etag: &str) -> Option<&'a
         .find(|tag| is_tag_of(tag, etag))
 }
 
-/// Whether a text may follow a tag of this server: nothing, the suffix of the compressed form, or one that proxies add
-/// (`-gzip`, `--br`). Any other suffix is that of a spec version, which has other bytes.
+/// Whether a text may follow a tag of this server: nothing, the suffix of the compressed body, or a suffix that proxies
+/// add (`-gzip`, `--br`). Any other suffix belongs to another spec version, which has other bytes.
 fn is_suffix(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with('-') || rest.starts_with(ZSTD_FLAVOR)
 }
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn unmodified_write_replaces_only_the_version_that_was_looked_at() {
+    fn if_unmodified_since_allows_to_replace_only_the_version_that_was_checked() {
         let at = Timestamp::from_micros(1_180_643_700_500_000);
         let since = |date| WriteCondition::of(&headers(&[(header::IF_UNMODIFIED_SINCE, date)]));
         let mut condition = since("Thu, 31 May 2007 20:35:00 GMT");
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn date_counts_only_for_urls_with_a_tid() {
+    fn if_modified_since_applies_only_to_exact_times() {
         let at = Timestamp::from_micros(1_180_643_700_500_000);
         let time = Some(Modified { at, is_exact: true });
         let vague = Some(Modified { at, is_exact: false });
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_after_a_date_fail_the_condition() {
+    fn if_unmodified_since_fails_after_a_later_change() {
         let at = Timestamp::from_micros(1_180_643_700_500_000);
         let rewritten = version(Some(at.as_micros()));
         let etag = etag(&rewritten);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_expects_the_versions_that_it_names() {
+    fn write_expects_the_versions_in_if_match() {
         let expect = |value: &str| expectation(&headers(&[(header::IF_MATCH, value)]), &version(None));
         assert_eq!(expectation(&HeaderMap::new(), &version(None)), Expect::Any);
         assert_eq!(expect("*"), Expect::Any);

@@ -1,8 +1,14 @@
 //! The parts of HTTP that depend only on the headers of a request and on the version of a resource.
 //!
-//! [`conditional`] decides about conditional requests, [`range`] selects a range of bytes, [`negotiate`] the content
-//! encoding, [`spec_version`] the version of a format, and [`cache_control`] makes the `Cache-Control` of an answer from a stored one. [`spelling`] writes titles and keys in URLs, and [`surrogate_keys`] names answers for HTTP
-//! caches. All of them are functions without I/O.
+//! - [`conditional`] evaluates conditional requests.
+//! - [`range`] selects a range of bytes.
+//! - [`negotiate`] selects the content encoding.
+//! - [`spec_version`] selects the version of a format.
+//! - [`cache_control`] makes the `Cache-Control` of an answer from a stored one.
+//! - [`spelling`] writes titles and keys in URLs.
+//! - [`surrogate_keys`] names answers for HTTP caches.
+//!
+//! None of these modules does any I/O.
 
 pub mod cache_control;
 pub mod conditional;

@@ -1,4 +1,4 @@
-//! The encoding in which a client gets a body (RFC 9110, section 12.5.3).
+//! Selects the encoding in which a client gets a body (RFC 9110, section 12.5.3).
 
 use http::{HeaderMap, header::ACCEPT_ENCODING};
 
@@ -7,14 +7,14 @@ use http::{HeaderMap, header::ACCEPT_ENCODING};
 pub enum ContentEncoding {
     /// Without compression.
     Identity,
-    /// As the zstd frames in which it is stored.
+    /// As the zstd frames in which the body is stored.
     Zstd,
 }
 
 /// Chooses zstd if the client names it, and does not prefer `identity`.
 ///
-/// `*` alone does not count: clients that do not know zstd send it. A client that refuses all encodings gets
-/// the plain bytes, as the RFC allows.
+/// `*` alone does not count, since clients that do not know zstd send it. A client that refuses all encodings gets the
+/// plain bytes, as the RFC allows.
 pub fn content_encoding(headers: &HeaderMap) -> ContentEncoding {
     let mut zstd = 0;
     let mut identity = 0;
@@ -32,7 +32,7 @@ pub fn content_encoding(headers: &HeaderMap) -> ContentEncoding {
     if zstd > 0 && zstd >= identity { ContentEncoding::Zstd } else { ContentEncoding::Identity }
 }
 
-/// The weight in thousandths: 1000 if none is given, 0 if it is malformed.
+/// Returns the weight in thousandths: 1000 if there is none, and 0 if it is malformed.
 fn quality(parameters: &str) -> u16 {
     for parameter in parameters.split(';') {
         let Some((name, value)) = parameter.split_once('=') else { continue };

@@ -1,4 +1,4 @@
-//! One range of bytes (RFC 9110, section 14).
+//! Selects a range of bytes (RFC 9110, section 14).
 
 use http::{HeaderMap, header};
 
@@ -7,7 +7,7 @@ use crate::conditional;
 /// The result of a request's `Range`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selection {
-    /// The whole body: there is no range, or one that the server ignores, as the RFC allows. These are
+    /// The whole body: the request has no range, or the server ignores the range, as the RFC allows. The server ignores
     /// several ranges, other units, malformed ranges, and a range whose `If-Range` names another version.
     Whole,
     /// From the first to the last byte, both included.
@@ -21,7 +21,7 @@ pub enum Selection {
     Unsatisfiable,
 }
 
-/// The part of a body that a request selects. The body has `size` bytes and this entity tag.
+/// Returns the part of a body that a request selects. The body has `size` bytes and this entity tag.
 pub fn select(headers: &HeaderMap, size: u64, etag: &str) -> Selection {
     let Some(range) = headers.get(header::RANGE).and_then(|value| value.to_str().ok()) else {
         return Selection::Whole;
@@ -62,7 +62,7 @@ fn parse(range: &str, size: u64) -> Option<Selection> {
     Some(selection.unwrap_or(Selection::Unsatisfiable))
 }
 
-/// Parses a decimal position. One that is too large for the type is past every end.
+/// Parses a decimal position. A position that is too large for the type becomes `u64::MAX`, which is past every end.
 fn position(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(u64::MAX))

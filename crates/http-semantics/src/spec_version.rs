@@ -1,4 +1,4 @@
-//! Spec versions: the version of a document's format that a client accepts.
+//! Spec versions: selects the version of a document's format that a client accepts.
 //!
 //! A content type names the version with the parameter `profile`, such as
 //! `profile="https://www.mediawiki.org/wiki/Specs/HTML/2.8.0"`. An `Accept` header names versions in the same way. The
@@ -17,7 +17,8 @@ const QUALITY: Name<'_> = Name::new_unchecked("q");
 
 /// A spec and one of its versions.
 ///
-/// The version is the part after the last slash: two or three numbers. `https://example.org/Specs/HTML/2.8.0` is version
+/// The version is the part after the last slash: two or three numbers. `https://example.org/Specs/HTML/2.8.0` is
+/// version
 /// 2.8 of the spec `https://example.org/Specs/HTML/`. The third number, the patch, has no meaning here.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Profile {
@@ -29,7 +30,7 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Parses the value of the parameter `profile`. `None` if it ends with no version.
+    /// Parses the value of the parameter `profile`. `None` if the value does not end with a version.
     pub fn parse(text: &str) -> Option<Self> {
         let name_length = text.rfind('/')? + 1;
         let mut numbers = text[name_length..].split('.').map(number);
@@ -41,7 +42,7 @@ impl Profile {
         Some(Self { text: text.to_owned(), name_length, major, minor })
     }
 
-    /// The profile of a content type. `None` if it has none with a version.
+    /// The profile of a content type. `None` if the content type has no profile, or if the profile has no version.
     pub fn of_content_type(content_type: &str) -> Option<Self> {
         let parsed = MediaType::parse(content_type).ok()?;
         Self::parse(&profile_of(&parsed)?)
@@ -57,7 +58,7 @@ impl Profile {
         &self.text[self.name_length..]
     }
 
-    /// Whether this is a later version of the same spec. The patch number has no meaning.
+    /// Whether this is a later version of the same spec. The patch number is ignored.
     pub fn is_later_than(&self, other: &Self) -> bool {
         self.spec() == other.spec() && (self.major, self.minor) > (other.major, other.minor)
     }
@@ -75,7 +76,7 @@ impl fmt::Display for Profile {
     }
 }
 
-/// A number without a sign and without leading zeros.
+/// Parses a number without a sign and without leading zeros.
 fn number(digits: &str) -> Option<u32> {
     let is_number =
         digits.bytes().all(|byte| byte.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
@@ -85,24 +86,24 @@ fn number(digits: &str) -> Option<u32> {
 /// The version to return.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Choice {
-    /// The stored one.
+    /// The stored version.
     Stored,
-    /// Another version, which can be made from the stored one.
+    /// Another version, which can be made from the stored version.
     Other(Profile),
-    /// The client accepts neither the stored version nor one that can be made.
+    /// The client accepts neither the stored version nor a version that can be made.
     NotAcceptable {
         /// The profile that the client prefers.
         expected: String,
-        /// The stored profile, or the whole content type if it has none.
+        /// The stored profile, or the whole content type if it has no profile.
         received: String,
     },
 }
 
-/// Chooses the version of a document with this content type by the `Accept` header of a request. `can_make` says
-/// whether a version can be made from the stored one.
+/// Chooses the version of a document with this content type by the `Accept` header of a request. `can_make` returns
+/// whether a version can be made from the stored version.
 ///
-/// A member of the header without a profile accepts what is stored. A header of which no member has the media type of
-/// the document is treated as absent. Members that are malformed, or have the weight 0, are ignored.
+/// A member of the header without a profile accepts the stored version. If no member has the media type of the
+/// document, the header is treated as absent. Members that are malformed, or have the weight 0, are ignored.
 pub fn choose(headers: &HeaderMap, content_type: &str, can_make: impl Fn(&Profile) -> bool) -> Choice {
     if !headers.get_all(header::ACCEPT).iter().any(|value| names_a_profile(value.as_bytes())) {
         return Choice::Stored;
@@ -111,7 +112,7 @@ pub fn choose(headers: &HeaderMap, content_type: &str, can_make: impl Fn(&Profil
     let stored_text = profile_of(&stored_type);
     let stored = stored_text.as_deref().and_then(Profile::parse);
     let mut best: Option<(u16, Choice)> = None;
-    // The most preferred profile of those that cannot be returned.
+    // The profile with the highest weight among those that cannot be returned.
     let mut expected: Option<(u16, String)> = None;
     for value in headers.get_all(header::ACCEPT) {
         for member in MediaTypeList::new(value.to_str().unwrap_or_default()).flatten() {
@@ -121,7 +122,7 @@ pub fn choose(headers: &HeaderMap, content_type: &str, can_make: impl Fn(&Profil
             }
             let choice = match profile_of(&member) {
                 None => Some(Choice::Stored),
-                // The same text satisfies itself, also without a version.
+                // A profile satisfies an equal one, also without a version.
                 Some(wanted) if Some(&wanted) == stored_text.as_ref() => Some(Choice::Stored),
                 Some(wanted) => match Profile::parse(&wanted) {
                     Some(wanted) if stored.as_ref().is_some_and(|stored| stored.satisfies(&wanted)) => {
@@ -137,7 +138,7 @@ pub fn choose(headers: &HeaderMap, content_type: &str, can_make: impl Fn(&Profil
                 },
             };
             let Some(choice) = choice else { continue };
-            // Of equal weights, the stored version costs least; then the first one counts.
+            // Among members of equal weight, the stored version is preferred, since it costs least; then the first one.
             let is_better = best.as_ref().is_none_or(|(highest, chosen)| {
                 weight > *highest
                     || (weight == *highest && *chosen != Choice::Stored && choice == Choice::Stored)
@@ -157,24 +158,24 @@ pub fn choose(headers: &HeaderMap, content_type: &str, can_make: impl Fn(&Profil
     }
 }
 
-/// Whether a value of `Accept` can have a profile. Most requests have none, and are not parsed further.
+/// Whether a value of `Accept` can have a profile. Most requests have no profile, and are not parsed further.
 fn names_a_profile(value: &[u8]) -> bool {
     value.windows(PROFILE.as_str().len()).any(|part| part.eq_ignore_ascii_case(PROFILE.as_str().as_bytes()))
 }
 
-/// The value of the parameter `profile`.
+/// Returns the value of the parameter `profile`.
 fn profile_of(media_type: &MediaType<'_>) -> Option<String> {
     media_type.get_param(PROFILE).map(|value| value.unquoted_str().into_owned())
 }
 
-/// Whether the range of a member of `Accept` contains a media type. Other parameters than the profile do not count.
+/// Whether the media range of a member of `Accept` contains a media type. Parameters are ignored.
 fn matches(member: &MediaType<'_>, stored: &MediaType<'_>) -> bool {
     (member.ty == "*" && member.subty == "*")
         || (member.ty == stored.ty
             && (member.subty == "*" || (member.subty == stored.subty && member.suffix == stored.suffix)))
 }
 
-/// The weight in thousandths: 1000 if none is given, 0 if it is malformed.
+/// Returns the weight in thousandths: 1000 if there is none, and 0 if it is malformed.
 fn weight(member: &MediaType<'_>) -> u16 {
     let Some(value) = member.get_param(QUALITY) else { return 1000 };
     let weight = value.as_str().parse::<f32>().ok().filter(|weight| (0.0..=1.0).contains(weight));

@@ -1,18 +1,18 @@
-//! How titles and keys are spelled in URLs.
+//! The spelling of titles and keys in URLs.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// The characters besides letters and digits that are not encoded in a canonical URL, as in MediaWiki.
 pub const RAW: &[u8] = b"-_.~;:@$!*(),/";
 
-/// Characters that are encoded in the canonical spelling, but accepted in both forms: proxies decode them, and a
-/// redirect to the encoded form would never end. A URL has all of them in the same form.
+/// The characters that are encoded in the canonical spelling, but are also accepted raw. Proxies decode these
+/// characters, so a redirect to the encoded form would never end. In one URL, all of them must have the same form.
 pub const EITHER: &[u8] = b"&'+=";
 
-/// Everything that is percent-encoded in the canonical spelling.
+/// All characters that are percent-encoded in the canonical spelling.
 const ENCODED: AsciiSet = without(NON_ALPHANUMERIC, RAW);
 
-/// Everything that is percent-encoded in the other accepted spelling.
+/// All characters that are percent-encoded in the other accepted spelling.
 const ENCODED_BY_PROXIES: AsciiSet = without(&ENCODED, EITHER);
 
 const fn without(set: &AsciiSet, bytes: &[u8]) -> AsciiSet {
@@ -25,13 +25,13 @@ const fn without(set: &AsciiSet, bytes: &[u8]) -> AsciiSet {
     set
 }
 
-/// The canonical spelling of a title, a key or a value in a URL, in ASCII.
+/// Returns the canonical spelling of a title, a key or a value in a URL, in ASCII.
 pub fn canonical(text: &str) -> String {
     utf8_percent_encode(text, &ENCODED).to_string()
 }
 
-/// The spellings of a title or a key that are answered without a redirect: the canonical one first, and then the one
-/// with the raw characters of [`EITHER`], if there are any.
+/// Returns the spellings of a title or a key that are answered without a redirect. The canonical spelling comes first.
+/// If the text has characters of [`EITHER`], the spelling with these characters raw comes second.
 pub fn accepted(text: &str) -> Vec<String> {
     let mut spellings = vec![canonical(text)];
     if text.bytes().any(|byte| EITHER.contains(&byte)) {

@@ -1,5 +1,5 @@
-//! Surrogate keys: short names of what an answer shows. A cache that knows the keys of its answers deletes all answers
-//! with a key at once.
+//! Surrogate keys: short names of the things that an answer shows, such as a page. A cache that knows the keys of its
+//! answers deletes all answers with a key at once.
 //!
 //! A key is a hash. If two hashes are equal, a cache deletes an answer that it could have kept.
 
@@ -22,7 +22,7 @@ impl SurrogateKey {
         Self::of(&["bucket", domain.as_str(), bucket.as_str()])
     }
 
-    /// The key of all answers about a page that change when the page does.
+    /// The key of all answers about a page that change when the page changes.
     #[must_use]
     pub fn of_page(page: &Page) -> Self {
         Self::of(&["page", page.domain.as_str(), page.bucket.as_str(), page.title.as_str()])
@@ -41,7 +41,7 @@ impl SurrogateKey {
         Self::of(&["entry", domain.as_str(), bucket.as_str(), key.as_str()])
     }
 
-    /// The hash of parts. No part has a line feed, so different parts never make one text.
+    /// Hashes parts, which are joined by line feeds. No part has a line feed, so different parts give different texts.
     fn of(parts: &[&str]) -> Self {
         Self(xxh3_64(parts.join("\n").as_bytes()))
     }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_short_and_tell_answers_apart() {
+    fn keys_are_short_and_differ() {
         let page = Page::parse("enwiki", "page", "A").unwrap();
         let other = Page::parse("enwiki", "page", "B").unwrap();
         let tid: Tid = "8f545ba0-2601-11e3-885c-4160918f0fb9".parse().unwrap();

@@ -10,7 +10,7 @@ fn html(version: &str) -> String {
     format!("text/html; charset=utf-8; profile=\"{HTML}/{version}\"")
 }
 
-/// The choice among the stored version 2.8.0 and those that can be made from it.
+/// Chooses among the stored version 2.8.0 and the versions `made`, which can be made from it.
 fn choice(accept: &[&str], made: &[&str]) -> Choice {
     choice_of(&html("2.8.0"), accept, made)
 }
@@ -109,14 +109,14 @@ fn request_for_another_version_is_refused() {
     );
 }
 
-/// Only if every member that matches the stored type names a profile that cannot be returned, the request is refused.
+/// The request is refused only if every member that matches the stored type names a profile that cannot be returned.
 #[test]
 fn any_other_member_accepts_the_stored_version() {
     for other in ["text/html", "text/html;q=0.1", "*/*;q=0.001", "text/*"] {
         assert_eq!(choice(&[&format!("{}, {other}", html("3.0.0"))], &[]), Choice::Stored, "{other}");
         assert_eq!(choice(&[&html("3.0.0"), other], &[]), Choice::Stored, "{other}");
     }
-    // These members accept nothing here.
+    // These members do not match the stored type, are malformed, or have the weight 0.
     for other in ["image/png", "text/html;q=0", "text/html;q=7", "text", "*/html", ";;"] {
         assert_eq!(choice(&[&format!("{}, {other}", html("3.0.0"))], &[]), refused("3.0.0"), "{other}");
     }
@@ -158,7 +158,7 @@ fn version_that_can_be_made_is_chosen_by_weight() {
     assert_eq!(choice(&[&format!("{}, {}", html("1.2.0"), html("2.8.0"))], made), Choice::Stored);
     assert_eq!(choice(&[&format!("{}, {}", html("1.4.0"), html("1.2.0"))], made), other("1.4.0"));
     assert_eq!(choice(&[&format!("{}, {};q=0.1", html("3.0.0"), html("1.2.0"))], made), other("1.2.0"));
-    // The stored version is never made, though 2.3 could be.
+    // The stored version satisfies the request, so 2.3 is not made.
     assert_eq!(choice(&[&html("2.3.0")], made), Choice::Stored);
 }
 
