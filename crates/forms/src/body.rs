@@ -12,14 +12,14 @@ use tokio::time::{Instant, timeout};
 
 use crate::rate::{RATE_WINDOW_SECONDS, Rate};
 
-/// How many bytes of a body are still read after an error, so that the client can read the answer instead of
-/// finding its connection reset.
-const DRAINED_BYTES: u64 = 1 << 20;
+/// The maximum number of bytes of a body that are read and discarded after an error. Otherwise the connection could be
+/// reset before the client has read the answer.
+const MAX_DRAINED_BYTES: u64 = 1 << 20;
 
-/// The maximum time to wait for these bytes.
-const DRAINED_TIME: Duration = Duration::from_secs(2);
+/// The maximum time to read and discard a body after an error.
+const MAX_DRAIN_TIME: Duration = Duration::from_secs(2);
 
-/// The substitute for times that are too large to compute with: about thirty years.
+/// A substitute for times that are too large to compute with: about thirty years.
 const FAR_FUTURE: Duration = Duration::from_secs(1 << 30);
 
 /// The names of the settings of [`BodyLimits`], for error messages.
@@ -34,14 +34,14 @@ pub struct BodyLimits {
     pub bytes: u64,
     /// The longest pause between two bytes.
     pub idle: Duration,
-    /// The time limit for the whole body, from when it is first read.
+    /// The time limit for the whole body. The time starts when the body is first read.
     pub total: Duration,
-    /// The minimum rate in bytes per second; 0 for no minimum. The rate is an average over 60 s, and only
-    /// time in which the server waits for the client counts.
+    /// The minimum rate in bytes per second; 0 for no minimum. The rate is an average over 60 s of the time in which
+    /// the server waits for the client.
     pub rate: u64,
 }
 
-/// Why a body did not arrive.
+/// The reason why a body did not arrive.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum BodyError {
     /// The body is too large.
@@ -81,7 +81,7 @@ pub struct RequestBody {
     body: Body,
     limits: BodyLimits,
     left: u64,
-    /// When the whole body must have arrived; `None` until it is first read.
+    /// The time at which the whole body must have arrived; `None` until the body is first read.
     deadline: Option<Instant>,
     rate: Rate,
     received: Counter,
@@ -92,7 +92,7 @@ pub struct RequestBody {
 type NextFrame = Option<Result<Frame<Bytes>, axum::Error>>;
 
 impl RequestBody {
-    /// Wraps a body. Refuses it at once if its declared length is too large. `received` counts its bytes.
+    /// Wraps a body. Refuses the body at once if its declared length is too large. `received` counts its bytes.
     pub fn new(body: Body, limits: BodyLimits, received: Counter) -> Result<Self, BodyError> {
         if body.size_hint().lower() > limits.bytes {
             return Err(BodyError::TooLarge(limits.bytes));
@@ -107,7 +107,8 @@ impl RequestBody {
         self.body.size_hint().upper()
     }
 
-    /// Returns the next piece, or `None` at the end and after it.
+    /// Returns the next piece, or `None` at the end of the body. After the end or an error of the transfer, every call
+    /// returns `None`.
     pub async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
         while !self.ended {
             self.ended = true;
@@ -131,7 +132,7 @@ impl RequestBody {
 
     /// Returns the next frame, waiting for it within the limits.
     async fn next_frame(&mut self) -> Result<NextFrame, BodyError> {
-        // The clock of the runtime, since its timers wake this task.
+        // This is the clock of the runtime, since the timers of the runtime wake this task.
         let begun = Instant::now();
         let total = self.limits.total;
         let deadline = *self
@@ -140,10 +141,10 @@ impl RequestBody {
         if let Some(frame) = self.body.frame().now_or_never() {
             return Ok(frame);
         }
-        let patience = self.rate.patience();
+        let remaining_wait = self.rate.remaining_wait();
         let (limit, late) = [
             (self.limits.idle, BodyError::Idle(self.limits.idle)),
-            (patience, BodyError::TooSlow(self.limits.rate)),
+            (remaining_wait, BodyError::TooSlow(self.limits.rate)),
             (deadline.saturating_duration_since(begun), BodyError::TimedOut(total)),
         ]
         .into_iter()
@@ -157,8 +158,8 @@ impl RequestBody {
 
     /// Reads and discards the rest of the body after an error, within limits.
     pub async fn drain(mut self) {
-        self.left = DRAINED_BYTES;
+        self.left = MAX_DRAINED_BYTES;
         let all = async { while let Ok(Some(_)) = self.next().await {} };
-        let _ = timeout(DRAINED_TIME, all).await;
+        let _ = timeout(MAX_DRAIN_TIME, all).await;
     }
 }

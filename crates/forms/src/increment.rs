@@ -17,8 +17,8 @@ struct Members {
     increment: Option<Value>,
 }
 
-/// Receives the increment. `None` if the body does not have one, for example because it is empty. `limits` bounds the
-/// memory that the body takes.
+/// Receives the increment. `None` if the body has no increment, for example because the body is empty. `limits` bounds
+/// the memory that the body takes.
 pub async fn receive_increment(
     headers: &HeaderMap,
     body: Body,
@@ -36,9 +36,9 @@ pub async fn receive_increment(
     }
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if content_type.and_then(MediaType::parse).is_some_and(|media_type| media_type.is_json()) {
-        return of_json(&text);
+        return parse_json(&text);
     }
-    // These bytes have been counted.
+    // The bytes have already been counted.
     let body = RequestBody::new(text.into(), limits, Counter::default())?;
     let form = FormReader::new(headers, body).map_err(|error| match error {
         FormError::Unsupported(_) => FormError::Unsupported(
@@ -48,22 +48,22 @@ pub async fn receive_increment(
         ),
         other => other,
     })?;
-    of_form(form).await
+    parse_form(form).await
 }
 
-fn of_json(text: &[u8]) -> Result<Option<i64>, FormError> {
+fn parse_json(text: &[u8]) -> Result<Option<i64>, FormError> {
     let malformed = |detail: String| {
         FormError::Malformed(format!(
             "the body is not a JSON object with the member 'increment', such as {{\"increment\": 5}}: {detail}"
         ))
     };
-    // An array would be taken for the members in their order.
+    // serde would also accept an array of the members' values.
     if !text.trim_ascii_start().starts_with(b"{") {
         return Err(malformed("it is not an object".to_owned()));
     }
     let members: Members = serde_json::from_slice(text).map_err(|error| malformed(error.to_string()))?;
     let Some(value) = members.increment else { return Ok(None) };
-    // The text of a number that is no 64-bit integer has a point, an exponent, or too many digits.
+    // A number that is not a 64-bit integer has a point, an exponent, or too many digits.
     match &value {
         Value::Number(number) => match number.as_f64() {
             Some(float)
@@ -73,13 +73,13 @@ fn of_json(text: &[u8]) -> Result<Option<i64>, FormError> {
             {
                 Err(out_of_range())
             }
-            _ => number.as_i64().map(Some).ok_or_else(no_integer),
+            _ => number.as_i64().map(Some).ok_or_else(not_an_integer),
         },
-        _ => Err(no_integer()),
+        _ => Err(not_an_integer()),
     }
 }
 
-async fn of_form(mut form: FormReader) -> Result<Option<i64>, FormError> {
+async fn parse_form(mut form: FormReader) -> Result<Option<i64>, FormError> {
     let mut found = None;
     while let Some(field) = form.next_field().await? {
         if field.name != INCREMENT {
@@ -95,21 +95,21 @@ async fn of_form(mut form: FormReader) -> Result<Option<i64>, FormError> {
         while let Some(piece) = form.chunk().await? {
             value.extend_from_slice(&piece);
         }
-        found = Some(of_digits(&value)?);
+        found = Some(parse_digits(&value)?);
     }
     Ok(found)
 }
 
-fn of_digits(value: &[u8]) -> Result<i64, FormError> {
+fn parse_digits(value: &[u8]) -> Result<i64, FormError> {
     let digits = value.strip_prefix(b"-").unwrap_or(value);
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(no_integer());
+        return Err(not_an_integer());
     }
-    let text = std::str::from_utf8(value).map_err(|_| no_integer())?;
+    let text = std::str::from_utf8(value).map_err(|_| not_an_integer())?;
     text.parse().map_err(|_| out_of_range())
 }
 
-fn no_integer() -> FormError {
+fn not_an_integer() -> FormError {
     FormError::Malformed(format!(
         "'{INCREMENT}' must be a whole number, such as 5 or -5, without quotes, spaces, a point or a plus sign"
     ))

@@ -24,18 +24,18 @@ use urlencoded::UrlEncoded;
 pub use urlencoded::hex_pair;
 
 /// The maximum size of a field's name: enough for `_http-equiv.` with the longest name of a property.
-const MAX_NAME: usize = 256;
+const MAX_NAME_BYTES: usize = 256;
 
 /// The start of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
     /// The name of the field.
     pub name: String,
-    /// The headers of the field, except those that only delimit and name it. Their names are in lower case.
+    /// The headers of the field, with names in lower case. Headers that only delimit or name the field are left out.
     pub headers: Vec<(String, String)>,
 }
 
-/// Why a form cannot be read.
+/// The reason why a form cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FormError {
     /// The form violates the rules of its encoding.
@@ -44,7 +44,7 @@ pub enum FormError {
     /// The encoding is not supported.
     #[error("{0}")]
     Unsupported(String),
-    /// A number is well-formed, and too large or too small.
+    /// A number is well-formed but too large or too small.
     #[error("{0}")]
     OutOfRange(String),
     /// The bytes of the form did not arrive.
@@ -60,11 +60,11 @@ impl FormError {
 
 /// A form that is being read.
 #[derive(Debug)]
-pub struct FormReader(Encoded);
+pub struct FormReader(FormParser);
 
-/// The parser of an encoding.
+/// The parser for the encoding of a form.
 #[derive(Debug)]
-enum Encoded {
+enum FormParser {
     UrlEncoded(UrlEncoded),
     Multipart(Box<Multipart>),
 }
@@ -87,7 +87,7 @@ impl FormReader {
                     Some(charset) if !charset.eq_ignore_ascii_case("utf-8") => Err(FormError::Unsupported(
                         "a form is UTF-8: leave out the charset, or set it to UTF-8".to_owned(),
                     )),
-                    _ => Ok(Self(Encoded::UrlEncoded(UrlEncoded::new(body)))),
+                    _ => Ok(Self(FormParser::UrlEncoded(UrlEncoded::new(body)))),
                 };
             }
             "multipart/form-data" => PartNaming::FormData,
@@ -102,22 +102,22 @@ impl FormReader {
         let boundary = media_type.parameter("boundary").ok_or_else(|| {
             FormError::malformed("the Content-Type of a multipart body must name its boundary")
         })?;
-        Multipart::new(body, boundary, naming).map(|form| Self(Encoded::Multipart(Box::new(form))))
+        Multipart::new(body, boundary, naming).map(|form| Self(FormParser::Multipart(Box::new(form))))
     }
 
     /// Returns the next field, or `None` after the last. Skips unread bytes of the previous field.
     pub async fn next_field(&mut self) -> Result<Option<Field>, FormError> {
         match &mut self.0 {
-            Encoded::UrlEncoded(form) => form.next_field().await,
-            Encoded::Multipart(form) => form.next_field().await,
+            FormParser::UrlEncoded(form) => form.next_field().await,
+            FormParser::Multipart(form) => form.next_field().await,
         }
     }
 
     /// Returns the next piece of the field's bytes, or `None` after the last.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, FormError> {
         match &mut self.0 {
-            Encoded::UrlEncoded(form) => form.chunk().await,
-            Encoded::Multipart(form) => form.chunk().await,
+            FormParser::UrlEncoded(form) => form.chunk().await,
+            FormParser::Multipart(form) => form.chunk().await,
         }
     }
 
@@ -125,8 +125,8 @@ impl FormReader {
     #[must_use]
     pub fn length(&self) -> Option<u64> {
         match &self.0 {
-            Encoded::UrlEncoded(form) => form.length(),
-            Encoded::Multipart(form) => form.length(),
+            FormParser::UrlEncoded(form) => form.length(),
+            FormParser::Multipart(form) => form.length(),
         }
     }
 
@@ -134,14 +134,14 @@ impl FormReader {
     #[must_use]
     pub fn into_body(self) -> RequestBody {
         match self.0 {
-            Encoded::UrlEncoded(form) => form.into_body(),
-            Encoded::Multipart(form) => form.into_body(),
+            FormParser::UrlEncoded(form) => form.into_body(),
+            FormParser::Multipart(form) => form.into_body(),
         }
     }
 }
 
-/// Refuses a content encoding. Bodies are stored as they are, so a compressed one would be stored compressed,
-/// without a record of that.
+/// Refuses a content encoding. Bodies are stored as they arrive, so a compressed body would be stored compressed,
+/// without a record of its encoding.
 pub fn refuse_content_encoding(headers: &HeaderMap) -> Result<(), FormError> {
     match headers.get(header::CONTENT_ENCODING) {
         Some(encoding) if !encoding.as_bytes().eq_ignore_ascii_case(b"identity") => {

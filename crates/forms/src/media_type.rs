@@ -17,7 +17,7 @@ impl MediaType {
         (is_token(kind) && is_token(subtype)).then_some(Self { essence, parameters })
     }
 
-    /// Whether the media type is JSON, perhaps with a more specific name.
+    /// Whether the media type is JSON: `application/json`, or a name such as `application/problem+json`.
     #[must_use]
     pub fn is_json(&self) -> bool {
         let subtype = self.essence.strip_prefix("application/");
@@ -37,7 +37,7 @@ pub fn is_disposition(text: &str) -> bool {
     parse_parameters(text).is_some_and(|(value, _)| is_token(&value))
 }
 
-/// The value of a header, in lower case, and its parameters, their names in lower case.
+/// Parses a header into its value, in lower case, and its parameters, whose names are in lower case.
 pub(crate) fn parse_parameters(text: &str) -> Option<(String, Vec<(String, String)>)> {
     let (value, mut rest) = text.split_once(';').unwrap_or((text, ""));
     let mut parameters = Vec::new();

@@ -1,27 +1,27 @@
 //! Multipart bodies (RFC 2046, section 5.1; RFC 7578), parsed as they arrive.
 //!
-//! The service has its own parser, because libraries for multipart bodies read on as long as the client
-//! sends, even if the store cannot keep up, and hold header blocks of any length in memory.
+//! The service has its own parser because of two faults of libraries for multipart bodies: they read as long as the
+//! client sends, even if the store cannot keep up, and they hold header blocks of any length in memory.
 
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memmem::Finder;
 use rashomon_records::excerpt;
 
-use crate::{Field, FormError, MAX_NAME, RequestBody, media_type::parse_parameters};
+use crate::{Field, FormError, MAX_NAME_BYTES, RequestBody, media_type::parse_parameters};
 
 /// The longest boundary that the standard allows.
-const MAX_BOUNDARY: usize = 70;
+const MAX_BOUNDARY_BYTES: usize = 70;
 
 /// The size limit of a part's headers.
-const MAX_HEADER_BLOCK: usize = 16 << 10;
+const MAX_HEADER_BLOCK_BYTES: usize = 16 << 10;
 
 /// The maximum number of a part's headers.
 const MAX_HEADERS: usize = 32;
 
-/// How many spaces may follow a boundary on its line. Gateways add some.
+/// The maximum number of spaces after a boundary on its line. Gateways add some spaces.
 const MAX_PADDING: usize = 256;
 
-/// How a part gets its name.
+/// The headers from which a part gets its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PartNaming {
     /// The name is in `Content-Disposition: form-data; name="html"`.
@@ -57,12 +57,12 @@ impl Multipart {
     pub(crate) fn new(body: RequestBody, boundary: &str, naming: PartNaming) -> Result<Self, FormError> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"'()+_,-./:=? ".contains(&byte);
         if boundary.is_empty()
-            || boundary.len() > MAX_BOUNDARY
+            || boundary.len() > MAX_BOUNDARY_BYTES
             || boundary.ends_with(' ')
             || !boundary.bytes().all(allowed)
         {
             return Err(FormError::malformed(format!(
-                "a boundary has 1 to {MAX_BOUNDARY} of the characters that RFC 2046 allows"
+                "a boundary has 1 to {MAX_BOUNDARY_BYTES} of the characters that RFC 2046 allows"
             )));
         }
         let delimiter = Finder::new(format!("\r\n--{boundary}").as_bytes()).into_owned();
@@ -149,12 +149,12 @@ impl Multipart {
     async fn read_header_block(&mut self) -> Result<BytesMut, FormError> {
         loop {
             let end = memchr::memmem::find(&self.buffer, b"\r\n\r\n");
-            if let Some(end) = end.filter(|end| *end <= MAX_HEADER_BLOCK) {
+            if let Some(end) = end.filter(|end| *end <= MAX_HEADER_BLOCK_BYTES) {
                 return Ok(self.buffer.split_to(end + 4));
             }
-            if self.buffer.len() > MAX_HEADER_BLOCK {
+            if self.buffer.len() > MAX_HEADER_BLOCK_BYTES {
                 return Err(FormError::malformed(format!(
-                    "the headers of a part have at most {MAX_HEADER_BLOCK} bytes"
+                    "the headers of a part have at most {MAX_HEADER_BLOCK_BYTES} bytes"
                 )));
             }
             self.fill("the headers of a part").await?;
@@ -196,13 +196,15 @@ impl Multipart {
                 "each part needs a name in its Content-Disposition, or a Content-ID such as <html>",
             ),
         })?;
-        if name.len() > MAX_NAME {
-            return Err(FormError::malformed(format!("the name of a part has more than {MAX_NAME} bytes")));
+        if name.len() > MAX_NAME_BYTES {
+            return Err(FormError::malformed(format!(
+                "the name of a part has more than {MAX_NAME_BYTES} bytes"
+            )));
         }
         Ok(Field { name, headers })
     }
 
-    /// The name in a `Content-Disposition`.
+    /// Parses the name in a `Content-Disposition`.
     fn parse_disposition(&self, value: &str) -> Result<Option<String>, FormError> {
         let (disposition, parameters) = parse_parameters(value)
             .ok_or_else(|| FormError::malformed("the Content-Disposition of a part is malformed"))?;
@@ -214,7 +216,7 @@ impl Multipart {
         Ok(parameters.into_iter().find(|(name, _)| name == "name").map(|(_, value)| value))
     }
 
-    /// Waits for more bytes.
+    /// Waits for more bytes. `until` names the expected content, for the error at the end of the body.
     async fn fill(&mut self, until: &str) -> Result<(), FormError> {
         match self.body.next().await? {
             Some(data) if self.buffer.is_empty() => self.buffer = data.into(),
@@ -225,7 +227,7 @@ impl Multipart {
     }
 }
 
-/// Checks that a part is not encoded: its bytes are stored as they are.
+/// Checks that a part is not encoded, since its bytes are stored as they arrive.
 fn check_transfer_encoding(value: &str) -> Result<(), FormError> {
     if ["binary", "8bit", "7bit"].iter().any(|identity| value.eq_ignore_ascii_case(identity)) {
         Ok(())

@@ -1,10 +1,9 @@
-//! The rate at which a body arrives.
+//! Measures the rate at which a body arrives.
 //!
 //! Only time in which the server waits for the client counts, so a slow store is not counted against the
-//! client. This waiting time is divided into slots. Once [`SLOTS`] slots have ended, the bytes of the last
-//! [`SLOTS`] slots must reach the minimum at the end of each slot. Bytes that can be read at the end of a
-//! slot without waiting count too: they may have arrived during the slot, while this process did something
-//! else.
+//! client. This waiting time is divided into slots. Once [`WINDOW_SLOTS`] slots have ended, the bytes of the last
+//! [`WINDOW_SLOTS`] slots must reach the minimum at the end of each slot. Bytes that can be read at the end of a
+//! slot without waiting count, too: they may have arrived during the slot, while this process was busy.
 
 use std::time::Duration;
 
@@ -12,19 +11,19 @@ use std::time::Duration;
 const SLOT: Duration = Duration::from_secs(1);
 
 /// The number of slots over which the rate is computed.
-const SLOTS: usize = 60;
+const WINDOW_SLOTS: usize = 60;
 
 /// The number of slots in memory: the current one, and a window of previous ones.
-const RING_SLOTS: usize = SLOTS + 1;
+const RING_SLOTS: usize = WINDOW_SLOTS + 1;
 
 /// The time over which the rate is computed, in seconds.
-pub(crate) const RATE_WINDOW_SECONDS: u64 = SLOTS as u64 * SLOT.as_secs();
+pub(crate) const RATE_WINDOW_SECONDS: u64 = WINDOW_SLOTS as u64 * SLOT.as_secs();
 
 /// The rate of a body that is being received.
 #[derive(Debug)]
 pub(crate) struct Rate {
     /// The minimum number of bytes in a window; 0 for no minimum.
-    least: u64,
+    min_bytes: u64,
     /// The bytes of each slot, as a ring.
     slots: Box<[u64; RING_SLOTS]>,
     /// The number of the current slot, counted from 0.
@@ -34,32 +33,32 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// The rate of a body with this minimum of bytes per second, averaged over [`RATE_WINDOW_SECONDS`].
+    /// Creates the rate of a body with this minimum of bytes per second, averaged over [`RATE_WINDOW_SECONDS`].
     pub(crate) fn at_least(bytes_per_second: u64) -> Self {
-        let least = bytes_per_second.saturating_mul(RATE_WINDOW_SECONDS);
-        Self { least, slots: Box::new([0; RING_SLOTS]), slot: 0, slot_elapsed: Duration::ZERO }
+        let min_bytes = bytes_per_second.saturating_mul(RATE_WINDOW_SECONDS);
+        Self { min_bytes, slots: Box::new([0; RING_SLOTS]), slot: 0, slot_elapsed: Duration::ZERO }
     }
 
-    /// How much longer the server may wait for the next byte before the body is too slow.
-    pub(crate) fn patience(&self) -> Duration {
-        if self.least == 0 {
+    /// Returns how much longer the server may wait for the next byte before the body is too slow.
+    pub(crate) fn remaining_wait(&self) -> Duration {
+        if self.min_bytes == 0 {
             return Duration::MAX;
         }
-        let window = SLOTS as u64;
+        let window = WINDOW_SLOTS as u64;
         let mut bytes = self.slots.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
-        if self.slot >= window && bytes < self.least {
+        if self.slot >= window && bytes < self.min_bytes {
             return Duration::ZERO;
         }
-        let mut patience = SLOT.saturating_sub(self.slot_elapsed);
+        let mut remaining_wait = SLOT.saturating_sub(self.slot_elapsed);
         // Looks at the window that ends with each later slot, assuming that no more bytes arrive.
         for end in self.slot + 1.. {
             bytes -= self.slots[ring_index(end)].min(bytes);
-            if end >= window && bytes < self.least {
+            if end >= window && bytes < self.min_bytes {
                 break;
             }
-            patience += SLOT;
+            remaining_wait += SLOT;
         }
-        patience
+        remaining_wait
     }
 
     /// Adds time that the server waited.
@@ -92,13 +91,13 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn first_window_is_always_granted() {
+    fn body_is_never_too_slow_in_the_first_window() {
         let mut rate = Rate::at_least(10);
-        assert_eq!(rate.patience(), 60 * SECOND);
+        assert_eq!(rate.remaining_wait(), 60 * SECOND);
         rate.receive(599);
-        assert_eq!(rate.patience(), 60 * SECOND);
+        assert_eq!(rate.remaining_wait(), 60 * SECOND);
         rate.wait(Duration::from_millis(29_500));
-        assert_eq!(rate.patience(), Duration::from_millis(30_500));
+        assert_eq!(rate.remaining_wait(), Duration::from_millis(30_500));
     }
 
     #[test]
@@ -107,12 +106,12 @@ mod tests {
         rate.wait(30 * SECOND);
         rate.receive(600);
         // These bytes are in the window until 91 s have passed.
-        assert_eq!(rate.patience(), 61 * SECOND);
+        assert_eq!(rate.remaining_wait(), 61 * SECOND);
         rate.wait(31 * SECOND);
         rate.receive(300);
-        assert_eq!(rate.patience(), 30 * SECOND);
+        assert_eq!(rate.remaining_wait(), 30 * SECOND);
         rate.receive(300);
-        assert_eq!(rate.patience(), 61 * SECOND);
+        assert_eq!(rate.remaining_wait(), 61 * SECOND);
     }
 
     #[test]
@@ -121,45 +120,45 @@ mod tests {
         rate.receive(1_000_000);
         let mut waited = Duration::ZERO;
         // After the beginning, one byte arrives per second.
-        while rate.patience() > SECOND {
+        while rate.remaining_wait() > SECOND {
             rate.wait(SECOND);
             waited += SECOND;
             rate.receive(1);
         }
-        assert_eq!(waited + rate.patience(), 61 * SECOND);
+        assert_eq!(waited + rate.remaining_wait(), 61 * SECOND);
     }
 
     #[test]
-    fn bytes_that_come_when_a_slot_ends_do_not_hide_a_slow_body() {
+    fn bytes_at_the_end_of_a_slot_do_not_hide_a_slow_body() {
         let mut rate = Rate::at_least(10);
         for _ in 0..59 {
             rate.wait(SECOND);
             rate.receive(1);
         }
-        assert_eq!(rate.patience(), SECOND);
+        assert_eq!(rate.remaining_wait(), SECOND);
         rate.wait(SECOND);
         rate.receive(1);
-        assert_eq!(rate.patience(), Duration::ZERO);
+        assert_eq!(rate.remaining_wait(), Duration::ZERO);
         // Bytes that had arrived but were read late make up for the missing ones.
         rate.receive(600);
-        assert!(rate.patience() >= SECOND);
+        assert!(rate.remaining_wait() >= SECOND);
     }
 
     #[test]
-    fn a_body_at_the_rate_is_never_too_slow() {
+    fn body_at_the_minimum_rate_is_never_too_slow() {
         let mut rate = Rate::at_least(1024);
         for _ in 0..1000 {
-            assert!(rate.patience() >= SECOND);
+            assert!(rate.remaining_wait() >= SECOND);
             rate.wait(SECOND);
             rate.receive(1024);
         }
     }
 
     #[test]
-    fn without_a_least_rate_nothing_is_too_slow() {
+    fn no_body_is_too_slow_without_a_minimum_rate() {
         let mut rate = Rate::at_least(0);
         rate.wait(SECOND * 1_000_000);
-        assert_eq!(rate.patience(), Duration::MAX);
+        assert_eq!(rate.remaining_wait(), Duration::MAX);
     }
 
     #[test]
@@ -167,6 +166,6 @@ mod tests {
         let mut rate = Rate::at_least(u64::MAX);
         rate.receive(u64::MAX);
         rate.wait(Duration::MAX);
-        assert_eq!(rate.patience(), Duration::ZERO);
+        assert_eq!(rate.remaining_wait(), Duration::ZERO);
     }
 }

@@ -36,7 +36,7 @@ async fn read_in_pieces(content_type: &str, body: &[u8], piece: usize) -> Result
     Ok(fields)
 }
 
-/// Reads a form in pieces of many sizes, and checks that the result does not depend on them.
+/// Reads a form in pieces of many sizes, and checks that the result does not depend on the sizes.
 async fn read(content_type: &str, body: &[u8]) -> Result<Vec<Whole>, FormError> {
     let whole = read_in_pieces(content_type, body, body.len().max(1)).await;
     for piece in 1..body.len().min(90) {
@@ -184,7 +184,7 @@ async fn other_encodings_are_refused() {
 }
 
 #[tokio::test]
-async fn a_body_is_bounded() {
+async fn body_above_the_limit_is_refused() {
     let declared = RequestBody::new(Body::from(vec![0; 11]), limits(10), Counter::default());
     assert!(matches!(declared, Err(BodyError::TooLarge(10))));
     let pieces = stream::iter([6, 5].map(|length| Ok::<_, std::io::Error>(Bytes::from(vec![0; length]))));

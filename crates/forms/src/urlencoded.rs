@@ -1,9 +1,9 @@
-//! `application/x-www-form-urlencoded` (the URL standard, section 5.1), parsed as it arrives, and strictly: a
+//! Parses `application/x-www-form-urlencoded` (the URL standard, section 5.1) as it arrives. The parser is strict: a
 //! `%` must be followed by two hex digits.
 
 use bytes::Bytes;
 
-use crate::{Field, FormError, MAX_NAME, RequestBody};
+use crate::{Field, FormError, MAX_NAME_BYTES, RequestBody};
 
 /// A form that is being read.
 #[derive(Debug)]
@@ -11,7 +11,7 @@ pub(crate) struct UrlEncoded {
     body: RequestBody,
     /// Received bytes that have not been parsed yet.
     buffer: Bytes,
-    /// The beginning of an escape whose rest has not arrived.
+    /// The state within a percent-encoded byte, the rest of which may not have arrived.
     escape: Escape,
     /// Whether a field's value is being read.
     in_value: bool,
@@ -24,16 +24,16 @@ enum Escape {
     High(u8),
 }
 
-/// What ended a piece of text.
+/// The end of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    /// The end of the received bytes; there may be more.
+enum TextEnd {
+    /// The end of the received bytes. The text may continue.
     Open,
-    /// `=`, which ends a name.
+    /// `=`, the end of a name.
     Equals,
-    /// `&`, which ends a field.
+    /// `&`, the end of a field.
     Ampersand,
-    /// The body's end.
+    /// The end of the body.
     Body,
 }
 
@@ -47,19 +47,21 @@ impl UrlEncoded {
         let mut name = Vec::new();
         loop {
             let end = self.decode(true, &mut name).await?;
-            if name.len() > MAX_NAME {
+            if name.len() > MAX_NAME_BYTES {
                 return Err(FormError::malformed(format!(
-                    "the name of a field has more than {MAX_NAME} bytes"
+                    "the name of a field has more than {MAX_NAME_BYTES} bytes"
                 )));
             }
             match end {
-                End::Open => {}
+                TextEnd::Open => {}
                 // Browsers and libraries write `a&&b`, and a `&` at either end.
-                End::Ampersand if name.is_empty() => {}
-                End::Body if name.is_empty() => return Ok(None),
-                End::Equals if name.is_empty() => return Err(FormError::malformed("a field has no name")),
-                End::Equals | End::Ampersand | End::Body => {
-                    self.in_value = end == End::Equals;
+                TextEnd::Ampersand if name.is_empty() => {}
+                TextEnd::Body if name.is_empty() => return Ok(None),
+                TextEnd::Equals if name.is_empty() => {
+                    return Err(FormError::malformed("a field has no name"));
+                }
+                TextEnd::Equals | TextEnd::Ampersand | TextEnd::Body => {
+                    self.in_value = end == TextEnd::Equals;
                     let name = String::from_utf8(name)
                         .map_err(|_| FormError::malformed("the name of a field is not UTF-8"))?;
                     return Ok(Some(Field { name, headers: Vec::new() }));
@@ -72,7 +74,7 @@ impl UrlEncoded {
         while self.in_value {
             let mut piece = Vec::new();
             let end = self.decode(false, &mut piece).await?;
-            self.in_value = end == End::Open;
+            self.in_value = end == TextEnd::Open;
             if !piece.is_empty() {
                 return Ok(Some(piece.into()));
             }
@@ -89,11 +91,11 @@ impl UrlEncoded {
     }
 
     /// Decodes received bytes up to the next separator.
-    async fn decode(&mut self, is_name: bool, decoded: &mut Vec<u8>) -> Result<End, FormError> {
+    async fn decode(&mut self, is_name: bool, decoded: &mut Vec<u8>) -> Result<TextEnd, FormError> {
         if self.buffer.is_empty() {
             match self.body.next().await? {
                 Some(data) => self.buffer = data,
-                None if matches!(self.escape, Escape::None) => return Ok(End::Body),
+                None if matches!(self.escape, Escape::None) => return Ok(TextEnd::Body),
                 None => return Err(incomplete_escape()),
             }
         }
@@ -119,13 +121,13 @@ impl UrlEncoded {
             };
         }
         if end.is_none() {
-            return Ok(End::Open);
+            return Ok(TextEnd::Open);
         }
         if !matches!(self.escape, Escape::None) {
             return Err(incomplete_escape());
         }
         let separator = self.buffer.split_to(1);
-        Ok(if &separator[..] == b"=" { End::Equals } else { End::Ampersand })
+        Ok(if &separator[..] == b"=" { TextEnd::Equals } else { TextEnd::Ampersand })
     }
 }
 
