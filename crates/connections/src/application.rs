@@ -22,11 +22,11 @@ pub trait Application: Send + Sync + 'static {
     /// connection. The body should be small and in memory.
     fn refuse(&self, refusal: Refusal, cause: Option<&dyn fmt::Display>) -> Response<Self::Body>;
 
-    /// Takes note of a connection that has ended in the handshake of TLS.
+    /// Called when a connection has ended in the handshake of TLS.
     fn handshake_failed(&self);
 }
 
-/// Why a server refuses a request that it cannot read.
+/// The reason why a server cannot read a request, and refuses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// The HTTP library cannot read a URL of this length.

@@ -1,7 +1,7 @@
 //! Separates the server's answers on a connection from those of the HTTP library itself.
 //!
 //! A request with an unreadable head never reaches a service: the library itself answers, without a body. This
-//! module detects such an answer and holds it back, so that `last_answer` can send one with a body.
+//! module detects such an answer and holds it back, so that `last_answer` can send an answer with a body instead.
 
 use std::{
     io,
@@ -21,7 +21,7 @@ use tokio::{
     sync::oneshot,
 };
 
-/// Counts the requests of a connection that were passed to the service, and the answers that are complete.
+/// Counts the requests of a connection that were passed to the service, and those whose answers are complete.
 ///
 /// Only the task that serves the connection uses the counters, which are atomic because the runtime may move this
 /// task to another thread.
@@ -59,21 +59,21 @@ impl Drop for Exchange {
 
 pin_project! {
     /// The body of an answer. Its end is the end of the exchange.
-    pub(crate) struct Answering<B> {
+    pub(crate) struct ExchangeBody<B> {
         #[pin]
         body: B,
         _exchange: Exchange,
     }
 }
 
-impl<B> Answering<B> {
+impl<B> ExchangeBody<B> {
     /// Wraps a body. The exchange ends when the library drops the body.
     pub(crate) fn new(body: B, exchange: Exchange) -> Self {
         Self { body, _exchange: exchange }
     }
 }
 
-impl<B: Body> Body for Answering<B> {
+impl<B: Body> Body for ExchangeBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -93,22 +93,23 @@ impl<B: Body> Body for Answering<B> {
     }
 }
 
-/// A stream that separates the server's answers from those of the library. When the library drops this, the inner
-/// stream is returned as [`Ended`]. When the library shuts this down, the inner stream is only flushed.
+/// A stream that separates the server's answers from those of the library. When the library drops this stream, the
+/// inner stream is returned as [`ReturnedStream`]. When the library shuts this stream down, the inner stream is only
+/// flushed.
 #[derive(Debug)]
-pub(crate) struct Conversation<S> {
+pub(crate) struct InterceptedStream<S> {
     /// The stream; `None` only after it has been returned.
-    ended: Option<Ended<S>>,
+    returned: Option<ReturnedStream<S>>,
     exchanges: Arc<Exchanges>,
-    /// The number of exchanges at the last flush, if all their answers were complete then, and nothing was
-    /// written since. Until the next exchange begins, only the library itself writes.
+    /// The number of exchanges at the last flush. `None` if some of their answers were not complete at that flush, or
+    /// if something was written since. If it is `Some`, only the library itself writes until the next exchange begins.
     flushed_exchanges: Option<u64>,
-    give_back: Option<oneshot::Sender<Ended<S>>>,
+    return_sender: Option<oneshot::Sender<ReturnedStream<S>>>,
 }
 
 /// A stream that the library has dropped.
 #[derive(Debug)]
-pub(crate) struct Ended<S> {
+pub(crate) struct ReturnedStream<S> {
     /// The stream. Everything has been sent, unless the stream failed.
     pub(crate) stream: S,
     /// The status with which the library refused the last request, but which was not sent to the client.
@@ -117,33 +118,43 @@ pub(crate) struct Ended<S> {
     pub(crate) unanswered: bool,
 }
 
-impl<S> Conversation<S> {
-    /// Wraps a stream, which is returned through `give_back` in the end.
-    pub(crate) fn new(stream: S, exchanges: Arc<Exchanges>, give_back: oneshot::Sender<Ended<S>>) -> Self {
-        let ended = Ended { stream, refused: None, unanswered: false };
-        Self { ended: Some(ended), exchanges, flushed_exchanges: Some(0), give_back: Some(give_back) }
+impl<S> InterceptedStream<S> {
+    /// Wraps a stream. The stream is sent to `return_sender` when the wrapper is dropped.
+    pub(crate) fn new(
+        stream: S,
+        exchanges: Arc<Exchanges>,
+        return_sender: oneshot::Sender<ReturnedStream<S>>,
+    ) -> Self {
+        let returned = ReturnedStream { stream, refused: None, unanswered: false };
+        Self {
+            returned: Some(returned),
+            exchanges,
+            flushed_exchanges: Some(0),
+            return_sender: Some(return_sender),
+        }
     }
 
-    fn ended(&mut self) -> &mut Ended<S> {
-        self.ended.as_mut().expect("it is taken out when this is dropped")
+    fn returned(&mut self) -> &mut ReturnedStream<S> {
+        self.returned.as_mut().expect("the stream is taken out only when this is dropped")
     }
 
     fn stream(&mut self) -> Pin<&mut S>
     where
         S: Unpin,
     {
-        Pin::new(&mut self.ended().stream)
+        Pin::new(&mut self.returned().stream)
     }
 
     fn is_between_exchanges(&self) -> bool {
         self.flushed_exchanges == Some(self.exchanges.begun())
     }
 
-    /// Whether these bytes are a refusal by the library. If so, records them instead of sending them.
+    /// Returns whether these bytes are a refusal by the library. If so, records its status, and the bytes must not be
+    /// sent.
     fn intercept_refusal(&mut self, bytes: &[u8]) -> bool {
         let status = self.is_between_exchanges().then(|| refusal(bytes)).flatten();
         if status.is_some() {
-            self.ended().refused = status;
+            self.returned().refused = status;
         } else {
             self.flushed_exchanges = None;
         }
@@ -158,18 +169,18 @@ fn refusal(bytes: &[u8]) -> Option<StatusCode> {
     (status.is_client_error() && bytes.ends_with(b"\r\n\r\n")).then_some(status)
 }
 
-impl<S> Drop for Conversation<S> {
+impl<S> Drop for InterceptedStream<S> {
     fn drop(&mut self) {
         let is_between_exchanges = self.is_between_exchanges();
-        if let (Some(mut ended), Some(give_back)) = (self.ended.take(), self.give_back.take()) {
-            ended.unanswered &= is_between_exchanges;
+        if let (Some(mut returned), Some(return_sender)) = (self.returned.take(), self.return_sender.take()) {
+            returned.unanswered &= is_between_exchanges;
             // The receiver is gone if the connection was cut off.
-            let _ = give_back.send(ended);
+            let _ = return_sender.send(returned);
         }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Conversation<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for InterceptedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -178,12 +189,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Conversation<S> {
         let before = buffer.filled().len();
         ready!(self.stream().poll_read(context, buffer))?;
         let unanswered = self.is_between_exchanges() && buffer.filled().len() > before;
-        self.ended().unanswered |= unanswered;
+        self.returned().unanswered |= unanswered;
         Poll::Ready(Ok(()))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Conversation<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for InterceptedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -209,7 +220,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Conversation<S> {
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.ended.as_ref().is_some_and(|ended| ended.stream.is_write_vectored())
+        self.returned.as_ref().is_some_and(|returned| returned.stream.is_write_vectored())
     }
 
     /// Called by the library only when it has nothing left to write.
@@ -217,7 +228,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Conversation<S> {
         ready!(self.stream().poll_flush(context))?;
         if self.exchanges.is_idle() && !self.is_between_exchanges() {
             self.flushed_exchanges = Some(self.exchanges.begun());
-            self.ended().unanswered = false;
+            self.returned().unanswered = false;
         }
         Poll::Ready(Ok(()))
     }
@@ -235,70 +246,70 @@ mod tests {
 
     const REFUSAL: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
 
-    struct Talk {
+    struct TestConnection {
         exchanges: Arc<Exchanges>,
-        conversation: Conversation<DuplexStream>,
+        intercepted: InterceptedStream<DuplexStream>,
         client: DuplexStream,
-        given_back: oneshot::Receiver<Ended<DuplexStream>>,
+        return_receiver: oneshot::Receiver<ReturnedStream<DuplexStream>>,
     }
 
-    impl Talk {
+    impl TestConnection {
         fn new() -> Self {
             let (client, server) = duplex(1 << 10);
             let exchanges = Arc::new(Exchanges::default());
-            let (give_back, given_back) = oneshot::channel();
-            let conversation = Conversation::new(server, Arc::clone(&exchanges), give_back);
-            Self { exchanges, conversation, client, given_back }
+            let (return_sender, return_receiver) = oneshot::channel();
+            let intercepted = InterceptedStream::new(server, Arc::clone(&exchanges), return_sender);
+            Self { exchanges, intercepted, client, return_receiver }
         }
 
-        /// Ends the conversation. Returns the refusal that was held back, and everything sent to the client.
+        /// Drops the stream. Returns the refusal that was held back, and all bytes that were sent to the client.
         async fn end(self) -> (Option<StatusCode>, Vec<u8>) {
-            let Self { conversation, mut client, given_back, .. } = self;
-            drop(conversation);
-            let Ended { stream, refused, .. } = given_back.await.unwrap();
+            let Self { intercepted, mut client, return_receiver, .. } = self;
+            drop(intercepted);
+            let ReturnedStream { stream, refused, .. } = return_receiver.await.unwrap();
             drop(stream);
-            let mut heard = Vec::new();
-            client.read_to_end(&mut heard).await.unwrap();
-            (refused, heard)
+            let mut received = Vec::new();
+            client.read_to_end(&mut received).await.unwrap();
+            (refused, received)
         }
     }
 
     #[tokio::test]
     async fn refusal_is_held_back_before_and_after_answers() {
-        let mut talk = Talk::new();
-        talk.conversation.write_all(REFUSAL).await.unwrap();
-        assert_eq!(talk.end().await, (Some(StatusCode::BAD_REQUEST), Vec::new()));
-        let mut talk = Talk::new();
+        let mut connection = TestConnection::new();
+        connection.intercepted.write_all(REFUSAL).await.unwrap();
+        assert_eq!(connection.end().await, (Some(StatusCode::BAD_REQUEST), Vec::new()));
+        let mut connection = TestConnection::new();
         for _ in 0..2 {
-            let exchange = talk.exchanges.begin();
-            talk.conversation.write_all(b"answer").await.unwrap();
+            let exchange = connection.exchanges.begin();
+            connection.intercepted.write_all(b"answer").await.unwrap();
             drop(exchange);
-            talk.conversation.flush().await.unwrap();
+            connection.intercepted.flush().await.unwrap();
         }
-        let written = talk.conversation.write_vectored(&[io::IoSlice::new(REFUSAL)]).await.unwrap();
+        let written = connection.intercepted.write_vectored(&[io::IoSlice::new(REFUSAL)]).await.unwrap();
         assert_eq!(written, REFUSAL.len());
-        assert_eq!(talk.end().await, (Some(StatusCode::BAD_REQUEST), b"answeranswer".to_vec()));
+        assert_eq!(connection.end().await, (Some(StatusCode::BAD_REQUEST), b"answeranswer".to_vec()));
     }
 
     #[tokio::test]
     async fn content_of_an_answer_is_never_held_back() {
         // While the answer is being made or sent, nothing is held back, with or without flushes in between.
-        let mut talk = Talk::new();
-        let exchange = talk.exchanges.begin();
-        talk.conversation.write_all(REFUSAL).await.unwrap();
-        talk.conversation.flush().await.unwrap();
-        talk.conversation.write_all(REFUSAL).await.unwrap();
+        let mut connection = TestConnection::new();
+        let exchange = connection.exchanges.begin();
+        connection.intercepted.write_all(REFUSAL).await.unwrap();
+        connection.intercepted.flush().await.unwrap();
+        connection.intercepted.write_all(REFUSAL).await.unwrap();
         // The end of the answer may not have been flushed yet.
         drop(exchange);
-        talk.conversation.write_all(REFUSAL).await.unwrap();
-        assert_eq!(talk.end().await, (None, REFUSAL.repeat(3)));
+        connection.intercepted.write_all(REFUSAL).await.unwrap();
+        assert_eq!(connection.end().await, (None, REFUSAL.repeat(3)));
         // Flushes after earlier answers make no difference.
-        let mut talk = Talk::new();
-        drop(talk.exchanges.begin());
-        talk.conversation.flush().await.unwrap();
-        drop(talk.exchanges.begin());
-        talk.conversation.write_all(REFUSAL).await.unwrap();
-        assert_eq!(talk.end().await, (None, REFUSAL.to_vec()));
+        let mut connection = TestConnection::new();
+        drop(connection.exchanges.begin());
+        connection.intercepted.flush().await.unwrap();
+        drop(connection.exchanges.begin());
+        connection.intercepted.write_all(REFUSAL).await.unwrap();
+        assert_eq!(connection.end().await, (None, REFUSAL.to_vec()));
     }
 
     #[tokio::test]
@@ -306,9 +317,9 @@ mod tests {
         for bytes in
             [&b"HTTP/1.1 100 Continue\r\n\r\n"[..], b"HTTP/1.1 400 ", b"HTTP/1.1 4x0 B\r\n\r\n", b"x"]
         {
-            let mut talk = Talk::new();
-            talk.conversation.write_all(bytes).await.unwrap();
-            assert_eq!(talk.end().await, (None, bytes.to_vec()));
+            let mut connection = TestConnection::new();
+            connection.intercepted.write_all(bytes).await.unwrap();
+            assert_eq!(connection.end().await, (None, bytes.to_vec()));
         }
     }
 }

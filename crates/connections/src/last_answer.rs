@@ -1,4 +1,4 @@
-//! The last answer on a connection whose request could not be read, and the end of connections.
+//! Sends the last answer on a connection whose request could not be read, and closes connections.
 
 use std::{io, time::Duration};
 
@@ -9,32 +9,32 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::{
     application::{Application, Refusal},
-    conversation::Ended,
+    intercepted_stream::ReturnedStream,
 };
 
 /// The maximum number of bytes that are read after the last answer. If a socket is closed while received bytes are
 /// unread, the system resets the connection, and the client may not get the answer.
 const LINGER_BYTES: u64 = 64 << 20;
 
-/// The maximum time to wait for these bytes.
+/// The maximum time to read after the last answer.
 const LINGER_TIME: Duration = Duration::from_secs(2);
 
 /// The maximum time to wait for a client that does not read the end of a connection.
 const CLOSE_TIME: Duration = Duration::from_millis(200);
 
-/// The reason to refuse a request that the HTTP library could not read. `None` if no request is pending, or if the
-/// connection failed or ended.
+/// Returns the reason to refuse a request that the HTTP library could not read. `None` if no request is pending, or if
+/// the connection failed or ended.
 pub(crate) fn refusal_of<S>(
-    ended: &Ended<S>,
+    returned: &ReturnedStream<S>,
     error: &hyper::Error,
     max_head_bytes: usize,
 ) -> Option<Refusal> {
-    match ended.refused {
+    match returned.refused {
         Some(StatusCode::URI_TOO_LONG) => Some(Refusal::UrlTooLong),
         Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE) => Some(Refusal::HeadTooLarge { max_head_bytes }),
         Some(_) => Some(Refusal::Malformed { reason: error.to_string() }),
-        None if ended.unanswered && error.is_parse_version_h2() => Some(Refusal::Http2),
-        None if ended.unanswered && error.is_timeout() => Some(Refusal::Late),
+        None if returned.unanswered && error.is_parse_version_h2() => Some(Refusal::Http2),
+        None if returned.unanswered && error.is_timeout() => Some(Refusal::Late),
         None => None,
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! [`serve()`] passes each request to an [`Application`], and sends its answer. The server limits the number of
 //! connections, the heads of requests, and how slow a client may be ([`ServeOptions`]). The bodies of requests are not
-//! limited here. The server refuses requests that cannot be read ([`Refusal`]), with answers that the application makes.
-//! [`Tls`] has the certificate of the server, which is replaced when its files change.
-//! [`ExpiryLog`] warns before it expires.
+//! limited here. The server refuses requests that cannot be read ([`Refusal`]), with answers that the application
+//! makes. [`Tls`] has the certificate of the server. It replaces the certificate when the files change. [`ExpiryLog`]
+//! warns before the certificate expires.
 //!
 //! The crate does not know the routes of an application, nor the form of its answers.
 
 mod application;
-mod conversation;
+mod intercepted_stream;
 mod last_answer;
 mod serve;
 mod tls;

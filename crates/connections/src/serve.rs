@@ -16,7 +16,7 @@ use tokio_util::{either::Either, sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     application::{Application, Encrypted, PeerAddress, Refusal},
-    conversation::{Answering, Conversation, Ended, Exchanges},
+    intercepted_stream::{ExchangeBody, Exchanges, InterceptedStream, ReturnedStream},
     last_answer,
     tls::{Opening, Tls, TlsStream},
 };
@@ -28,14 +28,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServeOptions {
-    /// How many connections may be open; others wait to be accepted.
+    /// The maximum number of open connections. Further connections wait to be accepted.
     pub max_connections: usize,
-    /// The size limit of a request's head, which is above that of URLs, so that a long URL gets its own error.
+    /// The size limit of a request's head. It is above the limit of URLs, so that a long URL gets its own error.
     pub max_head_bytes: usize,
-    /// How long a head may take to arrive, and how long a connection may be idle between requests. Before the
-    /// first request, the handshake of TLS may take as long again.
+    /// How long a head may take to arrive, and how long a connection may be idle between requests. The handshake of
+    /// TLS has the same time limit.
     pub head_seconds: u64,
-    /// The maximum time in which a client reads nothing of an answer.
+    /// The maximum time for which a client may read nothing of an answer.
     pub stalled_seconds: u64,
     /// How long to wait at shutdown for running requests.
     pub shutdown_seconds: u64,
@@ -53,8 +53,8 @@ impl Default for ServeOptions {
     }
 }
 
-/// Serves an application until `shutdown` is ready, with TLS if `tls` is given. Then accepts nothing more, lets running
-/// requests finish for a limited time, and returns. The clock is for the dates of refusals.
+/// Serves an application until `shutdown` is ready, with TLS if `tls` is `Some`. Then accepts no more connections, lets
+/// running requests finish for a limited time, and returns. `clock` has the time for the header `Date` of refusals.
 ///
 /// # Errors
 ///
@@ -77,7 +77,7 @@ pub async fn serve(
             () = &mut shutdown => break,
         };
         let (stream, peer, permit) = accepted?;
-        // Each connection has its own token: polling a token locks it, and connections must not wait for this.
+        // Each connection has its own token. Polling a token locks it, and connections must not wait for each other.
         let (server, stopping) = (Arc::clone(&server), stopping.child_token());
         tasks.spawn(async move {
             server.serve(stream, peer, &stopping).await;
@@ -91,7 +91,7 @@ pub async fn serve(
     if tokio::time::timeout(limit, tasks.wait()).await.is_err() {
         tracing::warn!(
             seconds = options.shutdown_seconds,
-            "shutdown goes on although requests have not finished"
+            "shutdown continues although some requests have not finished in time"
         );
     }
     Ok(())
@@ -119,30 +119,30 @@ impl<A: Application> Server<A> {
 
     /// Serves a connection to its end.
     async fn serve(&self, stream: TcpStream, peer: PeerAddress, stopping: &CancellationToken) {
-        // Without this an answer may wait for the client's acknowledgement of the previous one.
+        // Otherwise an answer may wait until the client has acknowledged the previous answer.
         let _ = stream.set_nodelay(true);
         let Some(stream) = self.open(stream, stopping).await else { return };
-        let (give_back, given_back) = oneshot::channel();
+        let (return_sender, return_receiver) = oneshot::channel();
         let exchanges = Arc::new(Exchanges::default());
-        let conversation = Conversation::new(stream, Arc::clone(&exchanges), give_back);
-        let result = self.converse(conversation, peer, &exchanges, stopping).await;
-        if let Ok(ended) = given_back.await {
-            self.end(ended, result, stopping).await;
+        let intercepted = InterceptedStream::new(stream, Arc::clone(&exchanges), return_sender);
+        let result = self.answer_requests(intercepted, peer, &exchanges, stopping).await;
+        if let Ok(returned) = return_receiver.await {
+            self.end(returned, result, stopping).await;
         }
     }
 
-    /// Prepares a connection for HTTP, which may take a handshake of TLS. `None` if there is nothing to serve.
+    /// Prepares a connection for HTTP: with TLS, negotiates. `None` if there is no request to serve.
     async fn open(&self, stream: TcpStream, stopping: &CancellationToken) -> Option<Stream> {
-        let Some(tls) = &self.tls else { return Some(Either::Left(self.limited(stream))) };
+        let Some(tls) = &self.tls else { return Some(Either::Left(self.with_write_timeout(stream))) };
         let limit = Duration::from_secs(self.options.head_seconds);
         let opened = tokio::select! {
             opened = tokio::time::timeout(limit, self.negotiate(tls, stream)) => opened,
             () = stopping.cancelled() => return None,
         };
         let error = match opened {
-            Ok(Ok(Negotiated::Tls(stream))) => return Some(Either::Right(stream)),
-            Ok(Ok(Negotiated::Nothing)) => return None,
-            Ok(Ok(Negotiated::Text(stream))) => {
+            Ok(Ok(NegotiatedStream::Tls(stream))) => return Some(Either::Right(stream)),
+            Ok(Ok(NegotiatedStream::Nothing)) => return None,
+            Ok(Ok(NegotiatedStream::Text(stream))) => {
                 self.refuse(stream, self.application.refuse(Refusal::WithoutTls, None)).await;
                 return None;
             }
@@ -154,29 +154,29 @@ impl<A: Application> Server<A> {
         None
     }
 
-    async fn negotiate(&self, tls: &Tls, stream: TcpStream) -> io::Result<Negotiated> {
+    async fn negotiate(&self, tls: &Tls, stream: TcpStream) -> io::Result<NegotiatedStream> {
         // A connection that is reset before its first byte has not failed in a handshake.
         let opening = Opening::of(&stream).await.unwrap_or(Opening::Nothing);
-        let stream = self.limited(stream);
+        let stream = self.with_write_timeout(stream);
         Ok(match opening {
-            Opening::Nothing => Negotiated::Nothing,
-            Opening::Text => Negotiated::Text(stream),
-            Opening::Handshake => Negotiated::Tls(Box::new(tls.accept(stream).await?)),
+            Opening::Nothing => NegotiatedStream::Nothing,
+            Opening::Text => NegotiatedStream::Text(stream),
+            Opening::Handshake => NegotiatedStream::Tls(Box::new(tls.accept(stream).await?)),
         })
     }
 
-    /// Limits the time in which a client reads nothing. The limit applies to the encrypted bytes: a client that reads
-    /// a part of a TLS record is not stalled.
-    fn limited(&self, stream: TcpStream) -> Plain {
+    /// Limits the time for which a client reads nothing. The limit applies to the encrypted bytes, so a client that
+    /// reads a part of a TLS record is not stalled.
+    fn with_write_timeout(&self, stream: TcpStream) -> TcpWithTimeout {
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(Some(Duration::from_secs(self.options.stalled_seconds)));
         Box::pin(stream)
     }
 
     /// Answers the requests of a connection until there are no more.
-    async fn converse(
+    async fn answer_requests(
         &self,
-        conversation: Conversation<Stream>,
+        intercepted: InterceptedStream<Stream>,
         peer: PeerAddress,
         exchanges: &Arc<Exchanges>,
         stopping: &CancellationToken,
@@ -189,9 +189,9 @@ impl<A: Application> Server<A> {
             }
             let exchange = exchanges.begin();
             let answer = self.application.answer(request);
-            async move { Ok::<_, Infallible>(answer.await.map(|body| Answering::new(body, exchange))) }
+            async move { Ok::<_, Infallible>(answer.await.map(|body| ExchangeBody::new(body, exchange))) }
         });
-        let connection = self.http.serve_connection(TokioIo::new(conversation), service);
+        let connection = self.http.serve_connection(TokioIo::new(intercepted), service);
         let mut connection = std::pin::pin!(connection);
         tokio::select! {
             biased;
@@ -203,20 +203,25 @@ impl<A: Application> Server<A> {
     }
 
     /// Sends the last answer, if the client still waits for one, and closes the connection.
-    async fn end(&self, ended: Ended<Stream>, result: hyper::Result<()>, stopping: &CancellationToken) {
+    async fn end(
+        &self,
+        returned: ReturnedStream<Stream>,
+        result: hyper::Result<()>,
+        stopping: &CancellationToken,
+    ) {
         let Err(error) = result else {
             // At shutdown, a connection without a pending answer is closed without waiting for its client.
             if stopping.is_cancelled() {
-                last_answer::close_at_once(ended.stream).await;
+                last_answer::close_at_once(returned.stream).await;
             } else {
-                last_answer::close(ended.stream).await;
+                last_answer::close(returned.stream).await;
             }
             return;
         };
-        // The client went away, was too slow, or did not send HTTP.
+        // The client disconnected, was too slow, or did not send HTTP.
         tracing::debug!(%error, "connection ended");
-        if let Some(refusal) = last_answer::refusal_of(&ended, &error, self.options.max_head_bytes) {
-            self.refuse(ended.stream, self.application.refuse(refusal, Some(&error))).await;
+        if let Some(refusal) = last_answer::refusal_of(&returned, &error, self.options.max_head_bytes) {
+            self.refuse(returned.stream, self.application.refuse(refusal, Some(&error))).await;
         }
     }
 
@@ -229,19 +234,19 @@ impl<A: Application> Server<A> {
 }
 
 /// A TCP connection that is closed if the client reads nothing.
-type Plain = Pin<Box<TimeoutStream<TcpStream>>>;
+type TcpWithTimeout = Pin<Box<TimeoutStream<TcpStream>>>;
 
 /// A connection with or without TLS.
-type Stream = Either<Plain, Box<TlsStream<Plain>>>;
+type Stream = Either<TcpWithTimeout, Box<TlsStream<TcpWithTimeout>>>;
 
-/// How a connection to a server with TLS began.
-enum Negotiated {
+/// A connection to a server with TLS, after the negotiation.
+enum NegotiatedStream {
     /// The connection has ended before its first byte.
     Nothing,
     /// The client does not use TLS.
-    Text(Plain),
+    Text(TcpWithTimeout),
     /// The handshake has succeeded.
-    Tls(Box<TlsStream<Plain>>),
+    Tls(Box<TlsStream<TcpWithTimeout>>),
 }
 
 /// Accepts the next connection when there is room for one more.
@@ -254,7 +259,7 @@ async fn accept(
         match listener.accept().await {
             Ok((stream, address)) => return Ok((stream, PeerAddress::new(address.ip()), permit)),
             // Only this connection failed; the next one may succeed.
-            Err(error) if is_of_connection(&error) => {}
+            Err(error) if is_connection_error(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "cannot accept connections; trying again");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -263,7 +268,7 @@ async fn accept(
     }
 }
 
-fn is_of_connection(error: &io::Error) -> bool {
+fn is_connection_error(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }

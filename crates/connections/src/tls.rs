@@ -32,7 +32,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 const CERTIFICATE: &str = "tls_certificate";
 const KEY: &str = "tls_key";
 
-/// The protocol that a client may select by ALPN (RFC 7301). Decision 0031 says why there is no other one.
+/// The only protocol that a client may select by ALPN (RFC 7301). Decision 0031 has the reason.
 const HTTP_1_1: &[u8] = b"http/1.1";
 
 /// The first byte of a TLS connection: the record type of a handshake (RFC 8446, section 5.1).
@@ -43,11 +43,11 @@ const HANDSHAKE: u8 = 22;
 pub struct TlsFiles {
     /// The certificate of the server, followed by those of the intermediate authorities.
     pub certificate: PathBuf,
-    /// The private key of the certificate, without a password. May be the same file.
+    /// The private key of the certificate, without a password. The key may be in the same file as the certificate.
     pub key: PathBuf,
 }
 
-/// Why a certificate and its key cannot be used.
+/// The reason why a certificate and its key cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -84,7 +84,7 @@ pub enum TlsError {
     },
 }
 
-/// The server's side of TLS, with the certificate and the key that are in use. Cheap to clone.
+/// The server's side of TLS. It has the certificate and the key that are in use. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Tls(Arc<Watched<PemFiles>>);
 
@@ -110,10 +110,10 @@ impl Tls {
         Watched::open(PemFiles(files)).map(|watched| Self(Arc::new(watched)))
     }
 
-    /// Loads the certificate and its key again if the files have changed. Existing connections keep theirs.
+    /// Loads the certificate and its key again if the files have changed. Existing connections keep the old ones.
     ///
-    /// If the files cannot be used, nothing changes, and a new reason is logged. `requested` says that an operator
-    /// asked for the reload: then the reason is always logged.
+    /// If the files cannot be used, nothing changes. The reason is logged if it is new, or if `requested` is set, which
+    /// means that an operator asked for the reload.
     pub async fn reload(&self, requested: bool) -> TlsReload {
         let this = self.clone();
         // The files may be on a disk that does not answer.
@@ -145,13 +145,13 @@ impl Tls {
     }
 }
 
-/// The files, as the source of the settings of TLS.
+/// The files from which the configuration of TLS is loaded.
 #[derive(Debug)]
 struct PemFiles(TlsFiles);
 
 impl Source for PemFiles {
     type Contents = Contents;
-    type Value = Loaded;
+    type Value = LoadedCertificate;
     type Error = TlsError;
 
     fn read(&self) -> Result<Contents, TlsError> {
@@ -159,16 +159,17 @@ impl Source for PemFiles {
         Ok(Contents { certificate: read(CERTIFICATE, certificate)?, key: read(KEY, key)? })
     }
 
-    fn parse(&self, contents: Contents) -> Result<Loaded, TlsError> {
+    fn parse(&self, contents: Contents) -> Result<LoadedCertificate, TlsError> {
         contents.load(&self.0)
     }
 }
 
 /// A certificate that is in use.
 #[derive(Debug)]
-struct Loaded {
+struct LoadedCertificate {
     config: Arc<ServerConfig>,
-    /// The validity of the certificate. TLS does without it, so a failure is no reason to refuse the certificate.
+    /// The validity of the certificate. TLS works without this value, so a certificate is used even if its validity
+    /// cannot be read.
     validity: Result<Validity, der::Error>,
 }
 
@@ -180,9 +181,9 @@ struct Contents {
 }
 
 impl Contents {
-    fn load(&self, files: &TlsFiles) -> Result<Loaded, TlsError> {
+    fn load(&self, files: &TlsFiles) -> Result<LoadedCertificate, TlsError> {
         let certificates = self.certificates(&files.certificate)?;
-        // The first certificate is that of the server.
+        // The first certificate is the certificate of the server.
         let validity = Validity::of(&certificates[0]);
         let key = self.key(&files.key)?;
         let unusable = |error: rustls::Error| match error {
@@ -207,7 +208,7 @@ impl Contents {
             .with_single_cert(certificates, key)
             .map_err(unusable)?;
         config.alpn_protocols = vec![HTTP_1_1.to_vec()];
-        Ok(Loaded { config: Arc::new(config), validity })
+        Ok(LoadedCertificate { config: Arc::new(config), validity })
     }
 
     /// The certificates of a file, at least one.
@@ -264,7 +265,7 @@ fn read(setting: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
 /// A connection with TLS.
 pub(crate) type TlsStream<S> = tokio_rustls::server::TlsStream<S>;
 
-/// The beginning of a connection, as the client sent it.
+/// The kind of the first byte that a client sent on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Opening {
     /// The client has closed the connection.
@@ -276,7 +277,7 @@ pub(crate) enum Opening {
 }
 
 impl Opening {
-    /// Waits for the first byte of a connection, and leaves it there.
+    /// Waits for the first byte of a connection, without consuming it.
     pub(crate) async fn of(stream: &TcpStream) -> io::Result<Self> {
         let mut first = [0];
         Ok(match stream.peek(&mut first).await? {

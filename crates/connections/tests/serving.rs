@@ -1,4 +1,4 @@
-//! The server with a small application behind it, over real sockets.
+//! Tests of the server over real sockets, with a small application.
 
 // Clippy lets tests unwrap, but not their helpers.
 #![allow(clippy::unwrap_used)]
@@ -42,15 +42,15 @@ const NOW: Timestamp = Timestamp::from_micros(1_180_643_700_000_000);
 const DATE: &str = "date: Thu, 31 May 2007 20:35:00 GMT";
 
 /// A time limit that no step of a test reaches on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Answers every request with what the server told about it.
+/// Answers every request with the data that the server passes to the application.
 #[derive(Clone, Default)]
-struct Mirror(Arc<Seen>);
+struct Mirror(Arc<ApplicationCalls>);
 
-/// What the application was told.
+/// The refusals and failed handshakes that the server has reported to the application.
 #[derive(Default)]
-struct Seen {
+struct ApplicationCalls {
     refusals: Mutex<Vec<(Refusal, Option<String>)>>,
     failed_handshakes: AtomicU64,
 }
@@ -121,7 +121,7 @@ impl Server {
         // The request may be refused before all of it is sent.
         let _ = stream.write_all(request).await;
         let mut answer = String::new();
-        let read = tokio::time::timeout(PATIENCE, stream.read_to_string(&mut answer)).await;
+        let read = tokio::time::timeout(STEP_TIMEOUT, stream.read_to_string(&mut answer)).await;
         read.expect("the connection is closed").expect("the answer is not lost to a reset");
         let (refusal, cause) = self.mirror.0.refusals.lock().unwrap().pop().unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -152,7 +152,7 @@ async fn ask(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), url: &str) -> S
     stream.write_all(format!("GET {url} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     while answer.last() != Some(&b';') {
-        answer.push(tokio::time::timeout(PATIENCE, stream.read_u8()).await.unwrap().unwrap());
+        answer.push(tokio::time::timeout(STEP_TIMEOUT, stream.read_u8()).await.unwrap().unwrap());
     }
     let answer = String::from_utf8(answer).unwrap();
     answer.split_once("\r\n\r\n").unwrap().1.to_owned()
@@ -205,7 +205,7 @@ async fn client_without_tls_is_refused_and_a_failed_handshake_is_reported() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, reported).await.expect("the failure is reported");
+    tokio::time::timeout(STEP_TIMEOUT, reported).await.expect("the failure is reported");
     assert!(server.mirror.0.refusals.lock().unwrap().is_empty());
 }
 
@@ -216,7 +216,7 @@ async fn shutdown_closes_idle_connections_and_ends_the_server() {
     let mut idle = server.connect().await;
     ask(&mut idle, "/").await;
     server.stop.send(()).unwrap();
-    tokio::time::timeout(PATIENCE, server.done).await.expect("it ends").unwrap().unwrap();
+    tokio::time::timeout(STEP_TIMEOUT, server.done).await.expect("it ends").unwrap().unwrap();
     assert_eq!(idle.read(&mut [0]).await.unwrap(), 0);
     assert!(TcpStream::connect(server.address).await.is_err());
 }

@@ -1,4 +1,4 @@
-//! The time at which a certificate expires, and the notices about it.
+//! Reads the time at which a certificate expires, and makes and logs notices for operators.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,16 +13,16 @@ use x509_cert::{
     der::{self, Decode as _},
 };
 
-use super::{CERTIFICATE, Loaded, Tls};
+use super::{CERTIFICATE, LoadedCertificate, Tls};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// How long before the expiry the notices begin.
-const NOTICE: Duration = Duration::from_secs(14 * 86_400);
+/// The notices begin at most this long before the expiry.
+const MAX_NOTICE_PERIOD: Duration = Duration::from_secs(14 * 86_400);
 
-/// The notices begin in the last quarter of the validity, if that is later. A certificate with a short validity is
-/// usually renewed when a third or a half of it is left, and needs no notice before that.
-const PARTS: u32 = 4;
+/// The notices begin at most this part of the validity before the expiry: a quarter. A certificate with a short
+/// validity is usually renewed when a third or a half of the validity is left, and needs no notice before that.
+const VALIDITY_PARTS: u32 = 4;
 
 /// The period in which clients accept a certificate. Both ends belong to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,13 +40,13 @@ impl Validity {
         Ok(Self { not_before: time(validity.not_before), not_after: time(validity.not_after) })
     }
 
-    /// The length of the time before the expiry in which there are notices.
-    fn notice(self) -> Duration {
-        NOTICE.min(self.not_after.since(self.not_before) / PARTS)
+    /// Returns how long before the expiry the notices begin.
+    fn notice_period(self) -> Duration {
+        MAX_NOTICE_PERIOD.min(self.not_after.since(self.not_before) / VALIDITY_PARTS)
     }
 }
 
-/// What an operator has to know about the expiry of a certificate.
+/// A notice for an operator about the expiry of a certificate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExpiryNotice {
@@ -89,8 +89,8 @@ pub enum ExpiryNotice {
     },
 }
 
-impl Loaded {
-    /// What an operator has to know at this time; `None` if the certificate is valid for long.
+impl LoadedCertificate {
+    /// Returns the notice at this time; `None` if the certificate does not expire soon.
     fn expiry_notice(&self, path: &Path, now: Timestamp) -> Option<ExpiryNotice> {
         let path = path.to_owned();
         match &self.validity {
@@ -98,7 +98,7 @@ impl Loaded {
             Ok(Validity { not_after, .. }) if now > *not_after => {
                 Some(ExpiryNotice::Expired { path, at: *not_after })
             }
-            Ok(validity) if validity.not_after.since(now) < validity.notice() => {
+            Ok(validity) if validity.not_after.since(now) < validity.notice_period() => {
                 Some(ExpiryNotice::Soon { path, at: validity.not_after })
             }
             Ok(_) => None,
@@ -107,14 +107,13 @@ impl Loaded {
 }
 
 impl Tls {
-    /// The last time at which clients accept the certificate in use. `None` if it cannot be read.
+    /// Returns the last time at which clients accept the certificate in use. `None` if this time cannot be read.
     #[must_use]
     pub fn expiry(&self) -> Option<Timestamp> {
         self.0.current().validity.as_ref().ok().map(|validity| validity.not_after)
     }
 
-    /// What an operator has to know at this time about the expiry of the certificate in use. `None` if the certificate
-    /// is valid for long.
+    /// Returns the notice at this time about the certificate in use. `None` if the certificate does not expire soon.
     #[must_use]
     pub fn expiry_notice(&self, now: Timestamp) -> Option<ExpiryNotice> {
         self.0.current().expiry_notice(self.certificate_path(), now)
@@ -130,49 +129,55 @@ impl Tls {
 pub struct ExpiryLog {
     tls: Tls,
     clock: Arc<dyn Clock>,
-    last: Option<Logged>,
+    last: Option<LoggedNotice>,
 }
 
 /// The last notice that was logged.
 #[derive(Debug)]
-struct Logged {
+struct LoggedNotice {
     notice: ExpiryNotice,
-    /// The certificate. A certificate that is loaded again is another one, even if its file has the same content.
-    certificate: Arc<Loaded>,
-    /// The monotonic time.
+    /// The certificate. A certificate that is loaded again counts as another one, even if its file has the same
+    /// content.
+    certificate: Arc<LoadedCertificate>,
+    /// The monotonic time at which the notice was logged.
     at: Duration,
 }
 
 impl ExpiryLog {
-    /// A log that has no line yet.
+    /// Creates a log in which no notice has been logged yet.
     #[must_use]
     pub const fn new(tls: Tls, clock: Arc<dyn Clock>) -> Self {
         Self { tls, clock, last: None }
     }
 
-    /// Logs the notice about the certificate in use if it is a new one, or if it was last logged a day ago. That the
-    /// expiry cannot be read is logged once for each certificate. A server should call this at its start, and after
-    /// each [`Tls::reload`].
+    /// Logs the notice about the certificate in use, if the notice is new, or was last logged a day ago or longer. An
+    /// unreadable expiry is logged only once for each certificate. A server should call this function at its start, and
+    /// after each [`Tls::reload`].
     pub fn check(&mut self) {
         let certificate = self.tls.0.current();
         let Some(notice) = certificate.expiry_notice(self.tls.certificate_path(), self.clock.now()) else {
             return;
         };
         let at = self.clock.monotonic();
-        if self.last.as_ref().is_some_and(|last| last.is_enough(&certificate, &notice, at)) {
+        if self.last.as_ref().is_some_and(|last| last.makes_redundant(&certificate, &notice, at)) {
             return;
         }
         match notice {
             ExpiryNotice::Expired { .. } => tracing::error!("{notice}"),
             ExpiryNotice::Soon { .. } | ExpiryNotice::Unreadable { .. } => tracing::warn!("{notice}"),
         }
-        self.last = Some(Logged { notice, certificate, at });
+        self.last = Some(LoggedNotice { notice, certificate, at });
     }
 }
 
-impl Logged {
-    /// Whether this notice need not be logged again now.
-    fn is_enough(&self, certificate: &Arc<Loaded>, notice: &ExpiryNotice, now: Duration) -> bool {
+impl LoggedNotice {
+    /// Whether a notice need not be logged now, since the same notice was logged recently.
+    fn makes_redundant(
+        &self,
+        certificate: &Arc<LoadedCertificate>,
+        notice: &ExpiryNotice,
+        now: Duration,
+    ) -> bool {
         let is_recent =
             matches!(notice, ExpiryNotice::Unreadable { .. }) || now.saturating_sub(self.at) < DAY;
         Arc::ptr_eq(&self.certificate, certificate) && self.notice == *notice && is_recent

@@ -25,8 +25,9 @@ pub(super) fn files(certificate: &str, key: &str) -> (TempDir, TlsFiles) {
     (directory, files)
 }
 
-/// A second subscriber. While there is only one in the process, `tracing` asks the thread that first reaches a place
-/// which logs whether anybody listens, and remembers the answer. A test in another thread would switch the place off.
+/// A second subscriber. With only one subscriber in the process, `tracing` decides for each log statement whether it is
+/// enabled, in the thread that reaches the statement first, and caches the result. A test in another thread, which has
+/// no subscriber, would disable the statement.
 static SECOND: LazyLock<tracing::Dispatch> =
     LazyLock::new(|| tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(std::io::sink).finish()));
 
@@ -119,7 +120,7 @@ fn one_file_may_have_the_certificate_and_the_key() {
 }
 
 #[test]
-fn failed_reload_is_logged_once_unless_somebody_asks() {
+fn failed_reload_is_logged_once_unless_it_was_requested() {
     let (_directory, files) = files(CERTIFICATE_OF_LOCALHOST, KEY_OF_LOCALHOST);
     let tls = Tls::load(files.clone()).unwrap();
     let log = Log::default();
@@ -135,7 +136,7 @@ fn failed_reload_is_logged_once_unless_somebody_asks() {
         }
         assert_eq!(tls.reload_blocking(true), TlsReload::Failed);
         assert_eq!(warnings(), 2);
-        // Another reason is logged, and so is the same one after a success.
+        // Another reason is logged. The same reason is logged again after a success.
         fs::write(&files.key, KEY_OF_ELSEWHERE).unwrap();
         assert_eq!(
             (tls.reload_blocking(false), tls.reload_blocking(false)),

@@ -22,7 +22,8 @@ fn at((year, month, day): Day) -> Timestamp {
     rfc3339::parse(&format!("{year}-{month:02}-{day:02}T00:00:00Z")).unwrap()
 }
 
-/// A certificate that is valid from the beginning of one day to that of another, and its key, in PEM.
+/// Makes a certificate that is valid from the beginning of one day to the beginning of another. Also returns its key.
+/// Both are in PEM.
 fn pair(from: Day, to: Day) -> (String, String) {
     let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
     (params.not_before, params.not_after) =
@@ -52,7 +53,7 @@ impl World {
         Log::of(|| self.log.check()).lines().map(ToOwned::to_owned).collect()
     }
 
-    /// The number of lines of checks every hour for this many days, with the time moving.
+    /// Checks every hour for this many days, and returns the number of logged lines. Advances the clock.
     fn lines_in_days(&mut self, days: u32, level: &str) -> usize {
         let mut lines = Vec::new();
         for _ in 0..days * 24 {
@@ -79,7 +80,7 @@ fn one_line(lines: &[String], words: &[&str]) {
 }
 
 #[test]
-fn certificate_is_watched_from_fourteen_days_before_its_expiry() {
+fn notice_is_logged_from_fourteen_days_before_the_expiry() {
     let expiry = at((2030, 6, 30));
     let mut world = World::new(&pair((2030, 1, 1), (2030, 6, 30)), at((2030, 6, 1)));
     assert_eq!(world.tls.expiry(), Some(expiry));
@@ -114,7 +115,7 @@ fn soon(world: &World, at: Timestamp) -> ExpiryNotice {
 }
 
 #[test]
-fn renewed_certificate_ends_the_lines_and_another_one_is_logged_at_once() {
+fn notice_is_not_repeated_for_a_renewed_certificate_and_is_logged_at_once_for_another_one() {
     let mut world = World::new(&pair((2030, 1, 1), (2030, 6, 30)), at((2030, 6, 20)));
     one_line(&world.check(), &["WARN", "2030-06-30"]);
     // Another certificate that expires soon, perhaps the same one again by mistake.
@@ -140,7 +141,7 @@ fn failed_reload_keeps_the_expiry_of_the_certificate_in_use() {
 }
 
 #[test]
-fn certificate_of_a_few_days_is_watched_in_its_last_quarter() {
+fn short_lived_certificate_has_notices_in_its_last_quarter() {
     let mut world = World::new(&pair((2030, 6, 1), (2030, 6, 9)), at((2030, 6, 1)));
     assert_eq!(world.lines_in_days(6, ""), 0);
     world.clock.advance(Duration::from_micros(1));
@@ -148,7 +149,7 @@ fn certificate_of_a_few_days_is_watched_in_its_last_quarter() {
 }
 
 #[test]
-fn first_certificate_of_the_file_is_the_watched_one() {
+fn notices_are_about_the_first_certificate_of_the_file() {
     let (mut certificate, key) = pair((2030, 1, 1), (2040, 1, 1));
     certificate += &pair((2030, 1, 1), (2030, 2, 1)).0;
     let mut world = World::new(&(certificate, key), at((2030, 3, 1)));
@@ -164,14 +165,14 @@ fn certificate_of_a_hundred_years_has_an_expiry() {
     assert!(world.tls.expiry().is_some_and(|expiry| expiry > at((2126, 1, 1))), "{:?}", world.tls.expiry());
 }
 
-/// The library of TLS reads no times, so it accepts this certificate.
+/// The TLS library does not read the times of a certificate, so it accepts this certificate.
 #[test]
 fn unreadable_expiry_is_logged_once_and_the_certificate_is_used() {
     let (certificate, key) = pair((2030, 1, 1), (2030, 6, 30));
     let mut der = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap().to_vec();
     let time = b"300630000000Z";
-    let place = der.windows(time.len()).position(|bytes| bytes == time).unwrap();
-    der[place..place + 2].copy_from_slice(b"xx");
+    let offset = der.windows(time.len()).position(|bytes| bytes == time).unwrap();
+    der[offset..offset + 2].copy_from_slice(b"xx");
     let text = BASE64_STANDARD.encode(der);
     let certificate = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
     let mut world = World::new(&(certificate, key), at((2030, 6, 20)));
