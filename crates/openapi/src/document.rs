@@ -1,4 +1,4 @@
-//! The OpenAPI document, made from the table of operations.
+//! Makes the OpenAPI document from the table of operations.
 //!
 //! A page's sub-resources are addressed in the query string as a path (`?rev/latest/html`), which the paths
 //! of OpenAPI cannot express. So `paths` describes URLs without a query. `x-ms-paths`, an extension that
@@ -40,7 +40,7 @@ A content type may name a *spec version* by the parameter `profile`, as in `prof
 version; the patch number does not count. If no member of `Accept` that matches the media type can be satisfied, the \
 answer is 406 with both versions. Members without a profile accept every version.";
 
-/// The name of the way in which clients send tokens.
+/// The name of the security scheme for tokens.
 const BEARER: &str = "token";
 
 /// The maximum number of requests in a batch.
@@ -48,10 +48,10 @@ const MAX_BATCH_REQUESTS: usize = 500;
 
 const NO_SCOPES: [&str; 0] = [];
 
-/// The answer that every operation has in addition to its own.
+/// The name of the answer that every operation has in addition to its own answers.
 const ANY_PROBLEM: &str = "AnyProblem";
 
-/// The answer that every GET of a title or a key has in addition to its own.
+/// The answer that every GET of a title or a key has in addition to its own answers.
 const MOVED: Answer = Answer {
     status: 301,
     meaning: "The title or the key is spelled in another way than `title` or `key` describes: redirects to the canonical \
@@ -102,7 +102,7 @@ const fn method(verb: Verb) -> HttpMethod {
     }
 }
 
-/// The operations, each under its URL.
+/// Converts operations, each under its URL.
 fn paths<'a>(operations: impl Iterator<Item = &'a Operation>, max_list_entries: usize) -> Paths {
     operations.fold(Paths::new(), |mut paths, of| {
         paths.add_path_operation(of.url_template(), vec![method(of.verb)], operation(of, max_list_entries));
@@ -153,7 +153,8 @@ fn url_parameter(name: &str) -> Parameter {
         .build()
 }
 
-/// Adds a header as a parameter. `Content-Type` is part of the body: OpenAPI ignores it as a parameter.
+/// Adds a header as a parameter. Leaves out `Content-Type`, which OpenAPI ignores as a parameter: it is part of the
+/// body.
 fn with_header(operation: OperationBuilder, wanted: &str) -> OperationBuilder {
     match REQUEST_HEADERS.iter().find(|(name, ..)| *name == wanted) {
         Some((name, meaning, example)) if *name != "Content-Type" => operation.parameter(
@@ -203,7 +204,7 @@ fn any_problem() -> Response {
 /// The content of an answer, with its media type.
 fn media_type(content: Content) -> Option<(String, MediaType)> {
     let of_schema = |schema: &str| ContentBuilder::new().schema(Some(Ref::from_schema_name(schema))).build();
-    let held = match content {
+    let media = match content {
         Content::Empty => return None,
         Content::Property => return Some(("*/*".to_owned(), MediaType::default())),
         // The only document that is an array.
@@ -215,10 +216,10 @@ fn media_type(content: Content) -> Option<(String, MediaType)> {
             ContentBuilder::new().schema(Some(ObjectBuilder::new().schema_type(Type::String))).build()
         }
     };
-    content.media_type().map(|media_type| (media_type, held))
+    content.media_type().map(|media_type| (media_type, media))
 }
 
-/// An array of documents.
+/// Describes an array of documents.
 fn list_of(schema: &str) -> MediaType {
     let array = ArrayBuilder::new().items(Ref::from_schema_name(schema)).max_items(Some(MAX_BATCH_REQUESTS));
     ContentBuilder::new().schema(Some(array)).build()

@@ -1,10 +1,10 @@
 //! The description of the API of Rashomon: a table of its operations, and the OpenAPI document that is made from it.
 //!
-//! [`operations()`] is the table. An [`Operation`] has a request with its [`Answer`]s. [`parameters`] has the meanings of
-//! the variables and the headers that the table names, and [`schemas`] has those of the bodies that clients send.
+//! [`operations()`] is the table. An [`Operation`] has a request with its [`Answer`]s. [`parameters`] has the meanings
+//! of the variables and the headers that the table names, and [`schemas`] has those of the bodies that clients send.
 //! [`document()`] makes the document.
 //!
-//! The crate has data alone, and does not know the code that answers requests. The tests of the crate `api` compare
+//! The crate contains only data, and does not know the code that answers requests. The tests of the crate `api` compare
 //! the table with its routes and answers.
 
 mod document;
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_operations_are_given_once() {
+    fn names_of_operations_are_unique() {
         let names: BTreeSet<_> = operations().map(|operation| operation.id).collect();
         assert_eq!(names.len(), operations().count());
     }

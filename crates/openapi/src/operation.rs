@@ -1,5 +1,5 @@
 //! The description of an operation: plain data from which the OpenAPI document and the page `/docs` are made.
-//! The tests of the API use it, too.
+//! The tests of the API use the descriptions, too.
 
 /// A request and its answers.
 #[derive(Debug)]
@@ -166,7 +166,7 @@ pub enum RequestBody {
 pub struct Answer {
     /// The status.
     pub status: u16,
-    /// When this answer is given, and what it means.
+    /// The condition for this answer, and its meaning.
     pub meaning: &'static str,
     /// The content.
     pub content: Content,

@@ -52,7 +52,7 @@ const TIMESTAMP: &str =
 /// A revision in a field of a form.
 const REV: &str = r"^([^?]+\?rev/)?[1-9][0-9]{0,18}$";
 
-/// The same, or `0` for none.
+/// A revision in a field of a form, or `0` for none.
 const REV_OR_NONE: &str = r"^(0|([^?]+\?rev/)?[1-9][0-9]{0,18})$";
 
 /// Allows the names of properties in addition to the other fields.

@@ -1,6 +1,6 @@
 //! Key-value buckets, their entries and their counters.
 
-use super::{BAD_RANGE, NOT_MODIFIED, OF_A_BODY, PART, answer, plain, problem};
+use super::{BAD_RANGE, BODY_REQUEST_HEADERS, NOT_MODIFIED, PART, answer, plain, problem};
 use crate::operation::{
     Answer,
     Chapter::Buckets,
@@ -12,14 +12,16 @@ use crate::operation::{
 const BUCKET: &str = "/v1/{domain}/{bucket}";
 const ENTRY: &str = "/v1/{domain}/{bucket}/{key}";
 
-const DEFINED: &[&str] = &["ETag", "Cache-Control"];
-const DEFINITION: Answer = answer(200, Document("bucket"), DEFINED, "The definition, with its defaults.");
+const DEFINITION_HEADERS: &[&str] = &["ETag", "Cache-Control"];
+const DEFINITION: Answer =
+    answer(200, Document("bucket"), DEFINITION_HEADERS, "The definition, with its defaults.");
 const NO_BUCKET: Answer = problem(404, "There is no such bucket.");
 const FORBIDDEN: Answer = problem(403, "The token lacks the right, or the server refuses all writes.");
 const NOT_ALLOWED: Answer =
     problem(403, "The token lacks the right `admin` on the bucket, or the server refuses all writes.");
-const FAILED: Answer = problem(412, "A condition does not hold for what is stored. Nothing was changed.");
-const FULL: Answer = answer(
+const CONDITION_FAILED: Answer =
+    problem(412, "A condition does not hold for what is stored. Nothing was changed.");
+const DISK_FULL: Answer = answer(
     507,
     Problem,
     &["Retry-After"],
@@ -31,7 +33,7 @@ const ENTRY_HEADERS: &[&str] =
     &["ETag", "Last-Modified", "Vary", "Cache-Control", "Content-Security-Policy", "X-Content-Type-Options"];
 
 /// The headers of an answer to a PUT of an entry.
-const STORED: &[&str] = &["ETag", "Last-Modified", "Cache-Control"];
+const STORED_HEADERS: &[&str] = &["ETag", "Last-Modified", "Cache-Control"];
 
 const CONDITIONS: &[&str] = &["If-None-Match", "If-Match", "If-Unmodified-Since"];
 
@@ -83,8 +85,8 @@ pub(super) const BUCKETS: &[Operation] = &[
             BUCKET,
             "Create a bucket, or replace its definition",
             &[
-                answer(201, Document("bucket"), DEFINED, "The bucket was created."),
-                answer(200, Document("bucket"), DEFINED, "The bucket has this definition."),
+                answer(201, Document("bucket"), DEFINITION_HEADERS, "The bucket was created."),
+                answer(200, Document("bucket"), DEFINITION_HEADERS, "The bucket has this definition."),
                 problem(
                     400,
                     "The name is reserved, or the body is not JSON. Or a member is unknown, repeated, not for this type, \
@@ -92,11 +94,11 @@ pub(super) const BUCKETS: &[Operation] = &[
                 ),
                 NOT_ALLOWED,
                 problem(409, "The bucket exists with another definition, which is in `definition`."),
-                FAILED,
+                CONDITION_FAILED,
                 problem(413, "The body has more than 16 KiB."),
                 problem(415, "The body is not `application/json`, or has a Content-Encoding."),
                 problem(422, "A number is out of range, or this server cannot create buckets of this type."),
-                FULL,
+                DISK_FULL,
             ],
         )
     },
@@ -114,8 +116,8 @@ pub(super) const BUCKETS: &[Operation] = &[
                 answer(204, Empty, &["Cache-Control"], "The bucket is deleted."),
                 NOT_ALLOWED,
                 NO_BUCKET,
-                FAILED,
-                FULL,
+                CONDITION_FAILED,
+                DISK_FULL,
             ],
         )
     },
@@ -138,7 +140,7 @@ pub(super) const BUCKETS: &[Operation] = &[
         )
     },
     Operation {
-        headers: OF_A_BODY,
+        headers: BODY_REQUEST_HEADERS,
         description: "The answer has the headers that were stored with the entry. Where reading needs a right, \
                       `Cache-Control` is sent without `public` and `s-maxage`. No cache may use the answer after the \
                       entry has expired. A counter is answered with JSON, such as `{\"value\": 17}`, and `no-store`. It has \
@@ -161,7 +163,7 @@ pub(super) const BUCKETS: &[Operation] = &[
     },
     Operation {
         query: Some("blob/{bucket}/{key}"),
-        headers: OF_A_BODY,
+        headers: BODY_REQUEST_HEADERS,
         description: "An entry of a public bucket of type `blob` or `ordered-blob`, under the public URL of the wiki. The \
                       Host header selects the domain, by the configuration.",
         ..plain(
@@ -208,8 +210,8 @@ pub(super) const BUCKETS: &[Operation] = &[
             ENTRY,
             "Store an entry",
             &[
-                answer(201, Empty, STORED, "The entry was created durably."),
-                answer(200, Empty, STORED, "The entry was replaced durably."),
+                answer(201, Empty, STORED_HEADERS, "The entry was created durably."),
+                answer(200, Empty, STORED_HEADERS, "The entry was replaced durably."),
                 problem(
                     400,
                     "The key or the value of a stored header is malformed, or a header is repeated that occurs once. Or \
@@ -217,11 +219,11 @@ pub(super) const BUCKETS: &[Operation] = &[
                 ),
                 FORBIDDEN,
                 NO_BUCKET,
-                FAILED,
+                CONDITION_FAILED,
                 problem(413, "The body is larger than the bucket or the server allows."),
                 problem(415, "The body has a Content-Encoding."),
                 problem(422, "The stored headers are too long."),
-                FULL,
+                DISK_FULL,
             ],
         )
     },
@@ -257,7 +259,7 @@ pub(super) const BUCKETS: &[Operation] = &[
                 problem(413, "The body has more than 4 KiB."),
                 problem(415, "The body is neither a form nor `application/json`, or has a Content-Encoding."),
                 problem(422, "The counter would exceed the range of a 64-bit integer. Nothing was changed."),
-                FULL,
+                DISK_FULL,
             ],
         )
     },
@@ -280,8 +282,8 @@ pub(super) const BUCKETS: &[Operation] = &[
                 ),
                 FORBIDDEN,
                 NO_BUCKET,
-                FAILED,
-                FULL,
+                CONDITION_FAILED,
+                DISK_FULL,
             ],
         )
     },

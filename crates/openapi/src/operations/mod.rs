@@ -30,8 +30,8 @@ pub const PAGE: &str = "/v1/{domain}/page/{title}";
 
 const CONDITIONS: &[&str] = &["If-None-Match", "If-Match"];
 
-/// The headers of a request for a body that has an address of its own.
-const OF_A_BODY: &[&str] = &[
+/// The headers that have a meaning in a request for a body with an address of its own.
+const BODY_REQUEST_HEADERS: &[&str] = &[
     "If-None-Match",
     "If-Match",
     "If-Modified-Since",
@@ -50,7 +50,7 @@ const fn answer(
     Answer { status, meaning, content, headers }
 }
 
-const CACHED: &[&str] = &["ETag", "Cache-Control"];
+const CACHED_HEADERS: &[&str] = &["ETag", "Cache-Control"];
 
 const fn problem(status: u16, meaning: &'static str) -> Answer {
     answer(status, Problem, &[], meaning)
@@ -60,7 +60,7 @@ const fn redirect(meaning: &'static str) -> Answer {
     answer(302, Empty, &["Location", "Cache-Control"], meaning)
 }
 
-const NOT_MODIFIED: Answer = answer(304, Empty, CACHED, "The client has this version already.");
+const NOT_MODIFIED: Answer = answer(304, Empty, CACHED_HEADERS, "The client has this version already.");
 const PART: Answer = answer(
     206,
     Property,

@@ -1,8 +1,8 @@
 //! Reads of a page.
 
 use super::{
-    BAD_RANGE, CACHED, CONDITIONS, NO_MATCH, NO_MATCH_OR_CHANGED, NOT_MODIFIED, OF_A_BODY, PART, answer, get,
-    plain, problem, redirect,
+    BAD_RANGE, BODY_REQUEST_HEADERS, CACHED_HEADERS, CONDITIONS, NO_MATCH, NO_MATCH_OR_CHANGED, NOT_MODIFIED,
+    PART, answer, get, plain, problem, redirect,
 };
 use crate::operation::{
     Answer,
@@ -39,7 +39,8 @@ const MEMENTO_HEADERS: &[&str] = &[
     "X-Content-Type-Options",
 ];
 
-const RENDER: Answer = answer(200, Document("render"), CACHED, "The render, with all its properties.");
+const RENDER: Answer =
+    answer(200, Document("render"), CACHED_HEADERS, "The render, with all its properties.");
 const BAD_LIST: Answer = problem(400, "limit or page is malformed.");
 const NO_PAGE: Answer = problem(404, "There is no page of this title.");
 const NO_RENDER: Answer = problem(
@@ -113,7 +114,7 @@ pub(super) const READING: &[Operation] = &[
             "rev/",
             "The revisions of the page, latest first",
             &[
-                answer(200, Document("revision-list"), CACHED, "One result page of the list."),
+                answer(200, Document("revision-list"), CACHED_HEADERS, "One result page of the list."),
                 NOT_MODIFIED,
                 BAD_LIST,
                 NO_PAGE,
@@ -132,7 +133,12 @@ pub(super) const READING: &[Operation] = &[
             "rev/{rev}/",
             "A revision with its renders",
             &[
-                answer(200, Document("revision"), CACHED, "The revision with its renders, newest first."),
+                answer(
+                    200,
+                    Document("revision"),
+                    CACHED_HEADERS,
+                    "The revision with its renders, newest first.",
+                ),
                 NOT_MODIFIED,
                 BAD_LIST,
                 problem(404, "There is no such page, or no such revision."),
@@ -170,7 +176,7 @@ pub(super) const READING: &[Operation] = &[
         )
     },
     Operation {
-        headers: OF_A_BODY,
+        headers: BODY_REQUEST_HEADERS,
         description: "The permanent address: it always returns the same bytes, until they are replaced in place, culled or \
                       erased.",
         ..get(
@@ -311,7 +317,7 @@ pub(super) const TIME_TRAVEL: &[Operation] = &[
                 answer(
                     200,
                     Other("application/link-format"),
-                    CACHED,
+                    CACHED_HEADERS,
                     "Links in the format of RFC 6690; the one with rel=\"next timemap\" leads to the next result page.",
                 ),
                 NOT_MODIFIED,

@@ -1,6 +1,6 @@
 //! Operations for operators, and HTML pages.
 
-use super::{CACHED, CONDITIONS, NO_MATCH, NOT_MODIFIED, answer, plain, problem};
+use super::{CACHED_HEADERS, CONDITIONS, NO_MATCH, NOT_MODIFIED, answer, plain, problem};
 use crate::operation::{
     Answer,
     Chapter::{Access, Operators, People},
@@ -127,7 +127,11 @@ pub(super) const SERVICE: &[Operation] = &[
             Operators,
             "/openapi.json",
             "This API, as OpenAPI 3.1",
-            &[answer(200, Other("application/json"), CACHED, "The document."), NOT_MODIFIED, NO_MATCH],
+            &[
+                answer(200, Other("application/json"), CACHED_HEADERS, "The document."),
+                NOT_MODIFIED,
+                NO_MATCH,
+            ],
         )
     },
     plain("documentation", Operators, "/docs", "This API, as a page for people", &[page("A page.")]),

@@ -30,7 +30,7 @@ const fn write(
     Operation { verb, body: Some(body), chapter: Writing, ..get(id, Writing, query, summary, answers) }
 }
 
-const FULL: Answer = answer(
+const DISK_FULL: Answer = answer(
     507,
     Problem,
     &["Retry-After"],
@@ -38,15 +38,15 @@ const FULL: Answer = answer(
 );
 
 /// The headers of an answer to a new revision or render.
-const WRITTEN: &[&str] = &["Location", "Cache-Control"];
+const WRITTEN_HEADERS: &[&str] = &["Location", "Cache-Control"];
 
-const CREATED: Answer = answer(201, Document("written"), WRITTEN, "Stored durably.");
+const CREATED: Answer = answer(201, Document("written"), WRITTEN_HEADERS, "Stored durably.");
 
 /// The answers to a new render.
 const fn of_new_render(not_found: &'static str) -> [Answer; 10] {
     [
         CREATED,
-        answer(200, Document("written"), WRITTEN, "The newest render is equal; nothing was stored."),
+        answer(200, Document("written"), WRITTEN_HEADERS, "The newest render is equal; nothing was stored."),
         BAD_FIELD,
         FORBIDDEN,
         problem(404, not_found),
@@ -58,7 +58,7 @@ const fn of_new_render(not_found: &'static str) -> [Answer; 10] {
         TOO_LARGE,
         NO_ENCODING,
         BAD_VALUE,
-        FULL,
+        DISK_FULL,
     ]
 }
 
@@ -76,7 +76,7 @@ pub(super) const WRITING: &[Operation] = &[
             "Store a new revision",
             &[
                 CREATED,
-                answer(200, Document("written"), WRITTEN, "The same content was stored already."),
+                answer(200, Document("written"), WRITTEN_HEADERS, "The same content was stored already."),
                 BAD_FIELD,
                 FORBIDDEN,
                 problem(
@@ -87,7 +87,7 @@ pub(super) const WRITING: &[Operation] = &[
                 TOO_LARGE,
                 NO_ENCODING,
                 BAD_VALUE,
-                FULL,
+                DISK_FULL,
             ],
         )
     },
@@ -139,7 +139,7 @@ pub(super) const WRITING: &[Operation] = &[
                 NO_MATCH_OR_CHANGED,
                 TOO_LARGE,
                 problem(415, "The body has a Content-Encoding."),
-                FULL,
+                DISK_FULL,
             ],
         )
     },
@@ -169,7 +169,7 @@ pub(super) const WRITING: &[Operation] = &[
                 FORBIDDEN,
                 problem(404, "There is no such bucket."),
                 problem(422, "The bucket has another type than `revisioned`."),
-                FULL,
+                DISK_FULL,
                 problem(
                     503,
                     "The maximum number of imports is running, or no memory is free. Retry-After says when to try \
