@@ -16,7 +16,7 @@ use crate::{
     problem::{Kind, Problem, Result, header_value},
 };
 
-/// A 200 with a body of this content type.
+/// Makes a 200 with a body of this content type.
 pub fn of_type(content_type: HeaderValue, caching: Caching, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
@@ -24,7 +24,7 @@ pub fn of_type(content_type: HeaderValue, caching: Caching, body: impl Into<Body
     response
 }
 
-/// A 302 to another URL. A URL relative to the page also works behind a proxy that adds a prefix.
+/// Makes a 302 to another URL. A URL relative to the page also works behind a proxy that adds a prefix.
 pub fn redirect(location: &str, caching: Caching) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::FOUND;
@@ -33,7 +33,7 @@ pub fn redirect(location: &str, caching: Caching) -> Response {
     response
 }
 
-/// A 301 to the canonical spelling of a path, with the same query.
+/// Makes a 301 to the canonical spelling of a path, with the same query.
 pub fn redirect_to_canonical(mut path: String, query: Option<&str>, caching: Caching) -> Response {
     if let Some(query) = query {
         path.push('?');
@@ -44,7 +44,7 @@ pub fn redirect_to_canonical(mut path: String, query: Option<&str>, caching: Cac
     response
 }
 
-/// A 204 with the methods of a resource.
+/// Makes a 204 with the methods of a resource.
 pub fn options(methods: &'static str) -> Response {
     let mut response = no_body(StatusCode::NO_CONTENT);
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(methods));
@@ -52,7 +52,7 @@ pub fn options(methods: &'static str) -> Response {
     response
 }
 
-/// The answer to a write: 201 with `Created`, or 200 with another message.
+/// Makes the answer to a write: 201 with `Created`, or 200 with another message.
 pub fn written(page: &Page, status: StatusCode, message: &'static str, written: &Written) -> Response {
     let document = json::written(page, message, written);
     let body = serde_json::to_vec(&document).unwrap_or_default();
@@ -62,12 +62,13 @@ pub fn written(page: &Page, status: StatusCode, message: &'static str, written: 
     response
 }
 
-/// `application/json` with the profile of one of the documents.
+/// Returns `application/json` with the profile of a document.
 pub fn json_type(name: &str) -> HeaderValue {
     header_value(&format!("application/json; profile=\"urn:rashomon:{name}/1.0\""))
 }
 
-/// Checks that a client accepts a document with this content type, of which there is only one version: 406 otherwise.
+/// Checks that a client accepts a document with this content type, or fails with 406. The document has only one
+/// version.
 pub fn check_version(request: &HeaderMap, content_type: &HeaderValue) -> Result<()> {
     match spec_version::choose(request, content_type.to_str().unwrap_or_default(), |_| false) {
         Choice::NotAcceptable { expected, received } => Err(Problem::not_acceptable(expected, received)),
@@ -75,13 +76,13 @@ pub fn check_version(request: &HeaderMap, content_type: &HeaderValue) -> Result<
     }
 }
 
-/// The answer with a document that can be cached and revalidated: 200 with an entity tag made from its bytes,
+/// Makes the answer with a document that can be cached and revalidated: 200 with an entity tag made from its bytes,
 /// 304, or 412.
 pub fn json<T: Serialize>(request: &HeaderMap, name: &str, document: &T) -> Result<Response> {
     json_list(request, name, document, Caching::Mutable)
 }
 
-/// The answer with a list or with a part of a list.
+/// Makes the answer with a list or with a part of a list.
 pub fn json_list<T: Serialize>(
     request: &HeaderMap,
     name: &str,
@@ -94,7 +95,7 @@ pub fn json_list<T: Serialize>(
     self::document(request, json_type(name), body, caching)
 }
 
-/// The answer with a document in any format.
+/// Makes the answer with a document in any format.
 pub fn document(
     request: &HeaderMap,
     content_type: HeaderValue,

@@ -1,7 +1,7 @@
 //! The caching of answers: how long, and in which caches.
 //!
-//! Without caches that are told of changes, caches must revalidate every answer that a normal write can change. They
-//! may keep the property of a tid for an hour only, since it can be replaced or erased. With such caches,
+//! If no HTTP caches are purged, caches must revalidate every answer that a normal write can change. They may keep the
+//! property of a tid for an hour only, since it can be replaced or erased. If HTTP caches are purged,
 //! [`keep_until_purged`] lets them keep answers for long.
 
 use std::time::Duration;
@@ -18,8 +18,8 @@ pub fn restrict(headers: &mut HeaderMap) {
     }
 }
 
-/// Lets shared caches keep an answer until they are told to delete it, but not longer than `left`. Returns whether the
-/// answer is one that caches are told to delete: only then is the header changed.
+/// Lets shared caches keep an answer until it is purged, but not longer than `left`. Returns `false`, and changes
+/// nothing, if the answer is of a kind that is never purged.
 pub fn keep_until_purged(headers: &mut HeaderMap, left: Option<Duration>) -> bool {
     let stored = headers.get(header::CACHE_CONTROL);
     let is_tid = stored == Some(&Caching::Tid.header());

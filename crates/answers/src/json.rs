@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 pub use self::buckets::{
     BucketJson, BucketListJson, BucketSummaryJson, CounterJson, CounterSummaryJson, EntryListJson,
-    EntrySummaryJson, ListedJson, bucket,
+    EntrySummaryJson, ListItemJson, bucket,
 };
 use crate::page_token::list_href;
 
@@ -59,12 +59,12 @@ fn properties(tid: Tid, properties: &BTreeMap<PropertyName, PropertyInfo>) -> Pr
     json
 }
 
-/// The number of a parent; `None` if there is none or it is unknown.
+/// Returns the number of a parent; `None` if there is no parent, or if it is unknown.
 fn parent_number(parent: Option<Parent>) -> Option<i64> {
     parent.map(Parent::to_number).filter(|number| *number != 0)
 }
 
-/// A text; `None` if it is empty.
+/// Returns a text; `None` if it is empty.
 fn text(value: Option<&String>) -> Option<&str> {
     value.map(String::as_str).filter(|text| !text.is_empty())
 }
@@ -127,8 +127,8 @@ pub fn render<'a>(page: &'a Page, render: &'a Render) -> RenderJson<'a> {
     }
 }
 
-/// A render, or `null`, as a part of another document. Its members keep their order, which a `Value` would
-/// not preserve.
+/// Makes a render, or `null`, as a part of another document. The members keep their order, which a `Value` would not
+/// preserve.
 pub fn render_or_null(page: &Page, of: Option<&Render>) -> Box<RawValue> {
     let json = of.map(|of| render(page, of));
     serde_json::value::to_raw_value(&json).unwrap_or_else(|_| RawValue::NULL.to_owned())
@@ -244,8 +244,8 @@ pub fn revision<'a>(detail: &'a RevisionDetail, next: Option<Tid>, limit: Option
     RevisionJson { renders, next, ..json }
 }
 
-/// The size at which a part of a JSON list ends early. The entry that exceeds it is included only if it is
-/// the first.
+/// The size at which a part of a JSON list ends early. An entry that exceeds this size is included only if it is the
+/// first one.
 pub const MAX_PAGE_BYTES: usize = 1 << 20;
 
 /// Returns the entries that fit into a part of at most [`MAX_PAGE_BYTES`], at least one. Also returns the
@@ -266,7 +266,7 @@ fn fitting<T: Serialize, P: Copy>(
     (fitting, next)
 }
 
-/// The size of a document in JSON. An error of serialisation is ignored here, since it occurs again when the
+/// Returns the size of a document in JSON. An error of serialisation is ignored here, since it occurs again when the
 /// answer is written.
 fn size_in_json(document: &impl Serialize) -> usize {
     let mut counter = ByteCounter::default();

@@ -1,4 +1,4 @@
-//! The body of an answer that must not have one: 204 and 304.
+//! Answers that must not have a body: 204 and 304.
 
 use std::{
     convert::Infallible,
@@ -11,8 +11,8 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body::{Frame, SizeHint};
 
-/// No body, and no declared length. An empty body would be announced by `Content-Length: 0`. A 204 must not
-/// have that header, and in a 304 it would mean that the body is empty (RFC 9110, section 8.6).
+/// The absence of a body, without a declared length. An empty body would be announced by `Content-Length: 0`. A 204
+/// must not have this header, and in a 304 the header would mean that the body is empty (RFC 9110, section 8.6).
 #[derive(Debug)]
 struct NoBody;
 
@@ -36,7 +36,7 @@ impl http_body::Body for NoBody {
     }
 }
 
-/// An answer of this status, without a body.
+/// Makes an answer with this status and without a body.
 pub fn no_body(status: StatusCode) -> Response {
     let mut response = Response::new(Body::new(NoBody));
     *response.status_mut() = status;

@@ -84,7 +84,7 @@ impl Position for MementoPosition {
     }
 }
 
-/// The link to a part of a list: from its beginning, or after an entry.
+/// Makes the link to a part of a list, which starts at the beginning or after an entry.
 pub fn list_href<T: Position>(list: &str, limit: Option<usize>, after: Option<T>) -> String {
     let limit = limit.map_or_else(String::new, |limit| format!("&limit={limit}"));
     let after = after.map_or_else(String::new, |after| format!("&page={}", PageToken(after)));

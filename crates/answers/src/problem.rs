@@ -1,5 +1,5 @@
-//! Errors as clients see them: `application/problem+json` (RFC 9457). Only this module knows which status an
-//! error of the buckets has.
+//! The errors that clients get: `application/problem+json` (RFC 9457). Only this module knows the statuses of errors of
+//! the buckets.
 
 mod errors;
 
@@ -72,9 +72,9 @@ pub enum Kind {
     RangeNotSatisfiable,
     /// The request is for a host that is not this server.
     Misdirected,
-    /// A value is well-formed and wrong.
+    /// A value is well-formed but invalid.
     InvalidValue,
-    /// Too many tokens that are not valid.
+    /// The client has sent too many tokens that are not valid.
     TooManyAttempts,
     /// An error of the server.
     Internal,
@@ -92,9 +92,9 @@ pub enum Kind {
     NotAcceptable,
     /// The server is busy.
     Busy,
-    /// A problem of this name.
+    /// The answer to a request has no room in the answer of its batch.
     AnswerTooLarge,
-    /// A problem of this name.
+    /// The time of a batch ended before the request was answered.
     BatchTimeout,
     /// The renderer did not answer in time.
     GatewayTimeout,
@@ -263,10 +263,10 @@ impl Kind {
 
 /// An error to be sent to the client.
 #[derive(Debug, Clone)]
-pub struct Problem(Arc<Inner>);
+pub struct Problem(Arc<ProblemData>);
 
 #[derive(Debug, Clone)]
-struct Inner {
+struct ProblemData {
     kind: Kind,
     detail: Cow<'static, str>,
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -287,7 +287,7 @@ impl Problem {
         let detail = detail.into();
         let detail =
             if detail.len() > MAX_DETAIL_BYTES { shorten(detail, MAX_DETAIL_BYTES).into() } else { detail };
-        Self(Arc::new(Inner {
+        Self(Arc::new(ProblemData {
             kind,
             detail,
             headers: Vec::new(),
@@ -313,8 +313,8 @@ impl Problem {
         Self::new(Kind::NotFound, detail)
     }
 
-    /// The client accepts no version that can be returned: 406. `expected` is the version that it prefers, and `received`
-    /// the stored one.
+    /// The client accepts no version that can be returned: 406. `expected` is the version that the client prefers, and
+    /// `received` is the stored version.
     pub fn not_acceptable(expected: String, received: String) -> Self {
         let detail = format!(
             "the stored version is {}, and Accept names {}: accept another version, or leave out the profile",
@@ -343,12 +343,12 @@ impl Problem {
         Self::new(Kind::Unavailable, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
     }
 
-    /// Other requests use the resources that this one needs: 503.
+    /// Other requests use the resources that this request needs: 503.
     pub fn busy(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Busy, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
     }
 
-    /// Other requests use the resources that this one needs, and do so for this time: 503.
+    /// Other requests use the resources that this request needs, and will use them for this time: 503.
     pub fn busy_for(time: Duration, detail: impl Into<Cow<'static, str>>) -> Self {
         // In whole seconds, rounded up.
         let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
@@ -384,8 +384,8 @@ impl Problem {
         self
     }
 
-    /// The same problem for a client that may not read: nothing in the answer comes from what is stored. The log has
-    /// the detail.
+    /// Returns the same problem for a client that may not read. Nothing in this problem depends on stored content. The
+    /// detail becomes the cause, which is only logged.
     pub fn concealed(self) -> Self {
         match self.kind() {
             Kind::NotFound | Kind::Conflict | Kind::NotLatest | Kind::Erased | Kind::PreconditionFailed => {
@@ -416,7 +416,7 @@ impl Problem {
         Self::new(Kind::Forbidden, "this server refuses all writes (read_only): write to another server")
     }
 
-    /// The whole answer to a request for this URL.
+    /// Makes the whole answer to a request for this URL.
     pub fn to_response(&self, instance: Option<&str>) -> Response {
         let (status, name, title) = self.0.kind.describe();
         let document = Document {
@@ -500,7 +500,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn client_with_too_many_idempotency_keys_is_told_when_some_have_expired() {
+    fn too_many_idempotency_keys_are_answered_with_retry_after() {
         let retry_after = Duration::from_millis(86_399_001);
         let error = rashomon_key_value::Error::TooManyIdempotencyKeys { limit: 7, retry_after };
         let response = Problem::of_key_value(error).to_response(None);

@@ -77,11 +77,11 @@ pub struct CounterSummaryJson {
     pub value: i64,
 }
 
-/// What the list of a bucket has: entries, or counters if the bucket has the type `counter`.
+/// An item in the list of a bucket: an entry, or a counter if the bucket has the type `counter`.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Listed)]
 #[serde(untagged)]
-pub enum ListedJson {
+pub enum ListItemJson {
     /// An entry.
     Entry(EntrySummaryJson),
     /// A counter.
@@ -101,7 +101,7 @@ pub struct CounterJson {
 #[schema(as = EntryList)]
 pub struct EntryListJson {
     /// The entries.
-    pub entries: Vec<ListedJson>,
+    pub entries: Vec<ListItemJson>,
     /// The query of the next entries, relative to the list; absent at the end of the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]

@@ -77,8 +77,8 @@ impl Problem {
         )
     }
 
-    /// The problem for a failed read of the latest. If an older revision has the property, the answer links
-    /// to the property of that revision.
+    /// The problem for a failed read of a property of the latest. If an older revision has the property, the answer
+    /// links to the property of that revision.
     pub fn of_latest(error: Error, page: &Page, name: &PropertyName) -> Self {
         let predecessor = match &error {
             Error::NotFound(Missing::LatestProperty { predecessor_tid, .. }) => *predecessor_tid,
@@ -153,8 +153,8 @@ impl Problem {
         Self::new(kind, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
     }
 
-    /// The store is not ready, for the reason in this error: always 503, even if a request would get another
-    /// status.
+    /// The problem for a store that is not ready because of this error. Its status is always 503, although the same
+    /// error may give another request another status.
     pub fn not_ready(error: Error) -> Self {
         let mut problem = Self::of_bucket(error);
         let kind = match problem.kind() {
@@ -172,7 +172,7 @@ impl From<NameError> for Problem {
     }
 }
 
-/// The detail for something that is not stored: what the client can do.
+/// The detail for something that is not stored. It says what the client can do.
 fn missing_detail(missing: &Missing) -> String {
     match missing {
         Missing::Culled { .. } => format!(
@@ -183,7 +183,7 @@ fn missing_detail(missing: &Missing) -> String {
     }
 }
 
-/// The detail for a write that contradicts what is stored: what the client can do.
+/// The detail for a write that conflicts with stored content. It says what the client can do.
 fn conflict_detail(conflict: &Conflict) -> String {
     match conflict {
         Conflict::Revision { rev, .. } => {

@@ -13,7 +13,7 @@ use crate::{
     caching::Caching,
     entry_answer::quoted,
     extract::{Parameters, encode_parameter},
-    json::{CounterSummaryJson, EntryListJson, EntrySummaryJson, ListedJson},
+    json::{CounterSummaryJson, EntryListJson, EntrySummaryJson, ListItemJson},
     problem::{Kind, Problem, Result},
 };
 
@@ -61,12 +61,12 @@ pub(crate) async fn list(api: &Api, bucket: &Bucket, head: &Parts) -> Result<Res
     Ok(response)
 }
 
-fn counter(CounterSummary { key, value }: CounterSummary) -> ListedJson {
-    ListedJson::Counter(CounterSummaryJson { key: key.into(), value })
+fn counter(CounterSummary { key, value }: CounterSummary) -> ListItemJson {
+    ListItemJson::Counter(CounterSummaryJson { key: key.into(), value })
 }
 
-fn summary(entry: EntrySummary) -> ListedJson {
-    ListedJson::Entry(EntrySummaryJson {
+fn summary(entry: EntrySummary) -> ListItemJson {
+    ListItemJson::Entry(EntrySummaryJson {
         key: entry.key.into(),
         content_type: entry.content_type,
         size: entry.size,
