@@ -1,4 +1,4 @@
-//! Access: who may do what, and what clients learn that may not.
+//! Tests of access: the rights of callers, and what the answers show to callers without a right.
 
 mod attempts;
 mod buckets;
@@ -34,7 +34,7 @@ fn domain(name: &str) -> DomainName {
     DomainName::new(name).unwrap()
 }
 
-/// The rights of a grant: on these domains, and on these buckets or all.
+/// Makes a grant of rights on these domains, and on these buckets or on all buckets.
 pub(crate) fn grant(rights: &[Right], domains: &[&str], buckets: Option<&[&str]>) -> Grant {
     Grant {
         rights: rights.iter().copied().collect(),
@@ -43,25 +43,25 @@ pub(crate) fn grant(rights: &[Right], domains: &[&str], buckets: Option<&[&str]>
     }
 }
 
-/// Everybody may read [`PUBLIC`], and nothing else.
+/// The rights with which everybody may read [`PUBLIC`], and nothing else.
 pub(crate) fn public_domain() -> AnonymousRights {
     anonymous_on(PUBLIC, &[Right::Read])
 }
 
-/// Everybody has these rights on one domain, and none elsewhere.
+/// Gives everybody these rights on one domain, and none elsewhere.
 fn anonymous_on(name: &str, rights: &[Right]) -> AnonymousRights {
     let of_domain = DomainRights { anonymous: Some(rights.iter().copied().collect()), ..Default::default() };
     AnonymousRights { everywhere: Rights::NONE, domains: [(domain(name), of_domain)].into() }
 }
 
-/// An open server, and a server of the same store with these rights for clients without a token.
+/// Starts an open server, and a server of the same store with these rights for clients without a token.
 pub(crate) async fn servers(settings: Settings, anonymous: AnonymousRights) -> (World, World) {
     let open = World::with(settings.clone()).await;
     let guarded = open.with_access(settings, anonymous);
     (open, guarded)
 }
 
-/// An open server, and one of the same store on which only [`PUBLIC`] may be read without a token.
+/// Starts an open server, and a server of the same store on which clients without a token may read only [`PUBLIC`].
 async fn guarded() -> (World, World) {
     servers(Settings::default(), public_domain()).await
 }
@@ -141,8 +141,8 @@ fn expect_challenge(answer: Answer) -> Answer {
     answer
 }
 
-/// An answer without what differs between any two requests: the id of the request, and optionally the URL in
-/// the body of a problem.
+/// Removes the parts of an answer that differ between any two requests: the id of the request, and optionally the URL
+/// in the body of a problem.
 fn comparable(mut answer: Answer, without_instance: bool) -> Answer {
     answer.headers.remove("x-request-id");
     if without_instance

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tower::ServiceExt;
 
 use crate::{
-    socket::{PATIENCE, Server},
+    socket::{STEP_TIMEOUT, Server},
     world::{PAGE, World},
 };
 
@@ -25,13 +25,13 @@ const EXPORT: &str = "<mediawiki><page><title>A</title><ns>0</ns><id>1</id><revi
                       <model>wikitext</model><format>text/x-wiki</format><text>one</text></revision></page>";
 
 /// A server with an audit log.
-struct Audited {
+struct AuditedServer {
     world: World,
     file: PathBuf,
     _directory: TempDir,
 }
 
-impl Audited {
+impl AuditedServer {
     async fn new() -> Self {
         Self::with(Settings::default()).await
     }
@@ -63,7 +63,7 @@ impl Audited {
     fn lines(&self, count: usize) -> impl Future<Output = Vec<Value>> {
         let caller = std::panic::Location::caller();
         async move {
-            let deadline = tokio::time::Instant::now() + PATIENCE;
+            let deadline = tokio::time::Instant::now() + STEP_TIMEOUT;
             loop {
                 let text = self.text();
                 let lines: Vec<Value> = (text.split_inclusive('\n').filter(|line| line.ends_with('\n')))
@@ -83,8 +83,8 @@ impl Audited {
         fs::read_to_string(&self.file).unwrap()
     }
 
-    /// Sends a request that gets a line at once. Lines that were added before precede it.
-    async fn mark(&self) {
+    /// Sends a request whose line is written at once. Lines that were written before precede this line.
+    async fn add_marker_line(&self) {
         self.world.request("BREW", "/", &[], "").await.expect(405);
     }
 }
@@ -100,7 +100,7 @@ fn form(pieces: impl stream::Stream<Item = std::io::Result<&'static str>> + Send
 
 #[tokio::test]
 async fn each_write_has_one_line_and_reads_have_none() {
-    let audited = Audited::new().await;
+    let audited = AuditedServer::new().await;
     let world = &audited.world;
     let forms = [("content-type", "application/x-www-form-urlencoded")];
     let mut expected = Vec::new();
@@ -142,7 +142,7 @@ async fn each_write_has_one_line_and_reads_have_none() {
 
 #[tokio::test]
 async fn each_write_of_a_batch_has_a_line() {
-    let audited = Audited::new().await;
+    let audited = AuditedServer::new().await;
     let write = |rev: &str| {
         json!({
             "method": "POST", "path": format!("{PAGE}?rev/"), "body": format!("_rev={rev}&html=secret-words"),
@@ -169,7 +169,7 @@ async fn each_write_of_a_batch_has_a_line() {
 #[tokio::test]
 async fn requests_of_a_batch_have_the_address_of_its_client() {
     let proxies = vec!["127.0.0.0/8".parse().unwrap()];
-    let audited = Audited::with(Settings { proxies, ..Settings::default() }).await;
+    let audited = AuditedServer::with(Settings { proxies, ..Settings::default() }).await;
     let server = Server::of(&audited.world, ServeOptions::default()).await;
     let body = json!([{"method": "POST", "path": "/nothing"}]).to_string();
     let headers = format!(
@@ -185,7 +185,7 @@ async fn requests_of_a_batch_have_the_address_of_its_client() {
 
 #[tokio::test]
 async fn refused_write_has_a_line_with_its_status() {
-    let audited = Audited::with(Settings { read_only: true, ..Settings::default() }).await;
+    let audited = AuditedServer::with(Settings { read_only: true, ..Settings::default() }).await;
     let headers = [("sec-fetch-site", "cross-site")];
     audited.world.request("POST", &format!("{PAGE}?rev/"), &headers, "_rev=1&html=x").await.expect(403);
     audited.world.post(&format!("{PAGE}?rev/"), "_rev=1&html=x").await.expect(403);
@@ -197,8 +197,8 @@ async fn refused_write_has_a_line_with_its_status() {
 }
 
 #[tokio::test]
-async fn write_that_the_store_refuses_has_failed() {
-    let audited = Audited::new().await;
+async fn write_that_the_store_refuses_is_logged_as_failed() {
+    let audited = AuditedServer::new().await;
     audited.world.store.set_plan(Plan::seeded(1, Rates { before: 1000, ..Rates::default() }));
     audited.world.post(&format!("{PAGE}?rev/"), "_rev=1&html=x").await.expect(503);
     let lines = audited.lines(1).await;
@@ -207,7 +207,7 @@ async fn write_that_the_store_refuses_has_failed() {
 
 #[tokio::test]
 async fn write_whose_client_disconnects_has_its_line_after_the_commit() {
-    let audited = Audited::new().await;
+    let audited = AuditedServer::new().await;
     let gate = Gate::new();
     audited.world.store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));
     let request = form(stream::iter([Ok("_rev=1&html=x")]));
@@ -215,7 +215,7 @@ async fn write_whose_client_disconnects_has_its_line_after_the_commit() {
     gate.reached().await;
     write.abort();
     assert!(write.await.unwrap_err().is_cancelled());
-    audited.mark().await;
+    audited.add_marker_line().await;
     assert_eq!(audited.lines(1).await[0]["method"], "BREW", "the write is not done yet");
     gate.open();
     audited.world.api.finish().await;
@@ -230,10 +230,10 @@ async fn write_whose_client_disconnects_has_its_line_after_the_commit() {
 
 #[tokio::test]
 async fn upload_whose_client_disconnects_has_a_line_without_a_status() {
-    let audited = Audited::new().await;
+    let audited = AuditedServer::new().await;
     let pieces = stream::iter([Ok("_rev=1&html="), Ok("12345678")]).chain(stream::pending());
     let mut write = Box::pin(audited.world.router.clone().oneshot(form(pieces)));
-    // All that can be received is received.
+    // Receives all bytes that have arrived.
     assert!(futures::poll!(&mut write).is_pending());
     drop(write);
     let lines = audited.lines(1).await;
@@ -243,7 +243,7 @@ async fn upload_whose_client_disconnects_has_a_line_without_a_status() {
 
 #[tokio::test]
 async fn request_whose_handler_panics_has_a_line() {
-    let audited = Audited::new().await;
+    let audited = AuditedServer::new().await;
     let pieces = stream::poll_fn(|_| -> std::task::Poll<Option<std::io::Result<&'static str>>> {
         panic!("a panic of the test")
     });
@@ -253,7 +253,7 @@ async fn request_whose_handler_panics_has_a_line() {
 
 #[tokio::test]
 async fn import_has_its_line_when_it_ends() {
-    let audited = Audited::new().await;
+    let audited = AuditedServer::new().await;
     let whole = format!("{EXPORT}</mediawiki>");
     audited.world.request("POST", "/v1/enwiki/import", &[], whole.clone()).await.expect(200);
     let line = audited.lines(1).await.pop().unwrap();
@@ -267,7 +267,7 @@ async fn import_has_its_line_when_it_ends() {
 
 #[tokio::test]
 async fn import_whose_client_disconnects_has_its_line_when_it_ends() {
-    let audited = Audited::new().await;
+    let audited = AuditedServer::new().await;
     let gate = Gate::new();
     audited.world.store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));
     let whole = format!("{EXPORT}</mediawiki>");
@@ -277,7 +277,7 @@ async fn import_whose_client_disconnects_has_its_line_when_it_ends() {
     gate.reached().await;
     import.abort();
     assert!(import.await.unwrap_err().is_cancelled());
-    audited.mark().await;
+    audited.add_marker_line().await;
     assert_eq!(audited.lines(1).await[0]["method"], "BREW", "the import is not done yet");
     gate.open();
     audited.world.api.finish().await;
@@ -287,7 +287,7 @@ async fn import_whose_client_disconnects_has_its_line_when_it_ends() {
 
 #[tokio::test]
 async fn requests_cannot_forge_lines_and_long_ones_are_shortened() {
-    let audited = Audited::new().await;
+    let audited = AuditedServer::new().await;
     let server = Server::of(&audited.world, ServeOptions::default()).await;
     let targets = [
         "/v1/enwiki/page/A%0A{\"method\":\"POST\"}?rev/".to_owned(),
@@ -323,7 +323,7 @@ async fn exchange(server: &Server, request: &str, headers: &str) -> String {
 
 #[tokio::test]
 async fn tokens_are_made_and_revoked_even_if_the_client_goes_away() {
-    let audited = Audited::new().await;
+    let audited = AuditedServer::new().await;
     let (world, gate) = (&audited.world, Gate::new());
     let body = r#"{"rights": ["read"], "domains": ["*"]}"#;
     let number = world.store.calls(Call::Write) + 1;

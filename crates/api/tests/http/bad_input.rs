@@ -1,4 +1,4 @@
-//! Every kind of bad input: a clear error, and nothing changed.
+//! Tests that every kind of bad input gets a clear error and changes nothing.
 
 use axum::body::Body;
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! Web pages of other origins cannot write, and read only what browsers allow, unless their origin is
+//! Tests that web pages of other origins cannot write, and can read only what browsers allow, unless their origin is
 //! configured.
 
 use rashomon_api::Settings;

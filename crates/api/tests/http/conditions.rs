@@ -37,7 +37,7 @@ async fn current_version_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn date_counts_only_for_urls_with_a_tid() {
+async fn if_modified_since_applies_only_to_urls_with_a_tid() {
     let (world, tid, _) = world_of_one().await;
     let same = [("if-modified-since", "Mon, 01 Jan 2024 00:00:00 GMT")];
     let before = [("if-modified-since", "Sun, 31 Dec 2023 23:59:59 GMT")];

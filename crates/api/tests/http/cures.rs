@@ -1,4 +1,4 @@
-//! Errors of requests for buckets name their cure.
+//! Tests that errors of requests for buckets say how to correct the request.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! `/docs`: it describes every operation, and its examples of reads work when they are pasted.
+//! Tests that `/docs` describes every operation, and that its examples of reads work when they are pasted.
 
 use http::Method;
 

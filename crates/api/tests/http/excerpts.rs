@@ -1,4 +1,4 @@
-//! Errors repeat at most an excerpt of the request, whichever part of it is wrong.
+//! Tests that errors repeat at most an excerpt of the request, whichever part of the request is wrong.
 
 use axum::body::Body;
 use rashomon_api::Settings;

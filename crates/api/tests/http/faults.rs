@@ -1,4 +1,4 @@
-//! Stores that fail or are slow.
+//! Tests with stores that fail or are slow.
 
 use axum::body::Body;
 use http::Request;

@@ -1,4 +1,4 @@
-//! Headers that proxies add: they are neither stored nor an error.
+//! Tests that headers that proxies add are neither stored nor an error.
 
 use rashomon_api::Settings;
 
@@ -58,7 +58,7 @@ async fn headers_of_proxies_are_not_stored_with_entries() {
     let all = [&ADDED[..], &CONFIGURED].concat();
     world.request("PUT", "/v1/enwiki/blobs/a", &all, "x").await.expect(201);
     check(&world.get("/v1/enwiki/blobs/a").await.expect(200), &[]);
-    // A header of a proxy counts for nothing, whatever its value is.
+    // A header of a proxy is ignored, whatever its value is.
     let long = "a".repeat(9000);
     world.request("PUT", "/v1/enwiki/blobs/b", &[("x-varnish", &long), ADDED[5]], "x").await.expect(201);
     check(&world.get("/v1/enwiki/blobs/b").await.expect(200), &[]);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::world::{Answer, IMPORT, PAGE, World};
-use crate::socket::{PATIENCE, Server};
+use crate::socket::{STEP_TIMEOUT, Server};
 
 /// An export of one page with three revisions.
 fn export() -> String {
@@ -108,7 +108,7 @@ async fn truncated_import_names_the_place() {
     assert_eq!(world.get(&format!("{PAGE}?rev/")).await.json()["revisions"].as_array().unwrap().len(), 2);
 }
 
-/// A proxy such as nginx sends no more of a body once the answer has begun.
+/// A proxy such as nginx stops sending the body once the answer has begun.
 #[tokio::test]
 async fn answer_waits_for_the_end_of_a_body_that_comes_through_a_proxy() {
     let padding = "x".repeat(3 << 20);
@@ -131,8 +131,8 @@ async fn answer_waits_for_the_end_of_a_body_that_comes_through_a_proxy() {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             };
-            tokio::time::timeout(PATIENCE, is_stored).await.expect("the first revision is stored");
-            let patience = if name == direct.0 { PATIENCE } else { Duration::from_millis(50) };
+            tokio::time::timeout(STEP_TIMEOUT, is_stored).await.expect("the first revision is stored");
+            let patience = if name == direct.0 { STEP_TIMEOUT } else { Duration::from_millis(50) };
             let early = tokio::time::timeout(patience, &mut answer).await;
             assert_eq!(early.is_ok(), name == direct.0, "{name}");
             sender.send(Ok(Bytes::copy_from_slice(end.as_bytes()))).await.unwrap();

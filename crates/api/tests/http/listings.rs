@@ -19,7 +19,7 @@ async fn world_with(definition: &str) -> World {
     world
 }
 
-/// The keys of all pages from a URL on.
+/// Returns the keys of all result pages, beginning with the one at this URL.
 async fn keys(world: &World, query: &str) -> Vec<String> {
     let (mut keys, mut query) = (Vec::new(), query.to_owned());
     for _ in 0..20 {

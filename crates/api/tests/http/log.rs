@@ -1,4 +1,4 @@
-//! The log of a test.
+//! Captures the log of a test.
 
 use std::{
     io::Write,
@@ -8,9 +8,10 @@ use std::{
 use tracing::Dispatch;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// A second subscriber. While there is only one in the process, `tracing` asks the thread that first reaches a place
-/// which logs whether anybody listens, and remembers the answer. A test in another thread would switch the place off.
-static SECOND: LazyLock<Dispatch> = LazyLock::new(|| {
+/// A second subscriber. With only one subscriber in the process, `tracing` decides for each log statement whether it is
+/// enabled, in the thread that reaches the statement first, and caches the result. A test in another thread, which has
+/// no subscriber, would disable the statement.
+static SECOND_SUBSCRIBER: LazyLock<Dispatch> = LazyLock::new(|| {
     let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE);
     Dispatch::new(subscriber.with_writer(std::io::sink).finish())
 });
@@ -44,9 +45,9 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-/// Everything that is logged in this thread until the guard is dropped.
+/// Captures everything that is logged in this thread until the guard is dropped.
 pub(crate) fn capture() -> (Log, tracing::subscriber::DefaultGuard) {
-    LazyLock::force(&SECOND);
+    LazyLock::force(&SECOND_SUBSCRIBER);
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::TRACE)

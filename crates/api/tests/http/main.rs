@@ -1,4 +1,4 @@
-//! The API, through its real router, over the store that the environment names, or else in memory.
+//! Tests of the API through its real router, over the store that the environment names, or else in memory.
 
 // Clippy lets tests unwrap, but not their helpers.
 #![allow(clippy::unwrap_used)]

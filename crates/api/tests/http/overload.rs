@@ -1,4 +1,4 @@
-//! Writes, and reads that unpack blocks of the archive, are refused while the server has too much to do.
+//! Tests that writes, and reads that unpack blocks of the archive, are refused while the server is overloaded.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -101,7 +101,7 @@ async fn write_without_a_permit_is_refused_after_the_wait() {
     let waiting = post(&world, "Waiting");
     tokio::time::sleep(WAIT / 2).await;
     assert_eq!(metric(&world, "overload_waiting{class=\"write\"}").await, "1");
-    // Reads, and what operators ask, do not wait for writes.
+    // Reads, and requests of operators, do not wait for writes.
     world.get(&format!("{PAGE}?rev/latest/html")).await.expect(200);
     world.get("/healthz").await.expect(200);
     world.get("/readyz").await.expect(200);
@@ -171,7 +171,7 @@ async fn slow_body_keeps_no_permit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_stalled_bodies_hold_up_no_write() {
+async fn stalled_bodies_do_not_delay_other_writes() {
     let world = Arc::new(World::in_memory_with(Settings { max_writes: 4, ..Settings::default() }).await);
     let stalled: Vec<_> = (0..100)
         .map(|page| {
@@ -195,7 +195,7 @@ async fn many_stalled_bodies_hold_up_no_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn operator_who_revokes_a_token_is_not_refused() {
+async fn revocation_of_a_token_is_not_refused() {
     let world = world().await;
     let (held, gate) = held_write(&world).await;
     let revoked = send(&world, "DELETE", format!("/v1/tokens/{}", "a".repeat(20)), Body::empty());
@@ -214,8 +214,8 @@ fn archiving() -> rashomon_buckets::Settings {
     rashomon_buckets::Settings { archive, unpacks, ..rashomon_buckets::Settings::default() }
 }
 
-/// Stores the latest revision of a page, and seals the one before it into a block of its own. Returns the path of the
-/// sealed html.
+/// Stores the latest revision of a page, and seals the previous revision into a block of its own. Returns the path of
+/// the sealed html.
 async fn seal_before_latest(world: &World, buckets: &RevisionStore, page: &str, rev: usize) -> String {
     let url = format!("/v1/enwiki/page/{page}?rev/");
     let sealed = world.post(&url, &format!("_rev={rev}&html={page}{rev}")).await.expect(201);
@@ -269,7 +269,7 @@ async fn read_without_a_permit_to_unpack_its_block_is_refused_after_the_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn read_of_a_block_is_refused_at_once_without_a_look_into_the_store_while_the_queue_is_full() {
+async fn full_queue_refuses_reads_of_blocks_before_the_store_is_asked() {
     let (world, [one, two]) = archive().await;
     let maintenance = world.buckets().maintenance();
     let unpacks = maintenance.unpacks().unwrap();

@@ -1,4 +1,4 @@
-//! Further buckets of pages: their definitions, their rights, and what they share with the bucket `page`.
+//! Tests of further buckets of pages: their definitions, their rights, and their similarity to the bucket `page`.
 
 use rashomon_access::Right;
 use rashomon_api::Settings;

@@ -1,4 +1,4 @@
-//! The HTML pages: their content, their links, and that no stored content can run in them.
+//! Tests of the HTML pages: their content and their links, and that no stored content can run in them.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rashomon_api::Settings;
 use super::world::{IMPORT, PAGE, World};
 use crate::html::{BROWSER, addresses, attributes, check_page, text_of};
 
-const SHOWN: &str = "/pages/enwiki/Main_Page";
+const MAIN_PAGE: &str = "/pages/enwiki/Main_Page";
 
 /// Titles that are easily shown or linked wrongly, with their spelling in URLs.
 const ODD_TITLES: [(&str, &str); 8] = [
@@ -37,7 +37,7 @@ async fn empty_server_shows_how_to_begin() {
 }
 
 #[tokio::test]
-async fn pages_lead_from_the_domains_to_the_bytes() {
+async fn links_lead_from_the_list_of_domains_to_the_bodies() {
     let world = World::new().await;
     let first = world.revision("_rev=1&html=<p>one</p>&wikitext=one&_user=Ann").await;
     let again = world.render("1", "html=<p>again</p>").await;
@@ -46,10 +46,10 @@ async fn pages_lead_from_the_domains_to_the_bytes() {
     for url in [
         "/".to_owned(),
         "/pages/enwiki/".to_owned(),
-        SHOWN.to_owned(),
-        format!("{SHOWN}?rev/{first}/"),
-        format!("{SHOWN}?rev/{again}/"),
-        format!("{SHOWN}?rev/{second}/"),
+        MAIN_PAGE.to_owned(),
+        format!("{MAIN_PAGE}?rev/{first}/"),
+        format!("{MAIN_PAGE}?rev/{again}/"),
+        format!("{MAIN_PAGE}?rev/{second}/"),
     ] {
         let page = world.page(&url, 200).await;
         followed += world.follow(&url, &page).await;
@@ -57,9 +57,9 @@ async fn pages_lead_from_the_domains_to_the_bytes() {
     assert!(followed > 60, "{followed}");
     let leads = |page: &str, to: &str| addresses(page).iter().any(|address| address == to);
     assert!(leads(&world.page("/", 200).await, "/pages/enwiki/"));
-    assert!(leads(&world.page("/pages/enwiki/", 200).await, SHOWN));
-    assert!(leads(&world.page(SHOWN, 200).await, &format!("{SHOWN}?rev/{again}/")));
-    assert!(leads(&world.page(SHOWN, 200).await, &format!("{PAGE}?rev/1/")));
+    assert!(leads(&world.page("/pages/enwiki/", 200).await, MAIN_PAGE));
+    assert!(leads(&world.page(MAIN_PAGE, 200).await, &format!("{MAIN_PAGE}?rev/{again}/")));
+    assert!(leads(&world.page(MAIN_PAGE, 200).await, &format!("{PAGE}?rev/1/")));
 }
 
 #[tokio::test]
@@ -95,7 +95,7 @@ async fn the_longest_title_is_shown() {
 }
 
 #[tokio::test]
-async fn titles_come_in_order_a_part_at_a_time() {
+async fn titles_are_listed_in_order_in_several_parts() {
     let world = World::new().await;
     for number in 0..450 {
         put(&world, &format!("Page_%26_{number:03}"), "_rev=1&html=x").await;
@@ -143,7 +143,7 @@ async fn history_shows_all_metadata_of_revisions() {
     for number in 1..=6 {
         world.render("9", &format!("html=again+{number}")).await;
     }
-    let page = world.page(SHOWN, 200).await;
+    let page = world.page(MAIN_PAGE, 200).await;
     let text = text_of(&page);
     for expected in [
         "9 from 7 2024-01-01 00:00:01 192.0.2.1 minor 7 2024-01-01 00:00:07 2024-01-01 00:00:06 2024-01-01 00:00:05 \
@@ -160,13 +160,13 @@ async fn history_shows_all_metadata_of_revisions() {
 }
 
 #[tokio::test]
-async fn a_long_history_comes_a_part_at_a_time() {
+async fn long_history_is_listed_in_several_parts() {
     let world = World::new().await;
     for rev in 1..=120 {
         world.revision(&format!("_rev={rev}&html=x")).await;
     }
     world.render("3", "html=y").await;
-    let mut url = SHOWN.to_owned();
+    let mut url = MAIN_PAGE.to_owned();
     let mut revisions = Vec::new();
     loop {
         let page = world.page(&url, 200).await;
@@ -200,14 +200,14 @@ async fn newest_render_at_a_given_time_is_found() {
         ("2024-01-01", &second),
         ("2030-01-01T00:00", &second),
     ] {
-        let answer = world.get(&format!("{SHOWN}?at={time}")).await.expect(302);
+        let answer = world.get(&format!("{MAIN_PAGE}?at={time}")).await.expect(302);
         assert_eq!(answer.header("location"), format!("?rev/{tid}/"), "{time}");
         assert_eq!(answer.header("cache-control"), "no-store");
     }
-    let text = text_of(&world.page(&format!("{SHOWN}?at=2023-12-31T23:59"), 404).await);
+    let text = text_of(&world.page(&format!("{MAIN_PAGE}?at=2023-12-31T23:59"), 404).await);
     assert!(text.contains("The first revision of the page is later than the requested time"), "{text}");
     for time in ["", "yesterday", "%FF", "2024-02-30T00:00"] {
-        world.page(&format!("{SHOWN}?at={time}"), 400).await;
+        world.page(&format!("{MAIN_PAGE}?at={time}"), 400).await;
     }
 }
 
@@ -217,7 +217,7 @@ async fn render_is_shown_in_a_sandbox_with_its_properties() {
     let first = world.revision("_rev=5&html=<script>alert(1)</script>&meta={}&_user=Ann").await;
     let again = world.render("5", "html=again").await;
     world.revision("_rev=6&_parent=5&html=two").await;
-    let page = world.page(&format!("{SHOWN}?rev/{first}/"), 200).await;
+    let page = world.page(&format!("{MAIN_PAGE}?rev/{first}/"), 200).await;
     let frame = format!(
         "<iframe class=\"content\" sandbox title=\"The page, as HTML\" src=\"{PAGE}?rev/{first}/html\">"
     );
@@ -233,13 +233,13 @@ async fn render_is_shown_in_a_sandbox_with_its_properties() {
     ] {
         assert!(text.contains(expected), "{expected} in {text}");
     }
-    let newer = text_of(&world.page(&format!("{SHOWN}?rev/{again}/"), 200).await);
+    let newer = text_of(&world.page(&format!("{MAIN_PAGE}?rev/{again}/"), 200).await);
     assert!(newer.contains("← Older render") && !newer.contains("Newer render"), "{newer}");
-    let latest = world.get(&format!("{SHOWN}?rev/latest/")).await.expect(302);
-    let latest = text_of(&world.page(&format!("{SHOWN}{}", latest.header("location")), 200).await);
+    let latest = world.get(&format!("{MAIN_PAGE}?rev/latest/")).await.expect(302);
+    let latest = text_of(&world.page(&format!("{MAIN_PAGE}{}", latest.header("location")), 200).await);
     assert!(latest.contains("As it is with revision 6"), "{latest}");
     assert!(latest.contains("← Revision 5 All revisions") && !latest.contains("Revision 7"), "{latest}");
-    let of_revision = world.get(&format!("{SHOWN}?rev/5/")).await.expect(302);
+    let of_revision = world.get(&format!("{MAIN_PAGE}?rev/5/")).await.expect(302);
     assert_eq!(of_revision.header("location"), format!("?rev/{again}/"));
 }
 
@@ -247,18 +247,18 @@ async fn render_is_shown_in_a_sandbox_with_its_properties() {
 async fn a_page_without_html_is_shown_as_its_text() {
     let world = World::new().await;
     let tid = world.revision("_rev=1&wikitext='''A'''+%3Cb%3E%0Aline").await;
-    let page = world.page(&format!("{SHOWN}?rev/{tid}/"), 200).await;
+    let page = world.page(&format!("{MAIN_PAGE}?rev/{tid}/"), 200).await;
     assert!(page.contains("&#39;&#39;&#39;A&#39;&#39;&#39; &#60;b&#62;\nline</pre>"), "{page}");
     assert!(!page.contains("<iframe"));
     let long = "é".repeat(200_000);
     let tid = world.revision(&format!("_rev=2&wikitext=x{long}")).await;
-    let page = world.page(&format!("{SHOWN}?rev/{tid}/"), 200).await;
+    let page = world.page(&format!("{MAIN_PAGE}?rev/{tid}/"), 200).await;
     assert!(text_of(&page).contains("Only its beginning is shown"));
     // The text is cut within the bytes of a character, which is left out.
     assert_eq!(page.matches('é').count(), (256 * 1024 - 1) / 2);
     assert!(!page.contains('\u{fffd}'));
     let tid = world.revision("_rev=3&meta={}").await;
-    let page = world.page(&format!("{SHOWN}?rev/{tid}/"), 200).await;
+    let page = world.page(&format!("{MAIN_PAGE}?rev/{tid}/"), 200).await;
     assert!(text_of(&page).contains("There is neither HTML nor wikitext in this render"));
 }
 
@@ -271,10 +271,10 @@ async fn hidden_text_is_shown_as_hidden() {
         <timestamp>2010-01-01T00:00:00Z</timestamp><contributor deleted="deleted" /><comment deleted="deleted" />
         <model>wikitext</model><format>text/x-wiki</format><text deleted="deleted" /></revision></page></mediawiki>"#;
     world.request("POST", IMPORT, &[], export).await.expect(200);
-    let text = text_of(&world.page(SHOWN, 200).await);
+    let text = text_of(&world.page(MAIN_PAGE, 200).await);
     assert!(text.contains("3 2010-01-01 00:00:00 (hidden) (hidden) 0 2010-01-01 00:00:00"), "{text}");
-    let render = world.get(&format!("{SHOWN}?rev/3/")).await.expect(302);
-    let page = world.page(&format!("{SHOWN}{}", render.header("location")), 200).await;
+    let render = world.get(&format!("{MAIN_PAGE}?rev/3/")).await.expect(302);
+    let page = world.page(&format!("{MAIN_PAGE}{}", render.header("location")), 200).await;
     assert!(text_of(&page).contains("The text of this revision was hidden in the wiki that it came from"));
     // The wiki's own name is shown and escaped.
     for url in ["/", "/pages/enwiki/"] {
@@ -291,13 +291,13 @@ async fn missing_resources_have_an_html_page() {
         ("/pages/enwiki/%3Cscript%3E".to_owned(), 404),
         ("/pages/nowiki/".to_owned(), 404),
         ("/pages/nowiki/Main_Page".to_owned(), 404),
-        (format!("{SHOWN}?rev/{other}/"), 404),
-        (format!("{SHOWN}?rev/9/"), 404),
-        (format!("{SHOWN}?rev/latest/html"), 404),
-        (format!("{SHOWN}?timemap/html"), 404),
-        (format!("{SHOWN}?rev/0/"), 400),
-        (format!("{SHOWN}?%3Cscript%3E"), 400),
-        (format!("{SHOWN}?rev/&page=*"), 400),
+        (format!("{MAIN_PAGE}?rev/{other}/"), 404),
+        (format!("{MAIN_PAGE}?rev/9/"), 404),
+        (format!("{MAIN_PAGE}?rev/latest/html"), 404),
+        (format!("{MAIN_PAGE}?timemap/html"), 404),
+        (format!("{MAIN_PAGE}?rev/0/"), 400),
+        (format!("{MAIN_PAGE}?%3Cscript%3E"), 400),
+        (format!("{MAIN_PAGE}?rev/&page=*"), 400),
         ("/pages/En/".to_owned(), 400),
         ("/pages/%3Cscript%3E/".to_owned(), 400),
         ("/pages/enwiki/%FF".to_owned(), 400),
@@ -314,7 +314,7 @@ async fn missing_resources_have_an_html_page() {
         world.get(&url).await.expect(status).check_problem();
     }
     // Each page links to existing ones.
-    for url in [format!("{SHOWN}?rev/9/"), "/pages/enwiki/No_such".to_owned()] {
+    for url in [format!("{MAIN_PAGE}?rev/9/"), "/pages/enwiki/No_such".to_owned()] {
         let page = world.page(&url, 404).await;
         world.follow(&url, &page).await;
         assert!(addresses(&page).contains(&"/pages/enwiki/".to_owned()));
@@ -324,7 +324,7 @@ async fn missing_resources_have_an_html_page() {
 #[tokio::test]
 async fn problem_names_the_parameter_that_is_not_utf8() {
     let world = World::new().await;
-    for (path, parameter) in [("/pages/enwiki/", "after"), ("/pages/enwiki/", "title"), (SHOWN, "at")] {
+    for (path, parameter) in [("/pages/enwiki/", "after"), ("/pages/enwiki/", "title"), (MAIN_PAGE, "at")] {
         let problem = world.get(&format!("{path}?{parameter}=%FF")).await.expect(400);
         let detail = format!("The value of the parameter '{parameter}' must be percent-encoded UTF-8.");
         assert!(problem.text().contains(&detail), "{}", problem.text());
@@ -337,7 +337,9 @@ async fn store_failure_has_an_html_page() {
     world.revision("_rev=1&html=x").await;
     let failing = rashomon_tables::Rates { before: 1000, ..Default::default() };
     world.store.set_plan(rashomon_tables::Plan::seeded(1, failing));
-    for url in ["/", "/pages/enwiki/", "/pages/enwiki/?title=A", SHOWN, &format!("{SHOWN}?at=2024-01-01")] {
+    for url in
+        ["/", "/pages/enwiki/", "/pages/enwiki/?title=A", MAIN_PAGE, &format!("{MAIN_PAGE}?at=2024-01-01")]
+    {
         let answer = world.get_with(url, BROWSER).await;
         assert_eq!(answer.status, 503, "{url}");
         check_page(url, &answer);
@@ -355,24 +357,24 @@ async fn each_page_has_one_address() {
     for (url, status, location) in [
         ("/pages/enwiki".to_owned(), 301, "/pages/enwiki/".to_owned()),
         ("/pages/enwiki?after=A".to_owned(), 301, "/pages/enwiki/?after=A".to_owned()),
-        ("/pages/enwiki/Main%20Page?rev/2/".to_owned(), 301, format!("{SHOWN}?rev/2/")),
-        ("/pages/enwiki/M%61in_Page".to_owned(), 301, SHOWN.to_owned()),
-        (format!("{SHOWN}?rev"), 302, "?rev/".to_owned()),
-        (format!("{SHOWN}?rev/2"), 302, "?rev/2/".to_owned()),
-        (format!("{SHOWN}?rev/latest"), 302, "?rev/latest/".to_owned()),
-        (format!("{SHOWN}?rev/{tid}"), 302, format!("?rev/{tid}/")),
+        ("/pages/enwiki/Main%20Page?rev/2/".to_owned(), 301, format!("{MAIN_PAGE}?rev/2/")),
+        ("/pages/enwiki/M%61in_Page".to_owned(), 301, MAIN_PAGE.to_owned()),
+        (format!("{MAIN_PAGE}?rev"), 302, "?rev/".to_owned()),
+        (format!("{MAIN_PAGE}?rev/2"), 302, "?rev/2/".to_owned()),
+        (format!("{MAIN_PAGE}?rev/latest"), 302, "?rev/latest/".to_owned()),
+        (format!("{MAIN_PAGE}?rev/{tid}"), 302, format!("?rev/{tid}/")),
     ] {
         let answer = world.get(&url).await.expect(status);
         assert_eq!(answer.header("location"), location, "{url}");
     }
-    let first = world.page(SHOWN, 200).await;
-    assert_eq!(world.page(&format!("{SHOWN}?rev/"), 200).await, first);
+    let first = world.page(MAIN_PAGE, 200).await;
+    assert_eq!(world.page(&format!("{MAIN_PAGE}?rev/"), 200).await, first);
 }
 
 #[tokio::test]
 async fn html_pages_are_read_only() {
     let world = World::with(Settings { read_only: true, ..Settings::default() }).await;
-    for url in ["/", "/pages/enwiki/", SHOWN, "/docs", "/openapi.json", "/assets/style.css"] {
+    for url in ["/", "/pages/enwiki/", MAIN_PAGE, "/docs", "/openapi.json", "/assets/style.css"] {
         let answer = world.request("POST", url, &[], "x").await.expect(405);
         assert_eq!(answer.header("allow"), "GET, HEAD, OPTIONS", "{url}");
     }

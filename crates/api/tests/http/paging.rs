@@ -1,4 +1,4 @@
-//! Lists and documents have bounded sizes for any history.
+//! Tests that lists and documents have bounded sizes, however long the history is.
 
 use std::collections::BTreeSet;
 

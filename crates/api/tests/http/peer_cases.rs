@@ -1,6 +1,6 @@
-//! The cases that the tests of RESTBase, another store for wiki content, promise for its buckets. One test is here for
-//! each case, with the name of the case. RESTBase's buckets are reached by other URLs; an entry here is its value
-//! without a tid, a render its value with one, and a revision its revision.
+//! The cases that RESTBase, another store for wiki content, tests for its buckets. There is one test here for each
+//! case, with the name of the case. The URLs differ. A value of RESTBase without a tid corresponds to an entry, a value
+//! with a tid to a render, and a revision to a revision.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! No request of a client may cause an internal error.
+//! Tests with random requests that no request of a client causes an internal error.
 
 use proptest::{
     prelude::*,
@@ -7,7 +7,7 @@ use proptest::{
 
 use crate::world::World;
 
-/// Text that is valid or nearly valid most of the time.
+/// Generates texts that are mostly valid or nearly valid.
 fn nearly(right: &'static [&'static str]) -> impl Strategy<Value = String> {
     prop_oneof![
         6 => prop::sample::select(right).prop_map(str::to_owned),

@@ -1,4 +1,5 @@
-//! Random requests for entries and buckets, compared with a model. The requests are the same in every run.
+//! Compares the answers to random requests for entries and buckets with a model. The requests are the same in every
+//! run.
 
 mod listing;
 mod model;
@@ -18,13 +19,13 @@ use crate::world::{Answer, World};
 /// The age from which unused chunks and deleted buckets are collected.
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The server and the model of what it has.
+/// The server, and the model of its content.
 struct Run {
     world: World,
     collector: KeyValueStore,
     model: Model,
     random: Rng,
-    /// What led to a failure.
+    /// The requests so far, to be shown after a failure.
     log: Vec<String>,
 }
 
@@ -36,38 +37,38 @@ impl Run {
     }
 
     async fn steps(&mut self, count: usize) {
-        for place in 0..self.model.buckets.len() {
-            self.create(place).await;
+        for index in 0..self.model.buckets.len() {
+            self.create(index).await;
         }
         for _ in 0..count {
             self.step().await;
         }
-        for place in 0..self.model.buckets.len() {
-            self.check_all(place).await;
+        for index in 0..self.model.buckets.len() {
+            self.check_all(index).await;
         }
     }
 
     async fn step(&mut self) {
-        let place = self.random.usize(..self.model.buckets.len());
-        if !self.model.buckets[place].exists && self.random.u8(..3) == 0 {
-            return self.create(place).await;
+        let index = self.random.usize(..self.model.buckets.len());
+        if !self.model.buckets[index].exists && self.random.u8(..3) == 0 {
+            return self.create(index).await;
         }
         match self.random.u8(..100) {
-            0..35 => self.put(place).await,
-            35..45 => self.delete(place).await,
-            45..70 => self.get(place).await,
-            70..84 => self.list(place).await,
+            0..35 => self.put(index).await,
+            35..45 => self.delete(index).await,
+            45..70 => self.get(index).await,
+            70..84 => self.list(index).await,
             84..90 => self.pass_time().await,
             90..92 => {
                 self.collector.collect(DAY).await.unwrap();
             }
-            92..94 => self.replace_definition(place).await,
-            94..96 => self.delete_bucket(place).await,
-            _ => self.create(place).await,
+            92..94 => self.replace_definition(index).await,
+            94..96 => self.delete_bucket(index).await,
+            _ => self.create(index).await,
         }
     }
 
-    /// Sends a request, and notes it.
+    /// Sends a request, and records it in the log.
     async fn send(
         &mut self,
         method: &str,
@@ -96,7 +97,7 @@ impl Run {
         }
     }
 
-    /// Lets the clock of the server pass to a time at which something may change.
+    /// Advances the clock of the server to a time at which something may change.
     async fn pass_time(&mut self) {
         let now = self.world.clock.now();
         let expiries = self.model.buckets.iter().flat_map(model::Bucket::expiries);
@@ -111,50 +112,50 @@ impl Run {
         self.world.clock.advance(by);
     }
 
-    async fn create(&mut self, place: usize) {
-        let bucket = &self.model.buckets[place];
+    async fn create(&mut self, index: usize) {
+        let bucket = &self.model.buckets[index];
         let (url, definition) = (bucket.url.clone(), bucket.definition());
         let json = ("content-type", "application/json".to_owned());
         let answer = self.send("PUT", &url, &[json], Body::from(definition)).await;
-        let exists = self.model.buckets[place].exists;
+        let exists = self.model.buckets[index].exists;
         self.check_status(&answer, if exists { 200 } else { 201 });
-        self.model.buckets[place].exists = true;
-        self.model.buckets[place].etag = answer.header("etag").to_owned();
+        self.model.buckets[index].exists = true;
+        self.model.buckets[index].etag = answer.header("etag").to_owned();
     }
 
-    async fn replace_definition(&mut self, place: usize) {
-        let Some(ttl) = self.model.buckets[place].ttl else { return };
-        let (url, etag) = (self.model.buckets[place].url.clone(), self.model.buckets[place].etag.clone());
+    async fn replace_definition(&mut self, index: usize) {
+        let Some(ttl) = self.model.buckets[index].ttl else { return };
+        let (url, etag) = (self.model.buckets[index].url.clone(), self.model.buckets[index].etag.clone());
         let new = self.random.u64(1..100);
         let json = ("content-type", "application/json".to_owned());
-        self.model.buckets[place].ttl = Some(new);
-        let definition = self.model.buckets[place].definition();
+        self.model.buckets[index].ttl = Some(new);
+        let definition = self.model.buckets[index].definition();
         let answer = self.send("PUT", &url, &[json, ("if-match", etag)], Body::from(definition)).await;
-        if self.model.buckets[place].exists {
+        if self.model.buckets[index].exists {
             self.check_status(&answer, 200);
-            self.model.buckets[place].etag = answer.header("etag").to_owned();
+            self.model.buckets[index].etag = answer.header("etag").to_owned();
         } else {
             self.check_status(&answer, 412);
-            self.model.buckets[place].ttl = Some(ttl);
+            self.model.buckets[index].ttl = Some(ttl);
         }
     }
 
-    async fn delete_bucket(&mut self, place: usize) {
-        let url = self.model.buckets[place].url.clone();
+    async fn delete_bucket(&mut self, index: usize) {
+        let url = self.model.buckets[index].url.clone();
         let answer = self.send("DELETE", &url, &[], Body::empty()).await;
-        self.check_status(&answer, if self.model.buckets[place].exists { 204 } else { 404 });
-        self.model.buckets[place].delete();
+        self.check_status(&answer, if self.model.buckets[index].exists { 204 } else { 404 });
+        self.model.buckets[index].delete();
         let answer = self.send("GET", &url, &[], Body::empty()).await;
         self.check_status(&answer, 404);
     }
 
-    async fn put(&mut self, place: usize) {
+    async fn put(&mut self, index: usize) {
         // No two writes have one time.
         self.world.clock.advance(Duration::from_millis(1));
         let now = self.world.clock.now();
         let key = self.model.key(&mut self.random);
         let body = self.model.body(&mut self.random);
-        let bucket = &self.model.buckets[place];
+        let bucket = &self.model.buckets[index];
         let condition = Condition::any(&mut self.random, bucket, &key, now);
         let content_type = self.random.bool().then(|| "text/plain; charset=utf-8".to_owned());
         let note = self.random.bool().then(|| format!("note {}", self.random.u16(..)));
@@ -171,7 +172,7 @@ impl Run {
             Body::from(body.clone())
         };
         let answer = self.send("PUT", &url, &headers, sent).await;
-        let bucket = &self.model.buckets[place];
+        let bucket = &self.model.buckets[index];
         let live = bucket.live(&key, now);
         let expected = match () {
             () if !bucket.exists => 404,
@@ -188,21 +189,21 @@ impl Run {
         self.check(answer.header("last-modified") == http_date::format(now), "another time");
         let is_new = self.model.buckets.iter().all(|bucket| !bucket.knows(&etag));
         self.check(is_new, "an ETag was given before");
-        let bucket = &mut self.model.buckets[place];
+        let bucket = &mut self.model.buckets[index];
         let expires_at = bucket.ttl.map(|ttl| now.saturating_add(Duration::from_secs(ttl)));
         let content_type = content_type.unwrap_or_else(|| bucket.content_type.to_owned());
         bucket.put(key, Entry { body, etag, content_type, note, modified: now, expires_at });
     }
 
-    async fn delete(&mut self, place: usize) {
+    async fn delete(&mut self, index: usize) {
         self.world.clock.advance(Duration::from_millis(1));
         let now = self.world.clock.now();
         let key = self.model.key(&mut self.random);
-        let bucket = &self.model.buckets[place];
+        let bucket = &self.model.buckets[index];
         let condition = Condition::any(&mut self.random, bucket, &key, now);
         let url = bucket.url_of(&key);
         let answer = self.send("DELETE", &url, &condition.headers(), Body::empty()).await;
-        let bucket = &self.model.buckets[place];
+        let bucket = &self.model.buckets[index];
         let expected = match () {
             () if !bucket.exists => 404,
             () if !condition.allows(bucket.live(&key, now)) => 412,
@@ -210,21 +211,21 @@ impl Run {
         };
         self.check_status(&answer, expected);
         if expected == 204 {
-            self.model.buckets[place].entries.remove(&key);
+            self.model.buckets[index].entries.remove(&key);
         }
     }
 
-    async fn get(&mut self, place: usize) {
+    async fn get(&mut self, index: usize) {
         let now = self.world.clock.now();
         let key = self.model.key(&mut self.random);
-        let bucket = &self.model.buckets[place];
+        let bucket = &self.model.buckets[index];
         let url = bucket.url_of(&key);
         let Some(entry) = bucket.live(&key, now).cloned() else {
             let method = if self.random.bool() { "GET" } else { "HEAD" };
             let answer = self.send(method, &url, &[("if-none-match", "*".to_owned())], Body::empty()).await;
             return self.check_status(&answer, 404);
         };
-        let stale = self.model.buckets[place].any_tag(&mut self.random);
+        let stale = self.model.buckets[index].any_tag(&mut self.random);
         let length = entry.body.len();
         match self.random.u8(..7) {
             0 => {
@@ -292,10 +293,10 @@ impl Run {
     }
 
     /// Reads every key of a bucket, and lists them all.
-    async fn check_all(&mut self, place: usize) {
+    async fn check_all(&mut self, index: usize) {
         let now = self.world.clock.now();
         for key in self.model.keys.clone() {
-            let bucket = &self.model.buckets[place];
+            let bucket = &self.model.buckets[index];
             let (url, entry) = (bucket.url_of(&key), bucket.live(&key, now).cloned());
             let answer = self.send("GET", &url, &[], Body::empty()).await;
             match entry {
@@ -303,7 +304,7 @@ impl Run {
                 None => self.check_status(&answer, 404),
             }
         }
-        self.list_all(place).await;
+        self.list_all(index).await;
     }
 }
 

@@ -1,10 +1,10 @@
-//! Requests that are refused before they reach a handler.
+//! Tests of requests that are refused before they reach a handler.
 
 use rashomon_api::ServeOptions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::{
-    socket::{PATIENCE, Server, get, read_until},
+    socket::{STEP_TIMEOUT, Server, get, read_until},
     world::{PAGE, World},
 };
 
@@ -180,7 +180,7 @@ async fn answer_arrives_although_the_body_is_not_read() {
     let mut stream = server.connect().await;
     stream.write_all(head.as_bytes()).await.unwrap();
     // The answer is sent before the body.
-    tokio::time::timeout(PATIENCE, stream.peek(&mut [0])).await.expect("an answer in time").unwrap();
+    tokio::time::timeout(STEP_TIMEOUT, stream.peek(&mut [0])).await.expect("an answer in time").unwrap();
     stream.write_all(&vec![b'x'; length]).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("the answer is not lost to a reset");

@@ -1,4 +1,4 @@
-//! Behaviour of the server that only a real socket shows.
+//! Tests of behaviour of the server that only a real socket shows.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use crate::{
-    socket::{PATIENCE, Server, get, read_until},
+    socket::{STEP_TIMEOUT, Server, get, read_until},
     world::{PAGE, World},
 };
 
@@ -111,7 +111,7 @@ async fn slow_clients_are_disconnected() {
     let mut stream = server.connect().await;
     stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n").await.unwrap();
     let mut answer = String::new();
-    let closed = tokio::time::timeout(PATIENCE, stream.read_to_string(&mut answer)).await;
+    let closed = tokio::time::timeout(STEP_TIMEOUT, stream.read_to_string(&mut answer)).await;
     assert!(closed.is_ok(), "the connection is closed");
     // The client never sends the rest of the body.
     let mut stream = server.connect().await;
@@ -120,7 +120,7 @@ async fn slow_clients_are_disconnected() {
          content-length: 100\r\n\r\n_rev=1"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    let answer = tokio::time::timeout(PATIENCE, read_until(&mut stream, "}")).await.unwrap();
+    let answer = tokio::time::timeout(STEP_TIMEOUT, read_until(&mut stream, "}")).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
     assert_eq!(world.dump().await, before);
 }
@@ -145,12 +145,12 @@ async fn accepted_requests_are_finished_at_shutdown() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, refused).await.expect("nothing more is accepted");
+    tokio::time::timeout(STEP_TIMEOUT, refused).await.expect("nothing more is accepted");
     stream.write_all(b"&html=x").await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
-    let ended = tokio::time::timeout(PATIENCE, server.done).await;
+    let ended = tokio::time::timeout(STEP_TIMEOUT, server.done).await;
     ended.unwrap().unwrap().unwrap();
     drop(idle);
 }
@@ -170,12 +170,13 @@ async fn reads_do_not_wait_for_the_threads_of_writes() {
     );
     writer.write_all(write.as_bytes()).await.unwrap();
     let read = get(&format!("{PAGE}?rev/latest/html"), "connection: close\r\n");
-    let answer = tokio::time::timeout(PATIENCE, server.exchange(&read)).await.expect("a read is answered");
+    let answer =
+        tokio::time::timeout(STEP_TIMEOUT, server.exchange(&read)).await.expect("a read is answered");
     assert!(answer.ends_with("\r\n\r\nlatest"), "{answer}");
     let early = tokio::time::timeout(Duration::from_millis(100), writer.read_u8()).await;
     early.expect_err("the only thread for writes is busy");
     drop(free);
-    let answer = tokio::time::timeout(PATIENCE, read_until(&mut writer, "}")).await.unwrap();
+    let answer = tokio::time::timeout(STEP_TIMEOUT, read_until(&mut writer, "}")).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
     writes.shutdown_background();
 }
@@ -191,11 +192,11 @@ async fn connections_are_bounded() {
     // If the second connection had been accepted, its answer would have arrived before these answers.
     for _ in 0..20 {
         first.write_all(&get("/healthz", "")).await.unwrap();
-        tokio::time::timeout(PATIENCE, read_until(&mut first, "}")).await.unwrap();
+        tokio::time::timeout(STEP_TIMEOUT, read_until(&mut first, "}")).await.unwrap();
     }
     let early = second.try_read(&mut [0]).unwrap_err();
     assert_eq!(early.kind(), std::io::ErrorKind::WouldBlock, "it waits for the first to end");
     drop(first);
-    let answer = tokio::time::timeout(PATIENCE, read_until(&mut second, "}")).await.unwrap();
+    let answer = tokio::time::timeout(STEP_TIMEOUT, read_until(&mut second, "}")).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }

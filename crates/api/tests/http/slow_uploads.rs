@@ -1,4 +1,4 @@
-//! Slow clients and slow stores.
+//! Tests with slow clients and slow stores.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tower::ServiceExt;
 
 use crate::world::{PAGE, World};
 
-/// The same piece repeatedly, with a `pause` between.
+/// Sends the same piece repeatedly, with a `pause` between two pieces.
 fn drip(piece: Bytes, pause: Duration) -> impl Stream<Item = std::io::Result<Bytes>> {
     stream::unfold(piece, move |piece| async move {
         sleep(pause).await;
@@ -42,7 +42,7 @@ mod in_memory {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_below_the_least_rate_is_answered_408() {
+    async fn write_below_the_minimum_rate_is_answered_with_408() {
         let world = World::in_memory().await;
         let begun = tokio::time::Instant::now();
         let html = drip(Bytes::from_static(b"x"), Duration::from_secs(29));
@@ -75,7 +75,7 @@ mod in_memory {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn write_at_the_least_rate_is_accepted() {
+    async fn write_at_the_minimum_rate_is_accepted() {
         let world = World::in_memory().await;
         let html = drip(Bytes::from(vec![b'x'; 1024]), Duration::from_secs(1));
         assert_eq!(send(&world, revision(1, html.take(400))).await.status(), 201);

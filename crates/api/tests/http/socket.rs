@@ -1,4 +1,4 @@
-//! A server on a socket, with helpers to talk to it byte for byte.
+//! A server on a socket, with helpers that send and receive raw bytes.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::{
 use crate::world::World;
 
 /// A time limit that no step of a test reaches on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Server {
     pub(crate) address: std::net::SocketAddr,

@@ -1,4 +1,4 @@
-//! The memory for bodies that are being received is bounded over all requests.
+//! Tests that the memory for bodies that are being received is bounded over all requests together.
 
 use std::{sync::Arc, time::Duration};
 
@@ -116,7 +116,7 @@ mod in_memory {
         tokio::time::sleep(Duration::from_secs(5)).await;
         let held = staged(&world).await;
         assert!(held > budget - WORKING && held <= budget, "{held}");
-        assert!(chunk_sets(&world).await > 0, "what has no room goes to chunks");
+        assert!(chunk_sets(&world).await > 0, "bodies without room in memory are written to chunks");
         let mut answers = join_all(writes).await.into_iter().map(|answer| answer.unwrap().status().as_u16());
         let late = answers.by_ref().filter(|status| *status == 408).count();
         assert!((4..=8).contains(&late), "{late}");
@@ -137,8 +137,8 @@ mod in_memory {
         assert_eq!(chunk_sets(&world).await, 0);
     }
 
-    /// In this test, time passes only while nothing else happens. So the writes wait for each other as long
-    /// as necessary.
+    /// The time is paused and advances only while all tasks wait. So the writes wait for each other as long as
+    /// necessary.
     #[tokio::test(start_paused = true)]
     async fn many_concurrent_large_writes_all_end() {
         let world = World::in_memory_with(with_budget(16 * MIB)).await;

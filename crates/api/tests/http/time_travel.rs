@@ -1,4 +1,4 @@
-//! The page at a time: with the time in the URL, and with RFC 7089.
+//! Tests of reads of a page at a time: with the time in the URL, and with RFC 7089.
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::{
     refusals::problem,
-    socket::{PATIENCE, Server, get, read_until},
+    socket::{STEP_TIMEOUT, Server, get, read_until},
     tls_files::{ELSEWHERE, Files, LOCALHOST, client},
     world::{PAGE, World},
 };
@@ -30,13 +30,13 @@ async fn await_failed_handshakes(world: &World, count: u64) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, counted).await.expect("the failure is counted");
+    tokio::time::timeout(STEP_TIMEOUT, counted).await.expect("the failure is counted");
 }
 
 /// The answer to a GET on a connection, up to this end.
 async fn answer(stream: &mut (impl AsyncReadExt + AsyncWriteExt + Unpin), url: &str, end: &str) -> String {
     stream.write_all(&get(url, "")).await.unwrap();
-    tokio::time::timeout(PATIENCE, read_until(stream, end)).await.unwrap()
+    tokio::time::timeout(STEP_TIMEOUT, read_until(stream, end)).await.unwrap()
 }
 
 #[tokio::test]
@@ -210,7 +210,7 @@ async fn slow_handshakes_are_cut_off() {
         let mut stream = server.connect().await;
         stream.write_all(sent).await.unwrap();
         let mut answer = Vec::new();
-        let closed = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+        let closed = tokio::time::timeout(STEP_TIMEOUT, stream.read_to_end(&mut answer)).await;
         assert!(closed.is_ok(), "the connection is closed");
         await_failed_handshakes(&world, count).await;
     }
@@ -218,7 +218,7 @@ async fn slow_handshakes_are_cut_off() {
     let mut stream = server.connect_with_tls("localhost").await;
     stream.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
     let mut answer = String::new();
-    let closed = tokio::time::timeout(PATIENCE, stream.read_to_string(&mut answer)).await;
+    let closed = tokio::time::timeout(STEP_TIMEOUT, stream.read_to_string(&mut answer)).await;
     closed.unwrap().expect("the end is announced");
     problem(&answer, 408);
 }
@@ -241,7 +241,7 @@ async fn connection_counts_from_the_beginning_of_its_handshake() {
     let early = second.try_read(&mut [0]).unwrap_err();
     assert_eq!(early.kind(), ErrorKind::WouldBlock, "it waits for the first to end");
     drop(first);
-    let answer = tokio::time::timeout(PATIENCE, read_until(&mut second, "}")).await.unwrap();
+    let answer = tokio::time::timeout(STEP_TIMEOUT, read_until(&mut second, "}")).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
 }
 
@@ -256,8 +256,8 @@ async fn handshake_does_not_delay_the_shutdown() {
     let mut idle = server.connect_with_tls("localhost").await;
     answer(&mut idle, "/healthz", "}").await;
     server.stop.take().unwrap().send(()).unwrap();
-    tokio::time::timeout(PATIENCE, server.done).await.expect("it ends").unwrap().unwrap();
-    // An idle client learns that nothing is missing.
+    tokio::time::timeout(STEP_TIMEOUT, server.done).await.expect("it ends").unwrap().unwrap();
+    // The idle connection is closed in an orderly way, so its client knows that nothing is missing.
     assert_eq!(idle.read(&mut [0]).await.expect("the end is announced"), 0);
     drop((silent, half));
 }
@@ -279,12 +279,12 @@ async fn accepted_request_over_tls_is_finished_at_shutdown() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, refused).await.expect("nothing more is accepted");
+    tokio::time::timeout(STEP_TIMEOUT, refused).await.expect("nothing more is accepted");
     stream.write_all(b"_rev=1&html=x").await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("the end is announced");
     assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
-    tokio::time::timeout(PATIENCE, server.done).await.unwrap().unwrap().unwrap();
+    tokio::time::timeout(STEP_TIMEOUT, server.done).await.unwrap().unwrap().unwrap();
 }
 
 /// A client that does not read its answers is disconnected, and makes room for another one.
@@ -314,7 +314,7 @@ async fn client_that_reads_nothing_is_disconnected() {
                 answer(&mut server.connect().await, "/healthz", "}").await
             }
         };
-        let next = tokio::time::timeout(PATIENCE, next).await.expect("there is room for another client");
+        let next = tokio::time::timeout(STEP_TIMEOUT, next).await.expect("there is room for another client");
         assert!(next.starts_with("HTTP/1.1 200 "), "{next}");
     }
 }

@@ -1,4 +1,4 @@
-//! A certificate and its key in files, and clients that trust it.
+//! Certificates and their keys in files, and clients that trust the certificates.
 
 use std::{fs, path::PathBuf, sync::Arc};
 

@@ -81,7 +81,7 @@ async fn version_that_cannot_be_returned_is_406_with_both_versions() {
     for url in [format!("{PAGE}?rev/latest/html"), format!("{PAGE}?rev/{tid}/html")] {
         for version in ["2.9.0", "1.0.0", "3.0.0", "nonsense"] {
             let accept = html(version);
-            // The condition of the request does not matter: there is no version that it could be about.
+            // The condition of the request is not evaluated, since there is no version to which it could apply.
             let headers = [("accept", &accept[..]), ("if-none-match", "*"), ("range", "bytes=0-0")];
             let answer = world.get_with(&url, &headers).await.expect(406);
             let problem = answer.json();

@@ -99,10 +99,10 @@ impl Answer {
 
 /// A renderer for the property `broken`: it times out for revision 1, and fails for all others.
 #[derive(Debug)]
-struct Broken([PropertyName; 1]);
+struct BrokenRenderer([PropertyName; 1]);
 
 #[async_trait::async_trait]
-impl Generator for Broken {
+impl Generator for BrokenRenderer {
     fn makes(&self, _: &Page) -> &[PropertyName] {
         &self.0
     }
@@ -169,7 +169,7 @@ impl World {
             rashomon_buckets::Definition { max_size: 10, ..bucket_settings.definitions.get(&small).clone() };
         bucket_settings.definitions.define(small, definition);
         let broken = PropertyName::new("broken").unwrap();
-        bucket_settings.retention.generator = Some(Arc::new(Broken([broken])));
+        bucket_settings.retention.generator = Some(Arc::new(BrokenRenderer([broken])));
         Self::of(store, clock, settings, bucket_settings).await
     }
 
@@ -209,12 +209,12 @@ impl World {
         Self { router, api, access, buckets, store, clock, _folder: None, is_in_docs: false }
     }
 
-    /// A server of the same store on which these rights hold for clients without a token.
+    /// Starts a server of the same store on which clients without a token have these rights.
     pub(crate) fn with_access(&self, settings: Settings, anonymous: AnonymousRights) -> Self {
         self.with_keys(settings, anonymous, None)
     }
 
-    /// The same, with a file of keys for JSON Web Tokens.
+    /// Starts a server as [`Self::with_access`] does, with a file of keys for JSON Web Tokens.
     pub(crate) fn with_keys(
         &self,
         settings: Settings,
@@ -232,7 +232,7 @@ impl World {
         Self::serving(self.store.clone(), self.clock.clone(), settings, self.buckets.clone(), access)
     }
 
-    /// The same server. Requests for pages go to the bucket `docs` instead of `page`.
+    /// Returns the same server, which sends requests for pages to the bucket `docs` instead of `page`.
     pub(crate) fn in_docs(self) -> Self {
         Self { is_in_docs: true, ..self }
     }
@@ -248,7 +248,7 @@ impl World {
 
     /// Replaces the bucket `page` in the URL of a request. Makes the bucket `docs` in the
     /// domain of most tests.
-    async fn go_to_docs(&self, request: &mut Request<Body>) {
+    async fn redirect_to_docs(&self, request: &mut Request<Body>) {
         let url = request.uri().to_string();
         let replaced = in_docs(&url);
         let is_of_docs = replaced != url || url.ends_with("?bucket=docs");
@@ -256,13 +256,13 @@ impl World {
         if domain == "enwiki" {
             let (domain, docs) = (DomainName::new(domain).unwrap(), BucketName::new("docs").unwrap());
             let definition = Definition::of(BucketType::Revisioned);
-            // A store that fails in a test has the bucket already.
+            // This fails if the test has made the store fail. The bucket was created by an earlier request then.
             let _ = self.key_value().create_bucket(&domain, &docs, definition).await;
         }
         *request.uri_mut() = replaced.parse().unwrap();
     }
 
-    /// The same server, which returns other spec versions too.
+    /// Returns the same server with transformers, which make other spec versions.
     pub(crate) fn transforming(mut self, transformers: rashomon_transformer_http::Transformers) -> Self {
         self.api = self.api.with_transformers(transformers);
         self.router = rashomon_api::router(self.api.clone());
@@ -279,7 +279,7 @@ impl World {
             request.headers_mut().insert(header::HOST, HeaderValue::from_static("localhost"));
         }
         if self.is_in_docs {
-            self.go_to_docs(&mut request).await;
+            self.redirect_to_docs(&mut request).await;
         }
         let is_head = request.method() == Method::HEAD;
         let response = self.router.clone().oneshot(request).await.unwrap();
@@ -339,7 +339,7 @@ impl World {
     pub(crate) async fn dump(&self) -> BTreeMap<String, String> {
         let mut dump = BTreeMap::new();
         let many = NonZeroUsize::new(10_000).unwrap();
-        // The bucket of the tests is not what they look for.
+        // The definition of the bucket `docs` is left out, since it is not part of what the tests check.
         let of_bucket = [schemas::BUCKETS.name(), schemas::DOMAINS.name()];
         let tables = schemas::all();
         for schema in

@@ -1,4 +1,4 @@
-//! New revisions and new renders.
+//! Tests of writes of new revisions and new renders.
 
 use std::time::Duration;
 
@@ -115,13 +115,13 @@ async fn imported_times_are_stored() {
 }
 
 /// A property: its name, its bytes, and its headers.
-type Given = (&'static str, &'static [u8], &'static [(&'static str, &'static str)]);
+type PropertyField = (&'static str, &'static [u8], &'static [(&'static str, &'static str)]);
 
 /// The content of a write, independent of its encoding.
 struct Form {
     /// The other fields, whose texts contain special characters.
     texts: &'static [(&'static str, &'static str)],
-    properties: &'static [Given],
+    properties: &'static [PropertyField],
 }
 
 const FORM: Form = Form {

@@ -1,4 +1,4 @@
-//! Wrong tokens from one address are bounded. The address is that of the connection.
+//! Tests of the limit of wrong tokens from one address, which is the address of the connection.
 
 use rashomon_access::{AnonymousRights, Right};
 use rashomon_api::{ServeOptions, Settings};
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// More wrong tokens than an address may send at once.
-const MANY: usize = 60;
+const WRONG_TOKENS: usize = 60;
 
 /// Sends a request from an address of loopback, and reads the whole answer.
 async fn exchange(server: &Server, from: &str, authorization: &str) -> String {
@@ -50,7 +50,7 @@ async fn address_with_too_many_wrong_tokens_has_to_wait() {
     let fresh = world.token(&[Right::Read], &["enwiki"]).await;
     assert_eq!(status(&exchange(&server, "127.0.0.1", &known).await), "200");
     let mut statuses = Vec::new();
-    for number in 0..MANY {
+    for number in 0..WRONG_TOKENS {
         let wrong = format!("Bearer rashomon_{}_{number:064x}", "0".repeat(20));
         statuses.push(status(&exchange(&server, "127.0.0.1", &wrong).await).to_owned());
     }
@@ -62,12 +62,12 @@ async fn address_with_too_many_wrong_tokens_has_to_wait() {
     // Both answers are counted.
     let metrics = get("/metrics", "connection: close\r\n");
     let metrics = server.exchange(&metrics).await;
-    for (reason, count) in [("invalid", refused), ("too_many", MANY - refused)] {
+    for (reason, count) in [("invalid", refused), ("too_many", WRONG_TOKENS - refused)] {
         let line = format!("refused_tokens_total{{reason=\"{reason}\"}} {count}\n");
         assert!(metrics.contains(&line), "{line}{metrics}");
     }
 
-    // A new token is not even looked up, so that nobody learns whether it is right.
+    // A further token is not even looked up, so the answer does not show whether it is valid.
     let answer = exchange(&server, "127.0.0.1", &fresh).await;
     assert_eq!(status(&answer), "429", "{answer}");
     let after = answer.lines().find_map(|line| line.strip_prefix("retry-after: ")).expect("a header");
@@ -88,7 +88,7 @@ async fn address_with_too_many_wrong_tokens_has_to_wait() {
 async fn headers_of_proxies_do_not_change_the_address() {
     let (_, server) = guarded_server().await;
     let mut statuses = Vec::new();
-    for number in 0..MANY {
+    for number in 0..WRONG_TOKENS {
         let token = format!(
             "Bearer wrong{number}\r\nx-forwarded-for: 10.0.0.{number}\r\nforwarded: for=10.1.0.{number}"
         );

@@ -1,4 +1,4 @@
-//! Key-value buckets: who may use which of them, and what others learn.
+//! Tests of rights on key-value buckets, and of the answers to clients without these rights.
 
 use rashomon_access::{AnonymousRights, DomainRights, Right, Rights};
 use rashomon_api::Settings;
@@ -191,7 +191,7 @@ async fn rights_without_a_token_do_not_hold_on_private_buckets() {
 }
 
 #[tokio::test]
-async fn writer_that_may_not_read_learns_nothing_of_what_is_stored() {
+async fn answers_to_a_writer_without_read_do_not_show_stored_content() {
     let (open, world) = guarded().await;
     fill_buckets(&open, "enwiki").await;
     let token = world.token(&[Right::Write, Right::Admin], &["enwiki"]).await;
@@ -230,7 +230,7 @@ async fn writer_that_may_not_read_learns_nothing_of_what_is_stored() {
 }
 
 #[tokio::test]
-async fn writer_that_may_not_read_learns_no_value_of_a_counter() {
+async fn answers_to_a_writer_without_read_do_not_show_the_value_of_a_counter() {
     let (open, world) = guarded().await;
     open.ask("", "PUT", "/v1/enwiki/clicks", &[JSON], r#"{"type": "counter"}"#).await.expect(201);
     let url = "/v1/enwiki/clicks/a";
@@ -353,7 +353,8 @@ async fn private_and_missing_buckets_look_the_same() {
                             assert_eq!(full, empty, "{name}: {method} {url}");
                             let refused = if tokens[0].is_empty() { 401 } else { 403 };
                             assert_eq!(full.status.as_u16(), refused, "{name}: {method} {url}");
-                            // The other buckets and keys, except that the answer names bucket and right.
+                            // The answers for the other buckets and keys differ only in the names of the bucket
+                            // and of the right.
                             let detail = String::from_utf8(full.body).unwrap().replace(bucket, "BUCKET");
                             let detail = ["write", "admin"]
                                 .iter()
@@ -376,7 +377,7 @@ async fn private_and_missing_buckets_look_the_same() {
     assert!(compared > 500, "{compared}");
 }
 
-/// So the time of a refusal does not depend on what is stored.
+/// If the store were asked, the time until the refusal would depend on stored content.
 #[tokio::test]
 async fn refused_request_does_not_ask_the_store_for_the_bucket() {
     let (open, world) = guarded().await;

@@ -72,7 +72,7 @@ async fn answers_are_private_where_reading_needs_a_right() {
         restricted += usize::from(caching.starts_with("private"));
     }
     assert!(restricted + 3 > count, "{restricted} of {count}");
-    // Who may read it without a token gets the same with a token. So does everybody on an open server.
+    // If a client may read the page without a token, a token changes nothing. The same holds on an open server.
     let without = cachings(&world, "", super::PUBLIC, &public).await;
     assert_eq!(cachings(&world, &token, super::PUBLIC, &public).await, without);
     assert_eq!(cachings(&open, "", super::PUBLIC, &public).await, without);

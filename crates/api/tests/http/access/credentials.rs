@@ -141,7 +141,7 @@ async fn token_in_a_url_is_refused_and_appears_nowhere() {
             assert!(!format!("{} {:?}", answer.text(), answer.headers).contains(secret), "{answer:?}");
         }
     }
-    // Also if the request is refused for another reason first.
+    // The token does not appear either if the request is refused for another reason first.
     let long = format!("{PAGE}?access_token={text}&x={}", "x".repeat(20_000));
     let answer = world.get(&long).await.expect(414);
     assert!(!answer.text().contains(secret), "{}", answer.text());
@@ -180,7 +180,7 @@ async fn token_in_the_header_is_not_logged() {
 }
 
 #[tokio::test]
-async fn failing_store_is_no_wrong_token() {
+async fn failed_lookup_of_a_token_is_not_reported_as_an_invalid_token() {
     use rashomon_tables::{Plan, Rates};
     let (open, world) = guarded().await;
     fill(&open, super::PUBLIC).await;

@@ -45,7 +45,7 @@ fn listed(pages: &[Answer]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn list_is_the_same_as_without_the_domains_that_may_not_be_read() {
+async fn list_is_as_if_unreadable_domains_did_not_exist() {
     // In the second case, the last page is full, and only domains that may not be read follow.
     for (all, count) in [(300, 150), (400, 200)] {
         let last = if all == 400 { 399 } else { 300 };

@@ -1,7 +1,7 @@
-//! Every role, route, method and kind of domain, compared with a table of expected answers.
+//! Compares the answers for every role, route, method and kind of domain with a table of expected answers.
 //!
-//! `tests/http/access_matrix.txt` is that table. It is written with `RASHOMON_BLESS=1`, and then read by people: every
-//! cell has to agree with the documentation. A route without a row, or a row without a route, fails the test.
+//! The table is `tests/http/access_matrix.txt`. It is written with `RASHOMON_BLESS=1`, and then reviewed by people:
+//! every cell has to agree with the documentation. A route without a row, or a row without a route, fails the test.
 
 use std::{cell::Cell, collections::BTreeMap, fmt::Write as _, path::Path, time::Duration};
 
@@ -58,11 +58,11 @@ impl Kind {
     }
 }
 
-/// The rights and the place of a token.
-type Granted = (&'static str, &'static [Right], &'static str, Option<&'static [&'static str]>);
+/// A token: the heading of its column, its rights, its domain and its buckets.
+type TokenSpec = (&'static str, &'static [Right], &'static str, Option<&'static [&'static str]>);
 
-/// The valid tokens: the heading of the column, the rights, the domain and the buckets.
-const TOKENS: [Granted; 12] = [
+/// The valid tokens.
+const TOKENS: [TokenSpec; 12] = [
     ("read", &[Right::Read], "enwiki", None),
     ("write", &[Right::Write], "enwiki", None),
     ("import", &[Right::Import], "enwiki", None),
@@ -140,7 +140,7 @@ impl Matrix {
         Self { world, open, roles, tids, number: Cell::new(1000) }
     }
 
-    /// Makes sure that the domain has the buckets and their entries.
+    /// Creates the buckets and their entries in a domain, if they do not exist.
     async fn fill_buckets(&self, domain: &str) {
         for (bucket, definition) in [("other", BLOB), ("open", PUBLIC_BLOB), ("counters", COUNTER)] {
             let url = format!("/v1/{domain}/{bucket}");
@@ -154,7 +154,7 @@ impl Matrix {
         self.open.ask("", "POST", &format!("{docs}/Main_Page?rev/"), &[FORM], "_rev=1&html=x").await;
     }
 
-    /// The status of the answer to one request.
+    /// Sends one request. Returns the status of the answer.
     async fn status(&self, token: &str, method: &str, url: &str, kind: Kind) -> u16 {
         let number = self.number.replace(self.number.get() + 1);
         let name = match kind {
@@ -211,7 +211,7 @@ impl Matrix {
         answer.status.as_u16()
     }
 
-    /// All rows of one URL, methods with equal rows merged.
+    /// Returns all rows of one URL. Methods with equal rows share one row.
     async fn rows(&self, url: &str) -> String {
         let has_domain = url.contains("{domain}") || url.contains("{title}") || url == "/wiki/";
         let kinds = if has_domain { &Kind::OF_DOMAINS[..] } else { &[Kind::None] };

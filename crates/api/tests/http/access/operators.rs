@@ -9,7 +9,7 @@ use crate::world::PAGE;
 const OPERATOR_PAGES: [&str; 3] = ["/metrics", "/docs", "/openapi.json"];
 
 #[tokio::test]
-async fn methods_are_told_without_a_token() {
+async fn options_needs_no_token() {
     let (_, world) = servers(Settings::default(), AnonymousRights::default()).await;
     for (url, allow) in [
         (PAGE.to_owned(), "GET, HEAD, OPTIONS"),
@@ -42,7 +42,7 @@ async fn preflight_of_a_configured_origin_needs_no_token() {
             assert_eq!(answer.header("access-control-allow-origin") == origin, allowed, "{url} {origin}");
         }
     }
-    // A web page can read why it was refused.
+    // The web page can read why its request was refused.
     let refused = world.get_with(&format!("{PAGE}?rev/"), &[("origin", "https://trusted.example")]).await;
     let refused = expect_challenge(refused);
     assert_eq!(refused.header("access-control-allow-origin"), "https://trusted.example");

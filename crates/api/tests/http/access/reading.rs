@@ -1,5 +1,5 @@
-//! A client that may not read cannot tell what exists: two servers, of which one has content and one has none, give it
-//! equal answers to equal requests.
+//! Checks that a client that may not read cannot find out what exists. Of two servers, one has content and the other
+//! has none. Both must give the client equal answers to equal requests.
 
 use rashomon_access::{AnonymousRights, Right};
 use rashomon_api::Settings;
@@ -109,7 +109,7 @@ const HEADERS: [&[(&str, &str)]; 8] = [
 ];
 
 #[tokio::test]
-async fn answers_do_not_depend_on_what_is_stored() {
+async fn answers_without_read_do_not_depend_on_stored_content() {
     let pair = Pair::new().await;
     let mut compared = 0;
     for (name, [on_full, on_empty]) in &pair.callers {
@@ -128,8 +128,8 @@ async fn answers_do_not_depend_on_what_is_stored() {
                         let may_list = is_list && name.starts_with("another");
                         assert!(may_list || full.status == expected, "{shown}: {}", full.status);
                     }
-                    // The other URLs of the group, with the same headers. HTML has no URL of the request, but
-                    // links that follow from it.
+                    // The answers for all URLs of a group are equal. HTML is left out: it has links that are derived
+                    // from the URL of the request.
                     if method == "GET" && of_request != [BROWSER] {
                         let answer = comparable(full, true);
                         assert_eq!(first.get_or_insert_with(|| answer.clone()), &answer, "{shown}");
@@ -142,7 +142,7 @@ async fn answers_do_not_depend_on_what_is_stored() {
     assert!(compared > 10_000, "{compared}");
 }
 
-/// So the time of a refusal does not depend on what is stored.
+/// If the store were asked, the time until the refusal would depend on stored content.
 #[tokio::test]
 async fn refused_read_does_not_ask_the_store() {
     let pair = Pair::new().await;
@@ -183,7 +183,7 @@ async fn pages_of_problems_link_to_what_the_url_names() {
 }
 
 #[tokio::test]
-async fn readers_see_what_others_do_not() {
+async fn stored_content_is_shown_only_to_readers() {
     let pair = Pair::new().await;
     let token = pair.full.token(&[Right::Read], &["enwiki"]).await;
     let mut found = 0;
@@ -204,7 +204,7 @@ async fn docs_name_only_what_everybody_may_read() {
     ] {
         let (open, guarded) = servers(Settings::default(), anonymous).await;
         open.post(&format!("{}?rev/", page_of("aawiki")), "_rev=77&html=x").await.expect(201);
-        // Also not to those who may read it: the examples are for everybody.
+        // Clients that may read the page get the same examples, since the examples are for everybody.
         let reader = guarded.token(&[Right::Read], &["*"]).await;
         for token in ["", &reader] {
             let docs = guarded.ask(token, "GET", "/docs", &[], "").await.expect(200);

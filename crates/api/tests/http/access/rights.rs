@@ -1,4 +1,4 @@
-//! Rights: none implies another.
+//! Tests that no right implies another.
 
 use rashomon_access::{AnonymousRights, DomainRights, Right, Rights};
 use rashomon_api::Settings;
@@ -61,7 +61,7 @@ async fn time_in_the_past_needs_the_right_to_import_as_well() {
             assert!(answer.text().contains(missing), "{}", answer.text());
         }
     }
-    // Without a token, one might help.
+    // A client without a token is asked for one.
     let url = format!("{}?rev/", page_of(super::PUBLIC));
     let answer = super::expect_challenge(world.post_as("", &url, targets[0].1).await);
     assert!(answer.text().contains("'import'"), "{}", answer.text());
@@ -97,7 +97,7 @@ async fn buckets_and_domains_of_a_token_are_respected() {
 }
 
 #[tokio::test]
-async fn rights_of_everybody_follow_domain_and_bucket() {
+async fn rights_without_a_token_hold_on_their_domains_and_buckets() {
     let read = Rights::from_iter([Right::Read]);
     let page = || rashomon_buckets::BucketName::page();
     let of = |anonymous, buckets: &[Rights]| DomainRights {

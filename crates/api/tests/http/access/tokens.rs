@@ -1,4 +1,4 @@
-//! `/v1/tokens`: makes, lists and revokes tokens.
+//! Tests of `/v1/tokens`: requests that make, list and revoke tokens.
 
 use std::time::Duration;
 
@@ -212,7 +212,7 @@ async fn tokens_need_admin_on_everything() {
 }
 
 #[tokio::test]
-async fn read_only_server_makes_and_revokes_no_token() {
+async fn read_only_server_refuses_to_make_and_revoke_tokens() {
     let settings = Settings { read_only: true, ..Settings::default() };
     let (_, world) = servers(settings, AnonymousRights::default()).await;
     let admin = world.token(&[Right::Admin], &["*"]).await;

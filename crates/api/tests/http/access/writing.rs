@@ -1,4 +1,4 @@
-//! Clients that may write but not read learn nothing about what is stored.
+//! Tests that the answers to clients that may write but not read show nothing about stored content.
 
 use rashomon_access::{AnonymousRights, Right};
 use rashomon_api::Settings;
@@ -13,7 +13,7 @@ use crate::{
 
 const OTHER_TID: &str = "8f545ba0-2601-11e3-885c-4160918f0fb9";
 
-/// The headers with which a write would depend on what is stored.
+/// The headers with which a write would depend on stored content.
 const CONDITIONS: [(&str, &str); 6] = [
     ("if-match", "\"x\""),
     ("if-match", "*"),
@@ -70,7 +70,7 @@ async fn conditions_need_the_right_to_read() {
     }
 }
 
-/// An answer in which the tid has no digits of its own.
+/// Replaces the tid in an answer by `TID`.
 fn without_tid(answer: Answer) -> Answer {
     let mut answer = comparable(answer, false);
     let tid = answer.json()["tid"].as_str().unwrap().to_owned();
@@ -108,7 +108,7 @@ async fn repeated_write_is_answered_as_a_new_one() {
     assert!(repeated.headers.contains_key("etag"));
 }
 
-/// Checks that a refusal says nothing about what is stored, and that the same refusal of a reader does.
+/// Checks that a refusal for a writer says nothing about stored content, and that the same refusal for a reader does.
 #[track_caller]
 fn check_concealed(writer: Answer, reader: &Answer, status: u16) -> Answer {
     let answer = comparable(writer.expect(status), true);

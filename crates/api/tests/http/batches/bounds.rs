@@ -1,4 +1,4 @@
-//! The limits of time and memory.
+//! Tests of the limits of time and memory for batches.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ async fn answers_beyond_the_body_limit_are_refused_in_their_place() {
         assert!(problem["detail"].as_str().unwrap().contains("body_limit"), "{problem}");
         assert!(answers[4]["headers"]["x-request-id"].as_str().unwrap().ends_with(".4"));
     }
-    // Two that fit only one after the other; the escapes in JSON count.
+    // Each of two answers fits alone, but not both. The escapes in JSON count.
     let quotes = format!("_rev=1&html={}", "%22".repeat(20_000));
     world.post("/v1/enwiki/page/Q?rev/", &quotes).await.expect(201);
     assert_eq!(statuses(&world.batch(&[large("Q"), large("A")]).await), [200, 507]);
@@ -165,7 +165,7 @@ async fn concurrent_requests_are_bounded_in_a_batch_and_in_all_batches() {
 }
 
 #[tokio::test]
-async fn client_that_disconnects_stops_what_has_not_begun() {
+async fn requests_that_have_not_begun_are_dropped_when_the_client_disconnects() {
     let world = World::in_memory().await;
     let gate = Gate::new();
     world.store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));

@@ -1,4 +1,4 @@
-//! Who may do what in a batch: the same as outside.
+//! Tests that requests in a batch have the same rights as single requests.
 
 use rashomon_access::{AnonymousRights, Grant, NewToken, Right};
 use rashomon_api::Settings;

@@ -1,4 +1,4 @@
-//! Batches and elements that are refused.
+//! Tests of batches and elements that are refused.
 
 use rashomon_api::Settings;
 use serde_json::{Value, json};

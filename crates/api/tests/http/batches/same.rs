@@ -1,4 +1,4 @@
-//! A batch compared with the same requests one by one, on a store of its own each. The requests are random, and the
+//! Compares a batch with the same requests sent one by one, each way on a new store. The requests are random, but the
 //! same in every run.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::world::World;
 
 /// The method, the path, the headers and the body of a request.
-type Sent = (&'static str, String, Vec<(&'static str, &'static str)>, Option<String>);
+type RequestParts = (&'static str, String, Vec<(&'static str, &'static str)>, Option<String>);
 
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
@@ -39,7 +39,7 @@ const QUERIES: [&str; 12] = [
     "?",
 ];
 
-fn request() -> impl Strategy<Value = Sent> {
+fn request() -> impl Strategy<Value = RequestParts> {
     let page = prop::sample::select(vec![
         "/v1/enwiki/page/A",
         "/v1/enwiki/page/B/C",
@@ -106,7 +106,7 @@ fn comparable(status: u64, headers: impl Iterator<Item = (String, String)>, body
     json!([status, mask(&json!(headers).to_string()), body])
 }
 
-async fn one_by_one(world: &World, requests: &[Sent]) -> Vec<Value> {
+async fn one_by_one(world: &World, requests: &[RequestParts]) -> Vec<Value> {
     let mut answers = Vec::new();
     for (method, path, headers, body) in requests {
         let headers: Vec<_> = headers.iter().copied().chain([("host", "en.example.org")]).collect();
@@ -124,7 +124,7 @@ async fn one_by_one(world: &World, requests: &[Sent]) -> Vec<Value> {
     answers
 }
 
-async fn in_a_batch(world: &World, requests: &[Sent]) -> Vec<Value> {
+async fn in_a_batch(world: &World, requests: &[RequestParts]) -> Vec<Value> {
     let elements: Vec<Value> = (requests.iter().enumerate())
         .map(|(at, (method, path, headers, body))| {
             let headers: serde_json::Map<_, _> =
@@ -153,7 +153,7 @@ async fn in_a_batch(world: &World, requests: &[Sent]) -> Vec<Value> {
         .collect()
 }
 
-/// Compares random batches with the same requests one by one. `open` makes a world of its own for each.
+/// Compares random batches with the same requests sent one by one. `open` makes a new world for each way.
 fn compare<F: Future<Output = World>>(cases: u32, open: impl Fn() -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let config = Config { cases, failure_persistence: None, ..Config::default() };
@@ -178,7 +178,7 @@ fn batch_answers_as_single_requests_do() {
     compare(60, World::new);
 }
 
-/// Here, the requests of a batch really run side by side.
+/// With SQLite, the requests of a batch really run concurrently.
 #[test]
 fn batch_answers_as_single_requests_do_on_sqlite() {
     compare(20, World::on_sqlite);

@@ -15,7 +15,7 @@ const OTHER_TID: &str = "8f545ba0-2601-11e3-885c-4160918f0fb9";
 /// The file of the store on the full disk.
 const FULL_DISK: &str = "/data/rashomon.sqlite";
 
-/// More writes than the scenarios make.
+/// The limit of writes, which the scenarios do not reach.
 const MAX_WRITES: u64 = 100;
 
 /// The server that gets the request.
@@ -59,7 +59,7 @@ impl Scenario {
         Self { headers, ..self }
     }
 
-    /// Whether it is a request for a URL of this template.
+    /// Whether the scenario is a request for a URL of this template.
     pub(crate) fn is_of(&self, method: &str, template: &str) -> bool {
         let segments = |url: &str| url.split(['/', '?']).map(str::to_owned).collect::<Vec<_>>();
         let url = self.url.split('&').next().unwrap_or_default();

@@ -1,12 +1,13 @@
-//! The part of JSON Schema that the schemas of the API use. Other keywords are refused, so that nothing goes
-//! unchecked.
+//! Checks values against the part of JSON Schema that the schemas of the API use. Other keywords are refused, so that
+//! every rule is checked.
 
 use serde_json::{Map, Value};
 
 /// Keywords without an effect on validity, and keywords for other tools.
-const NOTES: [&str; 5] = ["description", "format", "examples", "contentMediaType", "propertyNames"];
+const IGNORED_KEYWORDS: [&str; 5] =
+    ["description", "format", "examples", "contentMediaType", "propertyNames"];
 
-/// Checks that a value matches a schema. The error tells the position and the violated rule.
+/// Checks that a value matches a schema. The error names the position and the violated rule.
 pub(crate) fn check_against(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     let Some(keywords) = schema.as_object() else { return Err(format!("{schema} is no schema")) };
     if let Some(reference) = keywords.get("$ref").and_then(Value::as_str) {
@@ -55,7 +56,7 @@ pub(crate) fn check_against(document: &Value, schema: &Value, value: &Value) -> 
                 true
             }
             "additionalProperties" => true,
-            note if NOTES.contains(&note) => true,
+            note if IGNORED_KEYWORDS.contains(&note) => true,
             other => return Err(format!("the keyword {other} is not known to this test")),
         };
         if !holds {

@@ -48,14 +48,14 @@ impl Query {
 }
 
 impl Run {
-    fn query(&mut self, place: usize) -> Query {
+    fn query(&mut self, index: usize) -> Query {
         let limit = match self.random.u8(..4) {
             0 => None,
             1 => Some([1, 500][self.random.usize(..2)]),
             _ => Some(self.random.usize(1..8)),
         };
         let mut query = Query { limit, ..Query::default() };
-        if !self.model.buckets[place].is_ordered {
+        if !self.model.buckets[index].is_ordered {
             return query;
         }
         let (random, model) = (&mut self.random, &self.model);
@@ -80,24 +80,24 @@ impl Run {
     }
 
     /// Lists a bucket with random parameters. Between the pages, entries may be written.
-    pub(super) async fn list(&mut self, place: usize) {
-        let query = self.query(place);
+    pub(super) async fn list(&mut self, index: usize) {
+        let query = self.query(index);
         let writes = self.random.bool();
-        if self.model.buckets[place].exists && self.random.u8(..8) == 0 {
-            self.refuse(place).await;
+        if self.model.buckets[index].exists && self.random.u8(..8) == 0 {
+            self.refuse(index).await;
         }
-        self.list_with(place, &query, writes).await;
+        self.list_with(index, &query, writes).await;
     }
 
-    pub(super) async fn list_all(&mut self, place: usize) {
-        for is_descending in [false, self.model.buckets[place].is_ordered] {
-            self.list_with(place, &Query { is_descending, ..Query::default() }, false).await;
+    pub(super) async fn list_all(&mut self, index: usize) {
+        for is_descending in [false, self.model.buckets[index].is_ordered] {
+            self.list_with(index, &Query { is_descending, ..Query::default() }, false).await;
         }
     }
 
     /// Sends parameters that are malformed, or that the type of the bucket does not have.
-    async fn refuse(&mut self, place: usize) {
-        let bucket = &self.model.buckets[place];
+    async fn refuse(&mut self, index: usize) {
+        let bucket = &self.model.buckets[index];
         let url = bucket.url.clone();
         let all =
             ["limit=0", "limit=501", "limit=01", "limit=x", "gt=a&ge=a", "lt=a&le=a", "order=up", "x=1"];
@@ -108,23 +108,23 @@ impl Run {
         self.check_status(&answer, 400);
     }
 
-    async fn list_with(&mut self, place: usize, query: &Query, writes: bool) {
+    async fn list_with(&mut self, index: usize, query: &Query, writes: bool) {
         let now = self.world.clock.now();
-        let url = self.model.buckets[place].url.clone();
+        let url = self.model.buckets[index].url.clone();
         let limit = query.limit.unwrap_or(50);
         // The entries of the whole listing, and the keys that a write has changed meanwhile.
-        let (mut before, mut changed) = (self.admitted(place, query), BTreeSet::new());
+        let (mut before, mut changed) = (self.admitted(index, query), BTreeSet::new());
         let (mut listed, mut next) = (Vec::new(), query.text());
         loop {
             let answer = self.send("GET", &format!("{url}/{next}"), &[], Body::empty()).await;
-            if !self.model.buckets[place].exists {
+            if !self.model.buckets[index].exists {
                 return self.check_status(&answer, 404);
             }
             self.check_status(&answer, 200);
             let page = answer.json();
             let entries = page["entries"].as_array().unwrap();
             for entry in entries {
-                self.check_summary(place, entry);
+                self.check_summary(index, entry);
                 listed.push(entry["key"].as_str().unwrap().to_owned());
             }
             let is_last = page.get("next").is_none();
@@ -138,14 +138,14 @@ impl Run {
             next = page["next"].as_str().unwrap().to_owned();
             if writes {
                 let tags = |run: &Self| {
-                    let bucket = &run.model.buckets[place];
+                    let bucket = &run.model.buckets[index];
                     bucket.entries.iter().map(|(key, entry)| (key.clone(), entry.etag.clone())).collect()
                 };
                 let old: BTreeSet<(String, String)> = tags(self);
                 if self.random.bool() {
-                    self.put(place).await;
+                    self.put(index).await;
                 } else {
-                    self.delete(place).await;
+                    self.delete(index).await;
                 }
                 let new = tags(self);
                 changed.extend(old.symmetric_difference(&new).map(|(key, _)| key.clone()));
@@ -156,7 +156,7 @@ impl Run {
         self.check(listed.iter().all(|key| query.admits(key)), "a key is beyond the bounds");
         // The time has passed with the writes.
         let later = self.world.clock.now();
-        let bucket = &self.model.buckets[place];
+        let bucket = &self.model.buckets[index];
         before.retain(|key| !changed.contains(key) && (now == later || bucket.live(key, later).is_some()));
         let expired = |key: &String| bucket.live(key, later).is_none();
         listed.retain(|key| !changed.contains(key) && (now == later || !expired(key)));
@@ -164,9 +164,9 @@ impl Run {
     }
 
     /// The keys that a listing must have, in its order.
-    fn admitted(&self, place: usize, query: &Query) -> Vec<String> {
+    fn admitted(&self, index: usize, query: &Query) -> Vec<String> {
         let now = self.world.clock.now();
-        let keys = self.model.buckets[place].live_keys(now).filter(|key| query.admits(key));
+        let keys = self.model.buckets[index].live_keys(now).filter(|key| query.admits(key));
         let mut keys: Vec<String> = keys.cloned().collect();
         if query.is_descending {
             keys.reverse();
@@ -175,9 +175,9 @@ impl Run {
     }
 
     #[track_caller]
-    fn check_summary(&self, place: usize, listed: &Value) {
+    fn check_summary(&self, index: usize, listed: &Value) {
         let key = listed["key"].as_str().unwrap();
-        let entry = self.model.buckets[place].live(key, self.world.clock.now());
+        let entry = self.model.buckets[index].live(key, self.world.clock.now());
         let Some(entry) = entry else { return self.check(false, &format!("no entry {key:.60}")) };
         self.check(listed["etag"] == *entry.etag, "another etag");
         self.check(listed["size"] == entry.body.len(), "another size");

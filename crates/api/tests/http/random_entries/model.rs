@@ -1,4 +1,4 @@
-//! The model: what the buckets must have.
+//! The model: the expected content of the buckets.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
