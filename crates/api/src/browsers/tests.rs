@@ -127,11 +127,11 @@ fn foreign_hosts_are_refused_on_loopback() {
         }
     }
     // The host in the request line takes precedence over `Host`, and an HTTP/1.0 client may name no host.
-    let check_browser_request = |uri: &'static str, check_host| {
+    let is_accepted = |uri: &'static str, check_host| {
         let settings = Settings { check_host, ..settings() };
         check_browser_request(&Method::GET, &Uri::from_static(uri), &headers(&[OWN]), &settings).is_ok()
     };
-    assert!(!check_browser_request("http://evil.example/", true));
-    assert!(check_browser_request("http://evil.example/", false));
+    assert!(!is_accepted("http://evil.example/", true));
+    assert!(is_accepted("http://evil.example/", false));
     assert_eq!(verdict(&Method::POST, &[]), Ok(false));
 }

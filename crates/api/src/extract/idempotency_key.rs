@@ -36,12 +36,12 @@ pub(crate) fn check_route(method: &Method, uri: &Uri, headers: &HeaderMap) -> Re
     if !is_checked || (*method == Method::POST && may_be_counter(uri.path())) {
         return Ok(());
     }
-    Err(unknown())
+    Err(refusal())
 }
 
 /// Refuses the header for a bucket whose type is not `counter`.
 pub(crate) fn refuse(headers: &HeaderMap) -> Result<()> {
-    if headers.contains_key(IDEMPOTENCY_KEY) { Err(unknown()) } else { Ok(()) }
+    if headers.contains_key(IDEMPOTENCY_KEY) { Err(refusal()) } else { Ok(()) }
 }
 
 /// Whether a path is `/v1/{domain}/{bucket}/{key}`, in a bucket other than `page`.
@@ -50,7 +50,7 @@ fn may_be_counter(path: &str) -> bool {
         && bucket_and_key_of_v1(path).is_ok_and(|(of, key)| of.bucket.as_str() != "page" && !key.is_empty())
 }
 
-fn unknown() -> Problem {
+fn refusal() -> Problem {
     Problem::malformed(
         "only the POST that increments a counter takes the header Idempotency-Key: leave it out; GET, PUT and DELETE can \
          be repeated anyway, and so can the POST of a revision",

@@ -213,8 +213,8 @@ async fn all_encodings_have_the_same_effect() {
         FORM.to_multipart("mixed", true, true),
         FORM.to_multipart("related", false, true),
     ] {
-        // Repeating the write in another encoding changes nothing. Alone, in a new store, it leads to the
-        // same rows.
+        // Repeating the write in another encoding changes nothing. In a new store, the write in this encoding leads to
+        // the same rows.
         let again = send(&world, encoded.clone()).await.expect(200);
         assert_eq!(again.json()["tid"], first.json()["tid"]);
         let fresh = World::new().await;
