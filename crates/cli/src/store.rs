@@ -276,7 +276,7 @@ impl Store {
             return Err(nothing_to_delete("the configuration has [archive]"));
         }
         let mut retaining = settings.clone();
-        retaining.retain(flags).map_err(CommandError::Usage)?;
+        retaining.apply_retention_flags(flags).map_err(CommandError::Usage)?;
         let (tables, backend) = Backend::open(&settings, &clock, Absent::Refuse).await?;
         // The flags are no part of the configuration that the store is compared with.
         let archive = match backend.decide_archive(&mut settings) {
@@ -313,7 +313,7 @@ impl Store {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CommandError> {
         let mut settings = Self::settings_offline(arguments)?;
-        settings.seal(None, None).map_err(CommandError::Usage)?;
+        settings.enable_archive_for_sealing(None, None).map_err(CommandError::Usage)?;
         Self::open(&settings, clock, Absent::Make).await
     }
 
@@ -323,7 +323,7 @@ impl Store {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CommandError> {
         let mut settings = Self::settings_offline(&arguments.store)?;
-        settings.seal(arguments.after, arguments.idle).map_err(CommandError::Usage)?;
+        settings.enable_archive_for_sealing(arguments.after, arguments.idle).map_err(CommandError::Usage)?;
         Self::open(&settings, clock, Absent::Refuse).await
     }
 
@@ -441,7 +441,7 @@ fn nothing_to_delete(why: &str) -> CommandError {
 }
 
 fn cluster_options(cluster: &ClusterSettings, absent: Absent) -> Result<ClusterOptions, ConfigError> {
-    let options = cluster.read(|warning| tracing::warn!("{warning}"))?;
+    let options = cluster.read_options(|warning| tracing::warn!("{warning}"))?;
     Ok(ClusterOptions { create: absent == Absent::Make, ..options })
 }
 

@@ -13,14 +13,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
     errors::Problem,
-    raw::known_buckets,
+    raw::deserialize_buckets,
     values::{Access, Network, Origin},
 };
 
 /// The audience of JSON Web Tokens, if the configuration names none.
 const DEFAULT_AUDIENCE: &str = "rashomon";
 
-/// The lines that give access rights, for the error of a server that has none.
+/// An example of access rights, for the error of a server that has none.
 pub(super) const EXAMPLE: &str = r#"    [access]
     anonymous = ["read"]        # rights without a token; [] for none
     operator_pages = "token"    # /metrics and /docs need a token, too"#;
@@ -59,7 +59,7 @@ pub struct RawAccessTable {
 #[serde(deny_unknown_fields)]
 struct RawDomainRights {
     anonymous: Option<Rights>,
-    #[serde(default, deserialize_with = "known_buckets")]
+    #[serde(default, deserialize_with = "deserialize_buckets")]
     buckets: BTreeMap<BucketName, RawBucketRights>,
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct AccessSettings {
     pub(crate) proxies: Vec<Network>,
 }
 
-/// The rights of clients without a token, and the tokens of other servers.
+/// The rights of clients without a token, and how JSON Web Tokens are verified.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RightsSettings {
     anonymous: AnonymousRights,
@@ -135,7 +135,8 @@ impl AccessSettings {
         } = table;
         let has_rights =
             anonymous.is_some() || jwks_file.is_some() || audience.is_some() || !domains.is_empty();
-        let mut problem = |message: &str| problems.push(Problem { message: message.to_owned(), place: None });
+        let mut problem =
+            |message: &str| problems.push(Problem { message: message.to_owned(), position: None });
         if open && has_rights {
             problem(
                 "[access] has open = true, which lets every client do everything, and rights besides: remove open, \
@@ -151,19 +152,19 @@ impl AccessSettings {
         };
         if anonymous.hold_somewhere(Right::Admin) {
             problem(
-                "'admin' cannot be a right of clients without a token, who could then make tokens with every right: \
+                "'admin' cannot be a right of clients without a token, since they could make tokens with every right: \
                  make a token with --rights admin",
             );
         }
         if audience.as_ref().is_some_and(String::is_empty) {
             problem("the audience of [access] is empty: name the audience that JSON Web Tokens have");
         }
-        // Only a table of origins alone says nothing about rights. An empty one allows nothing without a token.
-        let is_of_origins =
+        // A table with only `origins` says nothing about rights. An empty table allows nothing without a token.
+        let has_only_origins =
             !has_rights && !origins.is_empty() && operator_pages.is_none() && proxies.is_empty();
         // A flag overrides the file.
         let open = open || flag.is_some();
-        let rights = (!open && !is_of_origins).then(|| RightsSettings {
+        let rights = (!open && !has_only_origins).then(|| RightsSettings {
             anonymous,
             jwks_file,
             audience: audience.unwrap_or_else(|| DEFAULT_AUDIENCE.to_owned()),
@@ -176,13 +177,13 @@ impl AccessSettings {
         *self == Self::default()
     }
 
-    /// Whether the configuration says who may do what.
+    /// Whether the configuration has access rights, or allows everything.
     pub(super) fn is_configured(&self) -> bool {
         self.open || self.rights.is_some()
     }
 
-    /// Who may do what without a token. Without configured rights everybody may do everything: such a server
-    /// listens on loopback.
+    /// The policy for clients without a token. Without configured rights, every client may do everything: the
+    /// configuration is open, or the server listens on loopback.
     pub(crate) fn policy(&self) -> Policy {
         self.rights.as_ref().map_or(Policy::Open, |rights| Policy::Anonymous(rights.anonymous.clone()))
     }
@@ -197,7 +198,7 @@ impl AccessSettings {
         self.rights.as_ref().map_or(DEFAULT_AUDIENCE, |rights| &rights.audience)
     }
 
-    /// Who may read the pages for operators. `is_loopback` tells whether only this machine can reach the server.
+    /// Which clients may read the pages for operators. `is_loopback`: only this machine can reach the server.
     pub(super) fn operator_pages(&self, is_loopback: bool) -> OperatorPages {
         let usual = if self.open || is_loopback { OperatorPages::Open } else { OperatorPages::Token };
         self.operator_pages.unwrap_or(usual)

@@ -15,11 +15,11 @@ use super::{
 };
 
 /// The minimum of `after`, the time since a revision was superseded. It is longer than any write takes, and
-/// longer than the clocks of working servers differ.
+/// longer than the difference between the clocks of working servers.
 const MIN_AFTER: Duration = Duration::from_secs(3600);
 
-/// The setting `archive` in a file. The table `[archive]` turns the archive on, unless `enabled` is false. The
-/// words `archive = true` and `archive = false` are short for a table with this `enabled` alone.
+/// The setting `archive` in a file. The table `[archive]` turns the archive on, unless `enabled` is false.
+/// `archive = true` and `archive = false` are short for a table with `enabled` as its only key.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RawArchive(RawArchiveTable);
 
@@ -88,7 +88,7 @@ impl fmt::Display for Idle {
 }
 as_text!(Idle, "a length of time, such as \"30d\", or \"never\"");
 
-/// The table of a bucket, which overrides that of all buckets.
+/// The archive table of a bucket. It overrides `[archive]`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(
     deny_unknown_fields,
@@ -99,7 +99,7 @@ pub(crate) struct RawBucketArchive {
     after: Option<Span>,
 }
 
-/// Which renders are kept.
+/// Which renders are kept when a revision is sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum ArchivePolicy {
@@ -109,8 +109,8 @@ pub(crate) enum ArchivePolicy {
     Interval(Span),
 }
 
-/// The error about an interval without its time.
-const INTERVAL: &str = "an interval needs its time: policy = { interval = \"1d\" }";
+/// The error for a policy `interval` without a time.
+const INTERVAL_WITHOUT_TIME: &str = "an interval needs its time: policy = { interval = \"1d\" }";
 
 impl<'de> Deserialize<'de> for ArchivePolicy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -126,7 +126,7 @@ impl<'de> Deserialize<'de> for ArchivePolicy {
                 match text {
                     "every" => Ok(ArchivePolicy::Every),
                     "first-render" => Ok(ArchivePolicy::FirstRender),
-                    "interval" => Err(E::custom(INTERVAL)),
+                    "interval" => Err(E::custom(INTERVAL_WITHOUT_TIME)),
                     other => Err(E::unknown_variant(other, &["every", "first-render", "interval"])),
                 }
             }
@@ -140,7 +140,7 @@ impl<'de> Deserialize<'de> for ArchivePolicy {
                     interval = Some(map.next_value::<Span>()?);
                 }
                 match interval {
-                    None => Err(de::Error::custom(INTERVAL)),
+                    None => Err(de::Error::custom(INTERVAL_WITHOUT_TIME)),
                     Some(Span(time)) if time.is_zero() => Err(de::Error::custom(
                         "interval must be longer than 0s: one render is kept in each interval; write a time \
                          such as 1d, or use policy = \"every\"",
@@ -154,7 +154,7 @@ impl<'de> Deserialize<'de> for ArchivePolicy {
 }
 
 impl ArchivePolicy {
-    fn of_buckets(self) -> rashomon_buckets::ArchivePolicy {
+    fn into_buckets_policy(self) -> rashomon_buckets::ArchivePolicy {
         match self {
             Self::Every => rashomon_buckets::ArchivePolicy::Every,
             Self::FirstRender => rashomon_buckets::ArchivePolicy::FirstRender,
@@ -183,8 +183,7 @@ impl BucketArchive {
         })
     }
 
-    /// Checks a policy that leaves renders out. Sealing removes these renders, so it must not happen before
-    /// their grace is over.
+    /// Describes an error if a policy leaves renders out before their grace is over. Sealing removes such renders.
     fn check_grace(self, grace: Option<Duration>) -> Option<String> {
         let Self { policy, after } = self;
         let grace = grace.filter(|grace| policy != ArchivePolicy::Every && after.0 < *grace).map(Span)?;
@@ -195,8 +194,8 @@ impl BucketArchive {
         ))
     }
 
-    fn of_buckets(self) -> rashomon_buckets::BucketArchive {
-        rashomon_buckets::BucketArchive { policy: self.policy.of_buckets(), after: self.after.0 }
+    fn into_buckets_archive(self) -> rashomon_buckets::BucketArchive {
+        rashomon_buckets::BucketArchive { policy: self.policy.into_buckets_policy(), after: self.after.0 }
     }
 }
 
@@ -237,7 +236,7 @@ impl ArchiveSettings {
         self.enabled == Some(true)
     }
 
-    /// Whether the configuration says nothing about the archive. Printed settings then have no table either.
+    /// Whether the configuration says nothing about the archive. If so, printed settings have no table either.
     pub(super) fn is_undecided(&self) -> bool {
         self.enabled.is_none()
     }
@@ -278,9 +277,9 @@ impl ArchiveSettings {
         settings
     }
 
-    /// The settings of single buckets, which override the settings of all buckets. Only a bucket with its own
-    /// archive table, or with its own `grace`, has such settings.
-    pub(super) fn of_buckets(
+    /// Returns the settings of single buckets, which override the settings of all buckets. Only a bucket with its
+    /// own archive table, or with its own `grace`, has such settings.
+    pub(super) fn merge_buckets(
         &self,
         domain: &RawDomain,
         (retention, retentions): (&RetentionSettings, &BTreeMap<BucketName, BucketRetention>),
@@ -299,11 +298,11 @@ impl ArchiveSettings {
                 continue;
             }
             let grace = retentions.get(name).and_then(BucketRetention::policy).map(|policy| policy.grace);
-            let place = raw.map(Spanned::span).or_else(|| {
+            let span = raw.map(Spanned::span).or_else(|| {
                 let retention = bucket.retention.as_ref().filter(|_| grace.is_some());
                 retention.map(Spanned::span)
             });
-            let Some(place) = place else { continue };
+            let Some(span) = span else { continue };
             let raw = raw.map(|raw| *raw.get_ref()).unwrap_or_default();
             let own = BucketArchive {
                 policy: raw.policy.unwrap_or(self.all.policy),
@@ -312,7 +311,7 @@ impl ArchiveSettings {
             let in_effect =
                 retentions.get(name).unwrap_or(&retention.all).policy().map(|policy| policy.grace);
             if let Some(message) = own.find_error().or_else(|| own.check_grace(in_effect)) {
-                problems.push(file.problem(place, message));
+                problems.push(file.problem(span, message));
             }
             all.insert(name.clone(), own);
         }
@@ -327,7 +326,11 @@ impl super::Settings {
     /// # Errors
     ///
     /// Returns an error if the result is not allowed. The error says what to do.
-    pub fn seal(&mut self, after: Option<Span>, idle: Option<Idle>) -> Result<(), String> {
+    pub fn enable_archive_for_sealing(
+        &mut self,
+        after: Option<Span>,
+        idle: Option<Idle>,
+    ) -> Result<(), String> {
         if matches!(self.store, super::StoreSettings::Cassandra(_)) {
             if !self.archive.is_on() {
                 return Err(
@@ -387,10 +390,11 @@ impl super::Settings {
             let domain = domain.clone();
             let own =
                 settings.buckets.iter().filter_map(|(name, bucket)| Some((name.clone(), bucket.archive?)));
-            own.map(move |(name, own)| ((domain.clone(), name), own.of_buckets())).collect::<Vec<_>>()
+            own.map(move |(name, own)| ((domain.clone(), name), own.into_buckets_archive()))
+                .collect::<Vec<_>>()
         };
         self.archive.is_on().then(|| rashomon_buckets::ArchiveSettings {
-            all: all.of_buckets(),
+            all: all.into_buckets_archive(),
             buckets: self.domains.iter().flat_map(of_buckets).collect(),
             cache_bytes: cache_size.0,
             idle: match idle {
@@ -401,14 +405,14 @@ impl super::Settings {
     }
 
     /// Describes an error if the strategy does not fit the archive. With an archive nothing is culled: values
-    /// that retention would delete are sealed instead. This needs app-ttl, since the other strategies have
+    /// that retention would delete are sealed instead. An archive needs app-ttl, since the other strategies have
     /// superseded values in tables that are not sealed.
     pub(super) fn check_archive_strategy(&self) -> Option<String> {
         let retention = self.retention();
         let policies = retention.policy.iter().chain(retention.buckets.values().flatten());
         let other = policies.into_iter().any(|policy| policy.strategy != rashomon_buckets::Strategy::AppTtl);
         (self.archive.is_on() && other).then(|| {
-            "the archive seals what strategy app-ttl would cull, and works with no other strategy: use \
+            "the archive works only with strategy app-ttl, and seals the values that it would cull: use \
              strategy = \"app-ttl\", or remove [archive]"
                 .to_owned()
         })

@@ -1,7 +1,7 @@
 //! Whether the archive of a store is on.
 //!
-//! A new SQLite store records it when it is made, see [`Settings::records_archive`]. So the same configuration
-//! means the same at every later start. A table `[archive]`, `archive = true` and `archive = false` take
+//! A new SQLite store records this when it is made, see [`Settings::records_archive`]. So the same configuration
+//! has the same effect at every later start. A table `[archive]`, `archive = true` and `archive = false` take
 //! precedence over the record. See decision 0028.
 
 use std::{collections::BTreeMap, fmt};
@@ -47,12 +47,12 @@ impl fmt::Display for ArchiveState {
     }
 }
 
-/// Returns what a store has recorded in its properties: whether its archive is on. `None`: nothing, like a store
-/// of an earlier version.
+/// Returns whether the archive of a store is on, as the store has recorded in its properties. `None`: the store has
+/// recorded nothing, such as a store of an earlier version.
 ///
 /// # Errors
 ///
-/// Describes a record that this program does not know.
+/// Returns a description of a record that this program does not know.
 pub fn recorded_archive(properties: &BTreeMap<String, String>) -> Result<Option<bool>, String> {
     for (name, value) in properties {
         match (name.as_str(), value.as_str()) {
@@ -77,8 +77,8 @@ impl Settings {
         !self.retention.is_absent() || buckets.any(|bucket| bucket.retention.is_some())
     }
 
-    /// What a new SQLite store records: its archive is on, unless the configuration turns the archive off, or
-    /// has a table of retention without turning the archive on.
+    /// Whether a new SQLite store records that its archive is on. The archive is on unless the configuration turns it
+    /// off, or has a table of retention and does not turn the archive on.
     pub(super) fn records_archive(&self) -> bool {
         self.new_store_archive.unwrap_or_else(|| self.archive.enabled.unwrap_or(!self.has_retention()))
     }
@@ -129,7 +129,7 @@ mod tests {
         Settings::load(RawSettings::default(), Some(file.path())).unwrap()
     }
 
-    /// Printed settings mean the same when they are used again.
+    /// Printed settings have the same effect when they are loaded again.
     #[test]
     fn printed_settings_decide_the_same() {
         for configuration in

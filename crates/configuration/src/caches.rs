@@ -13,11 +13,11 @@ use super::{
     values::{Host, Span},
 };
 
-/// How long a request to a cache may take, unless the file says otherwise.
-const TIMEOUT: Span = Span(Duration::from_secs(5));
+/// The default time limit of a request to a cache.
+const DEFAULT_TIMEOUT: Span = Span(Duration::from_secs(5));
 
-/// The maximum number of concurrent requests to a cache, unless the file says otherwise.
-const MAX_REQUESTS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
+/// The default maximum number of concurrent requests to a cache.
+const DEFAULT_MAX_REQUESTS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 
 /// The maximum length of the name of a cache.
 const MAX_NAME_BYTES: usize = 64;
@@ -36,7 +36,7 @@ pub struct RawCache {
     authorities: Option<PathBuf>,
 }
 
-/// How a cache is told which answers to delete.
+/// How a request to a cache names the answers to delete.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Method {
@@ -62,7 +62,7 @@ pub(crate) struct Cache {
 /// The settings of a cache, and its client.
 type OpenCache = (CacheSettings, Arc<dyn Transport>);
 
-/// The caches, with a check of their names and URLs.
+/// Returns the caches in effect, and reports names, timeouts and URLs that cannot be used.
 pub(super) fn merge(
     raw: Option<BTreeMap<String, Spanned<RawCache>>>,
     file: &File,
@@ -83,7 +83,7 @@ pub(super) fn merge(
             problems.push(file.problem(span, message));
             continue;
         }
-        let timeout = timeout.unwrap_or(TIMEOUT);
+        let timeout = timeout.unwrap_or(DEFAULT_TIMEOUT);
         if timeout.0.is_zero() {
             let message = format!("the timeout of cache '{name}' must be longer than 0s");
             problems.push(file.problem(span, message));
@@ -97,31 +97,31 @@ pub(super) fn merge(
             }
             Ok(_) => {}
         }
-        let max_requests = max_requests.unwrap_or(MAX_REQUESTS);
+        let max_requests = max_requests.unwrap_or(DEFAULT_MAX_REQUESTS);
         let url = url.into_inner();
         caches.insert(name, Cache { url, method, hosts, timeout, max_requests, authorities });
     }
     caches
 }
 
-/// Creates what sends purges to the caches. `None` if no caches are configured.
+/// Creates the purger, which sends purges to the caches. Returns `None` if no caches are configured.
 ///
 /// # Errors
 ///
-/// Describes an address or a file that cannot be used.
+/// Returns a description of an address or a file that cannot be used.
 pub fn purger(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Option<Purger>, String> {
     if settings.caches.is_empty() {
         return Ok(None);
     }
-    let domains = settings.domains.iter().map(|(name, domain)| (name.clone(), texts(&domain.hosts)));
-    let of_purges = PurgeSettings {
+    let domains = settings.domains.iter().map(|(name, domain)| (name.clone(), host_texts(&domain.hosts)));
+    let purge_settings = PurgeSettings {
         sites: Sites::new(domains.collect()),
         again_after: settings.merged.purge_again_after.0,
     };
-    Ok(Some(Purger::new(of_purges, open(settings)?, Arc::clone(clock))))
+    Ok(Some(Purger::new(purge_settings, open(settings)?, Arc::clone(clock))))
 }
 
-/// The caches, with their clients.
+/// Creates the clients of the caches.
 pub(super) fn open(settings: &Settings) -> Result<Vec<OpenCache>, String> {
     let mut caches = Vec::new();
     for (name, cache) in &settings.caches {
@@ -134,19 +134,20 @@ pub(super) fn open(settings: &Settings) -> Result<Vec<OpenCache>, String> {
             [] => {
                 vec![cache.url.split("://").nth(1).unwrap_or_default().trim_end_matches('/').to_owned()]
             }
-            named => texts(named),
+            named => host_texts(named),
         };
         let method = match cache.method {
             Method::Purge => CacheMethod::Purge,
             Method::Keys => CacheMethod::Keys,
         };
-        let of_cache = CacheSettings { name: name.clone(), method, hosts, max_requests: cache.max_requests };
+        let cache_settings =
+            CacheSettings { name: name.clone(), method, hosts, max_requests: cache.max_requests };
         let transport = Arc::new(HttpTransport::new(client, server, cache.timeout.0)) as Arc<dyn Transport>;
-        caches.push((of_cache, transport));
+        caches.push((cache_settings, transport));
     }
     Ok(caches)
 }
 
-fn texts(hosts: &[Host]) -> Vec<String> {
+fn host_texts(hosts: &[Host]) -> Vec<String> {
     hosts.iter().map(|host| host.as_str().to_owned()).collect()
 }

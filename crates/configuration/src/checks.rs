@@ -7,7 +7,7 @@ use super::{ByteSize, MergedSettings, Problem, Settings, access, caches};
 /// Checks that the settings fit one another.
 pub(super) fn check(settings: &Settings, problems: &mut Vec<Problem>) {
     check_components(settings, problems);
-    problems.extend(settings.tls().err().map(|error| Problem { message: error.to_string(), place: None }));
+    problems.extend(settings.tls().err().map(|error| Problem { message: error.to_string(), position: None }));
     problems.extend(check_staging(settings));
     problems.extend(check_ignored_headers(settings));
     let listen = settings.merged.listen;
@@ -20,18 +20,18 @@ pub(super) fn check(settings: &Settings, problems: &mut Vec<Problem>) {
                  only this machine needs the server, listen on 127.0.0.1",
                 access::EXAMPLE
             ),
-            place: None,
+            position: None,
         });
     }
     problems.extend(check_jwks_file(settings));
     problems.extend(settings.check_registry());
-    problems.extend(settings.declared_buckets().check_places());
+    problems.extend(settings.declared_buckets().check_locations());
 }
 
 /// Checks that the file with the keys of JSON Web Tokens can be used.
 fn check_jwks_file(settings: &Settings) -> Option<Problem> {
     let error = rashomon_access::check_jwks_file(settings.access.jwks_file()?).err()?;
-    Some(Problem { message: format!("jwks_file of [access]: {error}"), place: None })
+    Some(Problem { message: format!("jwks_file of [access]: {error}"), position: None })
 }
 
 /// Checks that writes have enough staging memory while the maximum number of imports runs.
@@ -43,7 +43,7 @@ fn check_staging(settings: &Settings) -> Option<Problem> {
             "staging_memory is {staging_memory}, but {max_imports} imports and two writes at the same time \
              need {least}: raise staging_memory, or lower max_imports"
         ),
-        place: None,
+        position: None,
     })
 }
 
@@ -55,7 +55,7 @@ fn check_ignored_headers(settings: &Settings) -> Option<Problem> {
             "ignored_headers has {count} names, and at most {most} are allowed: write one name with a * at its end for \
              several headers with the same beginning"
         ),
-        place: None,
+        position: None,
     })
 }
 
@@ -64,5 +64,5 @@ pub(super) fn check_components(settings: &Settings, problems: &mut Vec<Problem>)
     let timeline = settings.retention.timeline.find_error();
     let clients = [settings.generator().err(), settings.transformers().err(), caches::open(settings).err()];
     let errors = clients.into_iter().chain([settings.check_archive_strategy(), timeline]);
-    problems.extend(errors.flatten().map(|message| Problem { message, place: None }));
+    problems.extend(errors.flatten().map(|message| Problem { message, position: None }));
 }

@@ -20,7 +20,7 @@ impl Settings {
             definitions: self.definitions(),
             cache_bytes: self.merged.cache_size.0,
             skew: self.merged.skew.0,
-            retention: self.culled(),
+            retention: self.effective_retention(),
             archive: self.archive(),
             unpacks: unpack_limits(self),
             queues_purges: !self.caches.is_empty(),
@@ -28,7 +28,7 @@ impl Settings {
     }
 
     /// The settings of retention. With an archive nothing is culled.
-    fn culled(&self) -> rashomon_buckets::Retention {
+    fn effective_retention(&self) -> rashomon_buckets::Retention {
         let retention = self.retention();
         if !self.archive.is_on() {
             return retention;
@@ -100,7 +100,7 @@ impl Settings {
         }
     }
 
-    /// Who may do what on a server with these tokens.
+    /// Creates the access control of a server that has these tokens.
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ impl Settings {
     pub fn background(&self) -> BackgroundOptions {
         BackgroundOptions {
             collect_every: self.merged.collect_every.0,
-            // Longer than the longest possible upload.
+            // An orphan is older than the longest possible upload.
             orphan_age: MIN_ORPHAN_AGE.max(self.merged.body_timeout.0.saturating_mul(2)),
             read_only: self.merged.read_only,
             seal_every: self.archive.every.0,

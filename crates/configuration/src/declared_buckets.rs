@@ -10,7 +10,7 @@ use toml::Spanned;
 use super::{
     File, Problem, Settings, StoreSettings,
     raw::{RawBucket, RawDomain},
-    registry::BucketPlace,
+    registry::BucketLocation,
     values::{ByteSize, Span},
 };
 
@@ -68,17 +68,17 @@ pub struct DeclaredBuckets<'s> {
 impl<'s> DeclaredBuckets<'s> {
     /// The declared buckets of the main store of the server.
     pub fn of_main_store(self) -> Vec<DeclaredBucket> {
-        self.at(|place| place == BucketPlace::MainStore)
+        self.located(|location| location == BucketLocation::MainStore)
     }
 
     /// The declared buckets of another store of the registry.
     pub fn of_store(self, store: &StoreSettings) -> Vec<DeclaredBucket> {
-        self.at(|place| place == BucketPlace::OtherStore(store))
+        self.located(|location| location == BucketLocation::OtherStore(store))
     }
 
-    fn at(self, is_there: impl Fn(BucketPlace<'_>) -> bool) -> Vec<DeclaredBucket> {
+    fn located(self, is_there: impl Fn(BucketLocation<'_>) -> bool) -> Vec<DeclaredBucket> {
         let all = self.all();
-        all.filter(|(domain, bucket, _)| is_there(self.settings.place_of_bucket(domain, bucket)))
+        all.filter(|(domain, bucket, _)| is_there(self.settings.locate_bucket(domain, bucket)))
             .map(|(domain, bucket, declaration)| DeclaredBucket {
                 domain: domain.clone(),
                 bucket: bucket.clone(),
@@ -97,24 +97,24 @@ impl<'s> DeclaredBuckets<'s> {
     }
 
     /// Checks that this server can make the declared buckets.
-    pub(super) fn check_places(self) -> Vec<Problem> {
+    pub(super) fn check_locations(self) -> Vec<Problem> {
         let all = self.all();
         all.filter_map(|(domain, bucket, _)| {
-            let BucketPlace::Servers { prefix } = self.settings.place_of_bucket(domain, bucket) else {
+            let BucketLocation::Servers { prefix } = self.settings.locate_bucket(domain, bucket) else {
                 return None;
             };
             let message = format!(
                 "[domains.{domain}.buckets.{bucket}]: requests for this bucket go to the servers of \
                  [registry.\"{prefix}\"]: declare the bucket in the configuration of these servers"
             );
-            Some(Problem { message, place: None })
+            Some(Problem { message, position: None })
         })
         .collect()
     }
 }
 
-/// The declarations of a domain.
-pub(super) fn of_domain(
+/// Returns the declarations of a domain, and reports errors in them.
+pub(super) fn merge_domain(
     domain: &DomainName,
     raw: &RawDomain,
     body_limit: ByteSize,
@@ -124,13 +124,13 @@ pub(super) fn of_domain(
     let mut all = BTreeMap::new();
     for (name, bucket) in &raw.buckets {
         let table = format!("[domains.{domain}.buckets.{name}]");
-        match declaration(name, bucket, &table, body_limit) {
+        match parse_declaration(name, bucket, &table, body_limit) {
             Ok(declaration) => all.extend(declaration.map(|declaration| (name.clone(), declaration))),
             Err((member, message)) => {
                 let span = member.and_then(|member| span_of(bucket, member));
                 problems.push(match span.or_else(|| first_span(bucket)) {
                     Some(span) => file.problem(span, message),
-                    None => Problem { message, place: None },
+                    None => Problem { message, position: None },
                 });
             }
         }
@@ -138,8 +138,8 @@ pub(super) fn of_domain(
     all
 }
 
-/// The declaration in a table. An error has the member that is wrong, if it is a single one.
-fn declaration(
+/// Returns the declaration in the table of a bucket. An error names the wrong member, if a single member is wrong.
+fn parse_declaration(
     name: &BucketName,
     raw: &RawBucket,
     table: &str,
@@ -150,7 +150,7 @@ fn declaration(
         check_new_bucket(name).map_err(|error| (None, format!("{table}: {error}")))?;
     }
     let Some(bucket_type) = raw.bucket_type.as_ref().map(|given| *given.get_ref()) else {
-        let member = MEMBERS.into_iter().find(|member| span_of(raw, member).is_some());
+        let member = DEFINITION_MEMBERS.into_iter().find(|member| span_of(raw, member).is_some());
         return match member {
             Some(member) if is_page => {
                 Err((Some(member), format!("{table}: {member} is not for the bucket page: leave it out")))
@@ -175,7 +175,9 @@ fn declaration(
     if is_page && raw.public.is_some() {
         return Err((
             Some("public"),
-            format!("{table}: public is not for the bucket page, whose readers [access] names: leave it out"),
+            format!(
+                "{table}: public is not for the bucket page, since [access] names its readers: leave it out"
+            ),
         ));
     }
     if bucket_type != BucketType::Revisioned {
@@ -208,13 +210,16 @@ fn declaration(
     };
     declaration.definition().check(body_limit).map_err(|error| {
         let message = error.to_string();
-        (MEMBERS.into_iter().find(|member| message.starts_with(member)), format!("{table}: {message}"))
+        (
+            DEFINITION_MEMBERS.into_iter().find(|member| message.starts_with(member)),
+            format!("{table}: {message}"),
+        )
     })?;
     Ok(Some(declaration))
 }
 
 /// The members of a definition, besides the type.
-const MEMBERS: [&str; 4] = ["content_type", "public", "ttl", "max_size"];
+const DEFINITION_MEMBERS: [&str; 4] = ["content_type", "public", "ttl", "max_size"];
 
 fn span_of(bucket: &RawBucket, member: &str) -> Option<Range<usize>> {
     match member {
@@ -230,9 +235,9 @@ fn span_of(bucket: &RawBucket, member: &str) -> Option<Range<usize>> {
     }
 }
 
-/// The place of a table for an error about the whole of it: that of any of its members.
+/// Returns the span of the first member of a table, for an error about the whole table.
 fn first_span(bucket: &RawBucket) -> Option<Range<usize>> {
-    let members = ["type"].into_iter().chain(MEMBERS).chain(["retention", "archive", "generator"]);
+    let members = ["type"].into_iter().chain(DEFINITION_MEMBERS).chain(["retention", "archive", "generator"]);
     members.into_iter().find_map(|member| span_of(bucket, member))
 }
 

@@ -30,53 +30,53 @@ impl ConfigError {
     }
 }
 
-/// The size limit of a message, since it may repeat a value of the file.
-const MESSAGE_BYTES: usize = 1024;
+/// The maximum size of a message. A message may repeat a value of the file.
+const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// The maximum number of characters of a line that are shown.
-const SHOWN_CHARACTERS: usize = 160;
+const MAX_SHOWN_CHARACTERS: usize = 160;
 
-/// One error of a configuration, with its place if it has one. The text says what to do.
+/// One error of a configuration, with its position in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The error, and what to do about it.
     pub(crate) message: String,
-    /// The place of the error. `None` if the error does not have a single place in the file.
-    pub(crate) place: Option<Place>,
+    /// The position of the error. `None` if the error is not at a single position of the file.
+    pub(crate) position: Option<FilePosition>,
 }
 
-/// A place in a configuration file.
+/// A position in a configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct FilePosition {
     path: String,
     /// The line number, counted from 1.
     line: usize,
     /// The column in characters, counted from 1.
     column: usize,
-    /// The line, or at most [`SHOWN_CHARACTERS`] characters of it around the place.
+    /// The line, or at most [`MAX_SHOWN_CHARACTERS`] characters around the position.
     text: String,
-    /// How many characters of `text` are before the place.
+    /// How many characters of `text` are before the position.
     indent: usize,
     /// How many characters are marked.
     width: usize,
 }
 
-impl Place {
-    /// Finds the place of a range of bytes in the file.
+impl FilePosition {
+    /// Finds the position of a range of bytes in the file.
     pub(crate) fn new(path: &Path, file: &str, span: Range<usize>) -> Self {
         let at = boundary(file, span.start);
         let start = file[..at].rfind('\n').map_or(0, |newline| newline + 1);
         let text = file[start..].lines().next().unwrap_or_default();
         let end = boundary(file, span.end).clamp(at, start + text.len().max(at - start));
         let before = file[start..at].chars().count();
-        let left_out = before.saturating_sub(SHOWN_CHARACTERS / 2);
+        let left_out = before.saturating_sub(MAX_SHOWN_CHARACTERS / 2);
         let indent = before - left_out;
         Self {
             path: path.display().to_string(),
             line: file[..start].matches('\n').count() + 1,
             column: before + 1,
-            width: file[at..end].chars().count().clamp(1, SHOWN_CHARACTERS - indent),
-            text: text.chars().skip(left_out).take(SHOWN_CHARACTERS).collect(),
+            width: file[at..end].chars().count().clamp(1, MAX_SHOWN_CHARACTERS - indent),
+            text: text.chars().skip(left_out).take(MAX_SHOWN_CHARACTERS).collect(),
             indent,
         }
     }
@@ -89,29 +89,29 @@ fn boundary(text: &str, byte: usize) -> usize {
 
 impl Problem {
     fn message(&self) -> String {
-        shorten(&self.message, MESSAGE_BYTES)
+        shorten(&self.message, MAX_MESSAGE_BYTES)
     }
 }
 
 impl fmt::Display for Problem {
-    /// Uses the format of compilers: first the place, so that editors can jump there, and then the line.
+    /// Uses the format of compilers: first the position, so that editors can jump to it, and then the line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(place) = &self.place else { return f.write_str(&self.message()) };
-        writeln!(f, "{}:{}:{}: {}", place.path, place.line, place.column, self.message())?;
-        let margin = " ".repeat(place.line.to_string().len());
+        let Some(position) = &self.position else { return f.write_str(&self.message()) };
+        writeln!(f, "{}:{}:{}: {}", position.path, position.line, position.column, self.message())?;
+        let margin = " ".repeat(position.line.to_string().len());
         writeln!(f, "{margin} |")?;
-        writeln!(f, "{} | {}", place.line, place.text)?;
-        write!(f, "{margin} | {}{}", " ".repeat(place.indent), "^".repeat(place.width))
+        writeln!(f, "{} | {}", position.line, position.text)?;
+        write!(f, "{margin} | {}{}", " ".repeat(position.indent), "^".repeat(position.width))
     }
 }
 
-/// Rewords an error of the parser. An unknown key or word is reported with the nearest known one, or with all
-/// known ones if none is near. Another wrong value is reported with a description of the right ones.
-pub(crate) fn explain(message: &str) -> String {
+/// Rewords an error of the parser. An unknown key or word is reported with the nearest known word, or with all known
+/// words if none is near. Any other wrong value is reported with a description of the allowed values.
+pub(crate) fn reword_parser_error(message: &str) -> String {
     let wrong_value = message.strip_prefix("invalid type: ").or(message.strip_prefix("invalid value: "));
     if let Some((found, expected)) = wrong_value.and_then(|value| value.split_once(", expected ")) {
         let found = excerpt(found.replace('`', "'"));
-        return format!("{found} is not allowed here: write {}", in_words(expected));
+        return format!("{found} is not allowed here: write {}", describe_expected(expected));
     }
     let mut quoted = message.split('`').skip(1).step_by(2);
     let Some(wrong) = quoted.next() else { return message.to_owned() };
@@ -127,7 +127,7 @@ pub(crate) fn explain(message: &str) -> String {
 }
 
 /// Describes the expected value, without names of Rust types.
-fn in_words(expected: &str) -> &str {
+fn describe_expected(expected: &str) -> &str {
     match expected {
         "a string" | "path string" => "text in quotes",
         "a boolean" => "true or false",
@@ -144,21 +144,21 @@ fn in_words(expected: &str) -> &str {
 
 /// Suggests the nearest word. If no word is near, lists all words.
 fn suggestion(wrong: &str, known: &[&str]) -> String {
-    match nearest(wrong, known) {
+    match nearest_word(wrong, known) {
         Some(near) => format!("; did you mean '{near}'?"),
         None if known.is_empty() => String::new(),
         None => format!("; expected one of {}", known.join(", ")),
     }
 }
 
-/// The word that was probably meant.
-pub(crate) fn nearest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
+/// Returns the word that was probably meant. `None` if no word is near.
+pub(crate) fn nearest_word<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
     /// Below this similarity (1 means equal) a suggestion would be a guess.
-    const LIKENESS: f64 = 0.75;
+    const MIN_SIMILARITY: f64 = 0.75;
     let wrong = wrong.to_lowercase().replace('-', "_");
     (known.iter())
         .map(|&word| (strsim::jaro_winkler(&wrong, word), word))
-        .filter(|(likeness, _)| *likeness >= LIKENESS)
+        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, word)| word)
 }
@@ -168,12 +168,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn place_is_counted_in_characters_from_one() {
+    fn position_is_counted_in_characters_from_one() {
         let file = "a = 1\n\n\"é\" = x\n";
         let at = file.find('x').unwrap();
         let problem = Problem {
             message: "no".to_owned(),
-            place: Some(Place::new(Path::new("f.toml"), file, at..at + 1)),
+            position: Some(FilePosition::new(Path::new("f.toml"), file, at..at + 1)),
         };
         assert_eq!(problem.to_string(), "f.toml:3:7: no\n  |\n3 | \"é\" = x\n  |       ^");
     }
@@ -181,23 +181,23 @@ mod tests {
     #[test]
     fn error_at_the_end_of_the_file_has_a_line_and_a_column() {
         let file = "[log";
-        let place = Place::new(Path::new("f"), file, 4..4);
-        assert_eq!((place.line, place.column, place.width), (1, 5, 1));
+        let position = FilePosition::new(Path::new("f"), file, 4..4);
+        assert_eq!((position.line, position.column, position.width), (1, 5, 1));
         let file = "a = 1\n";
-        let place = Place::new(Path::new("f"), file, 6..6);
-        assert_eq!((place.line, place.column), (2, 1));
+        let position = FilePosition::new(Path::new("f"), file, 6..6);
+        assert_eq!((position.line, position.column), (2, 1));
         // A range over several lines is shown to the end of its first line.
-        let place = Place::new(Path::new("f"), "a = [\n1,\n]", 4..10);
-        assert_eq!((place.line, place.column, place.width), (1, 5, 1));
+        let position = FilePosition::new(Path::new("f"), "a = [\n1,\n]", 4..10);
+        assert_eq!((position.line, position.column, position.width), (1, 5, 1));
     }
 
     #[test]
     fn wrong_word_is_reported_with_the_nearest_right_one() {
-        let explained = explain("unknown field `lisen`, expected one of `listen`, `log_level`");
+        let explained = reword_parser_error("unknown field `lisen`, expected one of `listen`, `log_level`");
         assert_eq!(explained, "there is no setting 'lisen'; did you mean 'listen'?");
-        let explained = explain("unknown field `port`, expected `listen` or `store`");
+        let explained = reword_parser_error("unknown field `port`, expected `listen` or `store`");
         assert_eq!(explained, "there is no setting 'port'; expected one of listen, store");
-        let explained = explain("unknown variant `jsn`, expected `text` or `json`");
+        let explained = reword_parser_error("unknown variant `jsn`, expected `text` or `json`");
         assert_eq!(explained, "'jsn' is not a value of this setting; did you mean 'json'?");
     }
 
@@ -221,7 +221,7 @@ mod tests {
                 "string \"x\" is not allowed here: write a table",
             ),
         ] {
-            assert_eq!(explain(message), explained);
+            assert_eq!(reword_parser_error(message), explained);
         }
     }
 }

@@ -71,8 +71,8 @@ impl GeneratorSettings {
     }
 }
 
-/// The renderers of single buckets.
-pub(super) fn of_buckets(
+/// Returns the renderers of single buckets, and reports errors in them.
+pub(super) fn merge_buckets(
     domain: &RawDomain,
     file: &File,
     problems: &mut Vec<Problem>,
@@ -92,11 +92,11 @@ pub(super) fn of_buckets(
 }
 
 impl Settings {
-    /// Creates the client of the renderers. `None` if no renderer is configured.
+    /// Creates the client of the renderers. Returns `None` if no renderer is configured.
     ///
     /// # Errors
     ///
-    /// Describes an address, a host or a file that cannot be used.
+    /// Returns a description of an address, a host or a file that cannot be used.
     pub fn generator(&self) -> Result<Option<HttpGenerator>, String> {
         let buckets: BTreeMap<(DomainName, BucketName), http::Upstream> = (self.domains.iter())
             .flat_map(|(domain, settings)| {

@@ -41,7 +41,7 @@ use self::{
     archive::BucketArchive,
     caches::Cache,
     declared_buckets::Declaration,
-    errors::{Place, explain, nearest},
+    errors::{FilePosition, nearest_word, reword_parser_error},
     generator::{GeneratorSettings, Renderer},
     raw::{RawDomain, RawProperty},
     registry::RegistrySettings,
@@ -85,10 +85,10 @@ pub struct Settings {
     /// Whether the command changes nothing.
     #[serde(skip)]
     pub is_read_only_command: bool,
-    /// The size of the log of a SQLite store, in bytes, if it is not the usual one.
+    /// The size of the log of a SQLite store, in bytes. `None`: the default size.
     #[serde(skip)]
     pub log_bytes: Option<u64>,
-    /// What a new SQLite store records about its archive. `None`: what the configuration says.
+    /// Whether a new SQLite store records that its archive is on. `None`: the configuration decides.
     #[serde(skip)]
     pub new_store_archive: Option<bool>,
     #[serde(skip_serializing_if = "RetentionSettings::is_absent")]
@@ -153,14 +153,14 @@ impl File {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Unreadable { path: path.display().to_string(), source })?;
         let raw = toml::from_str(&text).map_err(|error| {
-            let place = error.span().map(|span| Place::new(path, &text, span));
-            ConfigError::Invalid(vec![Problem { message: explain(error.message()), place }])
+            let position = error.span().map(|span| FilePosition::new(path, &text, span));
+            ConfigError::Invalid(vec![Problem { message: reword_parser_error(error.message()), position }])
         })?;
         Ok(Self { path: path.to_owned(), text, raw })
     }
 
     fn problem(&self, span: Range<usize>, message: String) -> Problem {
-        Problem { message, place: Some(Place::new(&self.path, &self.text, span)) }
+        Problem { message, position: Some(FilePosition::new(&self.path, &self.text, span)) }
     }
 }
 
@@ -232,15 +232,15 @@ impl Settings {
         }
     }
 
-    /// Sets the hosts under which a domain's pages are at `/wiki/`. The domain has no other settings then. Hosts
-    /// that are not valid are left out.
+    /// Sets the hosts under which a domain's pages are at `/wiki/`, and removes all other settings of the domain.
+    /// Ignores invalid hosts.
     pub fn serve_at_hosts(&mut self, domain: DomainName, hosts: &[String]) {
         let hosts = hosts.iter().filter_map(|host| host.parse().ok()).collect();
         self.domains.insert(domain, Domain { hosts, buckets: BTreeMap::new() });
     }
 }
 
-/// The built-in definitions, with the additions and changes of the file.
+/// Returns the built-in definitions of properties, with the additions and changes of the file.
 fn properties(
     raw: BTreeMap<PropertyName, Spanned<RawProperty>>,
     body_limit: ByteSize,
@@ -283,7 +283,7 @@ fn properties(
     all
 }
 
-/// The domains. No two domains may have the same host.
+/// Returns the domains, and reports a host that belongs to two domains.
 fn domains(
     raw: BTreeMap<DomainName, RawDomain>,
     (retention, max_clock_error): (&RetentionSettings, Option<Span>),
@@ -295,10 +295,10 @@ fn domains(
     let mut owners: BTreeMap<Host, DomainName> = BTreeMap::new();
     let mut all = BTreeMap::new();
     for (name, domain) in raw {
-        let mut retentions = retention.of_buckets(&domain, max_clock_error, file, problems);
-        let mut archives = archive.of_buckets(&domain, (retention, &retentions), file, problems);
-        let mut renderers = generator::of_buckets(&domain, file, problems);
-        let mut declarations = declared_buckets::of_domain(&name, &domain, body_limit, file, problems);
+        let mut retentions = retention.merge_buckets(&domain, max_clock_error, file, problems);
+        let mut archives = archive.merge_buckets(&domain, (retention, &retentions), file, problems);
+        let mut renderers = generator::merge_buckets(&domain, file, problems);
+        let mut declarations = declared_buckets::merge_domain(&name, &domain, body_limit, file, problems);
         let buckets = (domain.buckets.keys())
             .map(|name| {
                 let (retention, archive) = (retentions.remove(name), archives.remove(name));
@@ -343,7 +343,7 @@ fn unknown_variable(name: &str, known: &BTreeSet<String>) -> Option<String> {
         .collect();
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
     let name = excerpt(name);
-    Some(match nearest(&excerpt(bare), &settings) {
+    Some(match nearest_word(&excerpt(bare), &settings) {
         Some(near) => {
             let near = near.to_uppercase();
             format!("the variable {name} is not a setting; did you mean {ENVIRONMENT_PREFIX}{near}?")

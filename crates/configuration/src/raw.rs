@@ -18,17 +18,17 @@ use super::{
     store::{RawStore, StoreUrl},
     transformers::RawTransformers,
     values::{
-        Access, AccessLog, AuditLogTarget, ByteSize, ContentType, HeaderOfKeys, Host, Listen, LogFormat,
-        LogLevel, ServerName, Span,
+        Access, AccessLog, AuditLogTarget, ByteSize, ContentType, Host, Listen, LogFormat, LogLevel,
+        ServerName, Span, SurrogateKeyHeader,
     },
 };
 
-/// The settings from one source: flags and environment, or a file. No setting has its default here. A command
-/// flattens these flags into its arguments.
+/// The settings from one source: flags and environment, or a file. A setting without a value is absent here. A
+/// command flattens these flags into its arguments.
 pub type RawSettings = <MergedSettings as Config>::Layer;
 
-/// The settings from all sources. An entry has all about a setting: name, type, default, flag, variable and
-/// description. `config(layer_attr(X))` puts the attribute `X` on the entry in [`RawSettings`]. An entry is public if
+/// The settings from all sources. A field has everything about a setting: name, type, default, flag, variable and
+/// description. `config(layer_attr(X))` puts the attribute `X` on the field in [`RawSettings`]. A field is public if
 /// code outside this crate reads it.
 ///
 /// Settings that may be tables in a file have no default here. [`Settings`](super::Settings) takes them out
@@ -128,7 +128,8 @@ pub struct MergedSettings {
     )))]
     pub(crate) ignored_headers: Vec<HeaderPattern>,
 
-    /// Time that running requests have to finish at shutdown. Writes then have as long again [default: 30s]
+    /// Time that running requests have to finish at shutdown. Writes that still run then have the same time again
+    /// [default: 30s]
     #[config(default = "30s")]
     #[config(layer_attr(arg(long, env = "RASHOMON_SHUTDOWN_GRACE", value_name = "TIME")))]
     pub shutdown_grace: Span,
@@ -260,7 +261,7 @@ pub struct MergedSettings {
     /// Header in which answers carry their surrogate keys for the HTTP caches [default: xkey]
     #[config(default = "xkey")]
     #[config(layer_attr(arg(long, env = "RASHOMON_SURROGATE_KEY_HEADER", value_name = "NAME")))]
-    pub(crate) surrogate_key_header: HeaderOfKeys,
+    pub(crate) surrogate_key_header: SurrogateKeyHeader,
 
     /// Format of log lines [default: text]
     #[config(default = "text")]
@@ -345,15 +346,15 @@ pub struct RawDomain {
     pub(super) buckets: BTreeMap<BucketName, RawBucket>,
 }
 
-/// Reads the tables of buckets. A table with a name that no bucket can have is an error. The bucket may be made
-/// later.
-pub(super) fn known_buckets<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+/// Deserialises the tables of buckets. A table whose name no bucket can have is an error. The bucket need not exist
+/// yet.
+pub(super) fn deserialize_buckets<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     from: D,
 ) -> Result<BTreeMap<BucketName, T>, D::Error> {
     #[derive(PartialEq, Eq, PartialOrd, Ord)]
-    struct Known(BucketName);
+    struct AllowedName(BucketName);
 
-    impl<'de> Deserialize<'de> for Known {
+    impl<'de> Deserialize<'de> for AllowedName {
         fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
             let name = BucketName::deserialize(from)?;
             check_bucket(&name).map_err(de::Error::custom)?;
@@ -361,8 +362,8 @@ pub(super) fn known_buckets<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
         }
     }
 
-    let buckets = BTreeMap::<Known, T>::deserialize(from)?;
-    Ok(buckets.into_iter().map(|(Known(name), bucket)| (name, bucket)).collect())
+    let buckets = BTreeMap::<AllowedName, T>::deserialize(from)?;
+    Ok(buckets.into_iter().map(|(AllowedName(name), bucket)| (name, bucket)).collect())
 }
 
 /// Checks that a bucket can have this name.

@@ -33,9 +33,9 @@ pub struct RawBackend {
     attempts: Option<NonZeroU32>,
 }
 
-/// Where a bucket is.
+/// The location of a bucket, according to the registry.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum BucketPlace<'a> {
+pub(super) enum BucketLocation<'a> {
     /// In the main store of the server.
     MainStore,
     /// In another store of the server.
@@ -75,7 +75,7 @@ struct ServersSettings {
 }
 
 impl RegistrySettings {
-    /// Checks the table. `main` is the main store of the server.
+    /// Returns the registry in effect, and reports errors in it. `main` is the main store of the server.
     pub(super) fn merge(
         raw: Option<RawRegistry>,
         main: &StoreSettings,
@@ -114,7 +114,7 @@ impl RegistrySettings {
                     continue;
                 }
                 (false, true) => {
-                    problem("a store takes no other setting: they are for servers".to_owned());
+                    problem("a store takes no other setting: the others are for servers".to_owned());
                     continue;
                 }
                 _ => {
@@ -214,7 +214,7 @@ impl Settings {
         self.registry.is_some()
     }
 
-    /// The other stores of the registry, each once. [`Self::registry_entries`] takes them in any order.
+    /// The stores of the registry, each once. [`Self::registry_entries`] takes them in any order.
     pub fn registry_stores(&self) -> Vec<StoreSettings> {
         self.registry.iter().flat_map(RegistrySettings::stores).cloned().collect()
     }
@@ -230,8 +230,8 @@ impl Settings {
         Self { store, ..self.clone() }
     }
 
-    /// The place of a bucket: the main store, unless the registry has another backend for its paths.
-    pub(super) fn place_of_bucket(&self, domain: &DomainName, bucket: &BucketName) -> BucketPlace<'_> {
+    /// Returns the location of a bucket: the main store, unless the registry has another backend for its paths.
+    pub(super) fn locate_bucket(&self, domain: &DomainName, bucket: &BucketName) -> BucketLocation<'_> {
         let prefixes = [format!("/{domain}/{bucket}"), format!("/{domain}"), "/".to_owned()];
         let longest_first = prefixes.iter().filter_map(|text| text.parse::<Prefix>().ok());
         let backends = || self.registry.iter().flat_map(|registry| &registry.0);
@@ -239,13 +239,13 @@ impl Settings {
             backends().find(|(text, _)| text.parse::<Prefix>().is_ok_and(|other| other.is_same(&prefix)))
         });
         match found {
-            None => BucketPlace::MainStore,
-            Some((_, BackendSettings::Store { store })) => BucketPlace::OtherStore(store),
-            Some((prefix, BackendSettings::Servers(_))) => BucketPlace::Servers { prefix },
+            None => BucketLocation::MainStore,
+            Some((_, BackendSettings::Store { store })) => BucketLocation::OtherStore(store),
+            Some((prefix, BackendSettings::Servers(_))) => BucketLocation::Servers { prefix },
         }
     }
 
-    /// The entries of the registry. `stores` are the other stores that are open.
+    /// The entries of the registry. `stores` are the open stores of the registry.
     ///
     /// # Errors
     ///
@@ -253,7 +253,7 @@ impl Settings {
     pub fn registry_entries(&self, stores: &[StoreSettings]) -> Result<Vec<Entry>, ConfigError> {
         let all = self.registry.iter().flat_map(|registry| &registry.0);
         all.map(|(text, backend)| {
-            let invalid = |message: String| ConfigError::Invalid(vec![Problem { message, place: None }]);
+            let invalid = |message: String| ConfigError::Invalid(vec![Problem { message, position: None }]);
             let prefix = text.parse().map_err(|error: rashomon_forward::PrefixError| invalid(error.to_string()))?;
             let destination = match backend {
                 BackendSettings::Servers(servers) => Destination::Servers(servers.list()),
@@ -276,10 +276,10 @@ impl Settings {
         let all = self.registry.iter().flat_map(|registry| &registry.0);
         all.filter_map(|(prefix, backend)| {
             let BackendSettings::Servers(servers) = backend else { return None };
-            // The problems of the settings themselves have a place in the file.
+            // `RegistrySettings::merge` reports errors of the settings themselves, with their position in the file.
             servers.list().check_settings().ok()?;
             let error = servers.list().check().err()?;
-            Some(Problem { message: format!("[registry.\"{prefix}\"]: {error}"), place: None })
+            Some(Problem { message: format!("[registry.\"{prefix}\"]: {error}"), position: None })
         })
         .collect()
     }

@@ -32,7 +32,7 @@ pub(crate) enum Strategy {
     TablePerQuery,
 }
 
-/// The place of the timeline, which records when values were superseded.
+/// The store of the timeline, which records when values were superseded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TimelineStore {
     /// In the tables, written with the write that superseded the value.
@@ -44,7 +44,7 @@ pub(crate) enum TimelineStore {
 }
 
 /// The maximum number of pages in a timeline in memory.
-const TIMELINE_PAGES: u64 = 100_000;
+const MAX_TIMELINE_PAGES: u64 = 100_000;
 
 impl TimelineStore {
     /// Opens the timeline. `None`: the timeline is in the tables.
@@ -52,7 +52,7 @@ impl TimelineStore {
         let clock = Arc::clone(clock);
         Ok(match self {
             Self::Table => None,
-            Self::Memory => Some(Arc::new(MemoryTimeline::new(clock, TIMELINE_PAGES))),
+            Self::Memory => Some(Arc::new(MemoryTimeline::new(clock, MAX_TIMELINE_PAGES))),
             Self::Redis(url) => {
                 let redis = RedisTimeline::new(rashomon_timeline_redis::Settings::new(url), clock);
                 Some(Arc::new(redis.map_err(|error| format!("[retention] timeline: {error}"))?))
@@ -180,19 +180,19 @@ impl Default for RetentionSettings {
 }
 
 impl BucketRetention {
-    /// Returns these settings, overridden by the settings of a table. A table without a strategy turns
-    /// retention on.
+    /// Returns these settings, overridden by the settings of a table. A table without a strategy turns retention
+    /// on, with `app-ttl`.
     fn with(&self, raw: RawRetention) -> Self {
         let grace = raw.grace.unwrap_or(self.grace);
         // The default slack is a quarter of the grace.
         let slack = raw.slack.or_else(|| raw.grace.map(|Span(grace)| Span(grace / 4)));
         let slack = slack.unwrap_or(self.slack);
         // By default, queue entries are kept at least twice as long as superseded values.
-        let remembered = Span((grace.0.saturating_add(slack.0)).saturating_mul(2)).max(self.index_ttl);
+        let default_index_ttl = Span((grace.0.saturating_add(slack.0)).saturating_mul(2)).max(self.index_ttl);
         let strategy = raw.strategy.unwrap_or(Strategy::AppTtl);
         // Options of another strategy are not inherited.
-        let of_above = (strategy == self.strategy).then_some((self.option, self.fill));
-        let (option, fill) = of_above.unwrap_or_default();
+        let inherited = (strategy == self.strategy).then_some((self.option, self.fill));
+        let (option, fill) = inherited.unwrap_or_default();
         Self {
             strategy,
             option: raw.option.or(option),
@@ -200,7 +200,7 @@ impl BucketRetention {
             grace,
             ttl: raw.ttl.unwrap_or(self.ttl),
             slack,
-            index_ttl: raw.index_ttl.unwrap_or(remembered),
+            index_ttl: raw.index_ttl.unwrap_or(default_index_ttl),
             delete_probability: raw.delete_probability.unwrap_or(self.delete_probability),
             cull: raw.cull.unwrap_or(self.cull),
             min_keep: raw.min_keep.unwrap_or(self.min_keep),
@@ -251,11 +251,11 @@ impl BucketRetention {
     /// The superseded value may also count as stored up to `max_clock_error` later than its time.
     fn check_slack_on_cluster(&self, max_clock_error: Option<Span>) -> Option<String> {
         let max_clock_error = max_clock_error.filter(|_| self.strategy != Strategy::KeepEverything)?;
-        let waits = max_clock_error.0.saturating_mul(2).saturating_add(self.skew.0);
-        // The sweep pauses for a quarter of the slack. The other three quarters must be at least `waits`, so
-        // the pause is a third of `waits`.
-        let pause = (waits / 3).clamp(*SWEEP_PAUSE.start(), *SWEEP_PAUSE.end());
-        let least = Span(waits.saturating_add(pause));
+        let max_delay = max_clock_error.0.saturating_mul(2).saturating_add(self.skew.0);
+        // The sweep pauses for a quarter of the slack. The other three quarters must be at least `max_delay`, so
+        // the pause is a third of `max_delay`.
+        let pause = (max_delay / 3).clamp(*SWEEP_PAUSE.start(), *SWEEP_PAUSE.end());
+        let least = Span(max_delay.saturating_add(pause));
         (self.slack < least).then(|| {
             format!(
                 "slack is {}, but on a cluster superseded values may be culled as late as {least} after \
@@ -268,7 +268,7 @@ impl BucketRetention {
         })
     }
 
-    /// Describes an error if the strategy does not have a setting, or cannot fulfil it.
+    /// Describes an error if a setting belongs to another strategy, or if the strategy cannot fulfil it.
     fn check_strategy_options(&self) -> Option<String> {
         if self.strategy != Strategy::TablePerQuery {
             return (self.option.is_some() || self.fill.is_some()).then(|| {
@@ -320,7 +320,7 @@ impl BucketRetention {
 const MIN_SLACK: Duration = Duration::from_millis(100);
 
 impl RetentionSettings {
-    /// Whether the file has no `[retention]` table. Printed settings then have none either.
+    /// Whether the file has no `[retention]` table. If so, printed settings have none either.
     pub(super) fn is_absent(&self) -> bool {
         !self.is_configured
     }
@@ -347,8 +347,8 @@ impl RetentionSettings {
         }
     }
 
-    /// The settings of single buckets, which override the settings of all buckets.
-    pub(super) fn of_buckets(
+    /// Returns the settings of single buckets, which override the settings of all buckets.
+    pub(super) fn merge_buckets(
         &self,
         domain: &RawDomain,
         max_clock_error: Option<Span>,
@@ -397,9 +397,9 @@ impl RetentionFlags<'_> {
 
     /// Applies the flags to one table. `is_configured`: the table is in the file, so its strategy is
     /// intended.
-    fn apply_to(&self, below: &BucketRetention, is_configured: bool) -> Result<BucketRetention, String> {
-        let keeps = below.strategy == Strategy::KeepEverything;
-        if keeps && is_configured && self.deletes && self.has_overrides() {
+    fn apply_to(&self, base: &BucketRetention, is_configured: bool) -> Result<BucketRetention, String> {
+        let keeps_everything = base.strategy == Strategy::KeepEverything;
+        if keeps_everything && is_configured && self.deletes && self.has_overrides() {
             return Err("the configuration keeps everything (strategy = \"keep-everything\"), and flags \
                         cannot override that: remove the strategy from the configuration, or use --dry-run \
                         to see what would be freed"
@@ -407,12 +407,12 @@ impl RetentionFlags<'_> {
         }
         // `--min-keep` alone is not a policy for deletes.
         let turns_on = self.grace.is_some() || !self.deletes && (self.min_keep.is_some() || !is_configured);
-        if keeps && !turns_on || !keeps && !self.has_overrides() {
-            return Ok(below.clone());
+        if keeps_everything && !turns_on || !keeps_everything && !self.has_overrides() {
+            return Ok(base.clone());
         }
-        let strategy = Some(if keeps { Strategy::AppTtl } else { below.strategy });
+        let strategy = Some(if keeps_everything { Strategy::AppTtl } else { base.strategy });
         let Self { grace, min_keep, .. } = *self;
-        Ok(below.with(RawRetention { strategy, grace, min_keep, ..RawRetention::default() }))
+        Ok(base.with(RawRetention { strategy, grace, min_keep, ..RawRetention::default() }))
     }
 }
 
@@ -426,9 +426,9 @@ impl super::Settings {
     ///
     /// # Errors
     ///
-    /// Returns an error in the result, as for a file. Refuses deletes if neither a configuration nor a flag
-    /// sets a policy. Also refuses flags that would delete what the configuration keeps.
-    pub fn retain(&mut self, flags: RetentionFlags<'_>) -> Result<(), String> {
+    /// Returns an error if the resulting settings are not allowed, as for a file. Refuses deletes if neither a
+    /// configuration nor a flag sets a policy. Also refuses flags that would delete what the configuration keeps.
+    pub fn apply_retention_flags(&mut self, flags: RetentionFlags<'_>) -> Result<(), String> {
         // If a bucket has a table, keeping everything is intended for the buckets without a table, unless
         // flags override it.
         let is_configured = self.retention.is_configured || self.own_retentions().next().is_some();
@@ -439,8 +439,8 @@ impl super::Settings {
                 .to_owned());
         }
         match flags.domain {
-            Some(domain) => self.retain_of(domain, flags, is_configured)?,
-            None => self.retain_of_all(flags, is_configured)?,
+            Some(domain) => self.apply_to_domain(domain, flags, is_configured)?,
+            None => self.apply_to_all(flags, is_configured)?,
         }
         let max_clock_error = self.store.max_clock_error(self.merged.skew);
         let error = std::iter::once(&self.retention.all)
@@ -454,7 +454,7 @@ impl super::Settings {
         })
     }
 
-    fn retain_of_all(&mut self, flags: RetentionFlags<'_>, is_configured: bool) -> Result<(), String> {
+    fn apply_to_all(&mut self, flags: RetentionFlags<'_>, is_configured: bool) -> Result<(), String> {
         let is_configured = self.retention.is_configured || is_configured && !flags.has_overrides();
         self.retention.all = flags.apply_to(&self.retention.all, is_configured)?;
         let buckets = self.domains.values_mut().flat_map(|domain| domain.buckets.values_mut());
@@ -468,7 +468,7 @@ impl super::Settings {
 
     /// Applies the flags to one domain: to its bucket `page`, and to its buckets with settings of their own. The
     /// sweep also processes queue entries of other domains, by their own configuration.
-    fn retain_of(
+    fn apply_to_domain(
         &mut self,
         domain: &DomainName,
         flags: RetentionFlags<'_>,
@@ -494,7 +494,7 @@ impl super::Settings {
     ///
     /// # Errors
     ///
-    /// Describes a URL of Redis that cannot be used.
+    /// Returns a description of a URL of Redis that cannot be used.
     pub fn timeline(&self, clock: &Arc<dyn Clock>) -> Result<Option<Arc<dyn Timeline>>, String> {
         self.retention.timeline.open(clock)
     }

@@ -32,7 +32,7 @@ fn empty_configuration_has_the_defaults() {
 }
 
 #[test]
-fn printed_configuration_means_the_same() {
+fn printed_configuration_has_the_same_effect() {
     let file = "store = 'memory:'\ncache_size = '1 GiB'\nentry_cache_size = '1 GiB'\nmax_idempotency_keys = 7\ncollect_every = '2h'\nlisten = '0.0.0.0:80'\n\
                 hosts = ['wiki.internal', '*']\nignored_headers = ['x-varnish', 'x-my-proxy-*']\nshutdown_grace = '1m'\nskew = '1s'\nread_only = true\n\
                 body_limit = 70000000\nbody_timeout = '1m'\nidle_timeout = '1m'\nread_timeout = '1m'\nbatch_timeout = '2m'\n\
@@ -397,7 +397,7 @@ fn archive_of_a_bucket_overrides_that_of_all() {
     let all = ["a", "b", "c", "d", "e"].map(|domain| of(&settings, domain));
     assert_eq!(all, [(first, 3), (every, 4), (every, 5), (every, 6), (every, 3)]);
     assert_eq!(load(&toml::to_string(&settings).unwrap()).unwrap(), settings);
-    settings.seal(Some("0s".parse().unwrap()), None).unwrap();
+    settings.enable_archive_for_sealing(Some("0s".parse().unwrap()), None).unwrap();
     assert_eq!(of(&settings, "a"), (first, 0));
     assert_eq!(of(&settings, "d"), (every, 0));
 }
@@ -410,7 +410,7 @@ fn impossible_archive_of_a_bucket_is_refused() {
     refused(&format!("[archive]\n{page}\nafter = '3s'"), "raise after to at least 1h");
     refused(&format!("[archive]\n{page}\ncache_size = '1MiB'"), "cache_size");
     let mut settings = load("[domains.a.buckets.page.retention]\ngrace = '5h'").unwrap();
-    assert!(settings.seal(None, None).unwrap_err().contains("add [archive] to it"));
+    assert!(settings.enable_archive_for_sealing(None, None).unwrap_err().contains("add [archive] to it"));
 }
 
 #[test]
@@ -468,15 +468,15 @@ fn archive_that_removes_renders_before_their_grace_is_over_is_refused() {
     // A command with `--after 0s` is refused too.
     let now = || Some("0s".parse().unwrap());
     let mut settings = load(&format!("{retention}[archive]\npolicy = 'first-render'")).unwrap();
-    let error = settings.seal(now(), None).unwrap_err();
+    let error = settings.enable_archive_for_sealing(now(), None).unwrap_err();
     assert!(error.starts_with("--after 0s: after is 0s, and the grace of [retention] is 24h"), "{error}");
     let mut settings = load(&format!("{retention}[archive]\n{page}\npolicy = 'first-render'")).unwrap();
-    assert!(settings.seal(now(), None).is_err());
-    assert!(load(&format!("{retention}[archive]")).unwrap().seal(now(), None).is_ok());
+    assert!(settings.enable_archive_for_sealing(now(), None).is_err());
+    assert!(load(&format!("{retention}[archive]")).unwrap().enable_archive_for_sealing(now(), None).is_ok());
 }
 
 #[test]
-fn a_renderer_is_configured_for_all_buckets_or_for_one() {
+fn renderer_is_configured_for_all_buckets_or_for_one() {
     assert!(load("").unwrap().generator().unwrap().is_none());
     let file = "[generator]\nhosts = ['wiki.example.org']\ntimeout = '5s'\n[generator.properties.html]\n\
                 url = 'http://wiki.example.org/{rev}'\ncontent_type = 'text/html'\n\
@@ -507,7 +507,9 @@ fn flags_override_a_table_of_retention() {
         let domain: Option<DomainName> = domain.map(|domain| domain.parse().unwrap());
         let grace = grace.map(|hours| Span(Duration::from_secs(hours * 3600)));
         let min_keep = min_keep.and_then(std::num::NonZeroU32::new);
-        settings.retain(RetentionFlags { domain: domain.as_ref(), grace, min_keep, deletes }).ok()?;
+        settings
+            .apply_retention_flags(RetentionFlags { domain: domain.as_ref(), grace, min_keep, deletes })
+            .ok()?;
         let retention = settings.buckets().retention;
         Some(["a", "b"].map(|domain| {
             let policy = retention.of_bucket(&domain.parse().unwrap(), &BucketName::page());
@@ -647,7 +649,7 @@ fn errors_repeat_an_excerpt_of_the_file_at_most() {
         let error = load(&file).expect_err(&file[..40.min(file.len())]);
         assert!(error.len() < 2500, "{} bytes: {error:.2500}", error.len());
     }
-    // The caret is below the place, even if only a part of the line is shown.
+    // The caret is below the position, even if only a part of the line is shown.
     let error = load(&format!("hosts = [{}'a/b']", "'a',".repeat(1000))).unwrap_err();
     let lines: Vec<&str> = error.lines().collect();
     let at = lines[3].find('^').unwrap();
@@ -669,7 +671,7 @@ fn hosts_are_checked_on_loopback_unless_any_host_is_allowed() {
 }
 
 #[test]
-fn caches_are_told_of_changes() {
+fn caches_are_configured_for_purges() {
     assert_eq!(load("").unwrap().api().surrogate_key_header, None);
     assert!(!load("").unwrap().buckets().queues_purges);
     let file = "surrogate_key_header = 'Surrogate-Key'\n[caches.front]\nurl = 'http://127.0.0.1:6081'\n\

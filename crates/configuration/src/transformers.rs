@@ -24,7 +24,7 @@ pub struct RawTransformers {
     steps: Vec<Step>,
 }
 
-/// One service, and the versions that it takes and makes.
+/// One service, with the version that it takes and the version that it makes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Step {
@@ -78,11 +78,11 @@ impl TransformerSettings {
 }
 
 impl Settings {
-    /// Creates the client of the transformers. `None` if none is configured.
+    /// Creates the client of the transformers. Returns `None` if none is configured.
     ///
     /// # Errors
     ///
-    /// Describes a version, an address, a host or a file that cannot be used.
+    /// Returns a description of a version, an address, a host or a file that cannot be used.
     pub fn transformers(&self) -> Result<Option<Transformers>, String> {
         let Some(own) = &self.transformers else { return Ok(None) };
         let settings = own.http_settings(self.merged.body_limit.0);
@@ -92,13 +92,13 @@ impl Settings {
 
 /// Creates the client for a rewrite of stored values, and selects the current version.
 ///
-/// `url` is the transformer that gets all earlier versions. Without it, the configured transformers are used.
-/// `current` is the profile of the current version. Without it, the current version is the one that a configured
-/// step of that URL makes.
+/// `url` is the transformer that gets all earlier versions. Without a URL, the configured transformers are used.
+/// `current` is the profile of the current version. Without a profile, the current version is the one that a
+/// configured step of that URL makes.
 ///
 /// # Errors
 ///
-/// Says what is wrong or missing, and how to correct it.
+/// Returns a description of what is wrong or missing, and how to correct it.
 pub fn transformers_for_rewrite(
     configured: &Settings,
     url: Option<&str>,
@@ -120,7 +120,7 @@ pub fn transformers_for_rewrite(
     let steps: Vec<_> = steps.iter().filter(|step| is_same_url(&step.url, url)).collect();
     let current = match current {
         Some(current) => current.clone(),
-        None => version_of(&steps, url)?,
+        None => target_version(&steps, url)?,
     };
     let mut settings = match own {
         Some(own) => own.http_settings(configured.merged.body_limit.0),
@@ -135,7 +135,7 @@ pub fn transformers_for_rewrite(
 }
 
 /// The version that the configured steps of a URL make.
-fn version_of(steps: &[&Step], url: &str) -> Result<Profile, String> {
+fn target_version(steps: &[&Step], url: &str) -> Result<Profile, String> {
     let url = excerpt(url);
     let Some(first) = steps.first() else {
         return Err(format!(

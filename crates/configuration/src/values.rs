@@ -331,15 +331,15 @@ as_text!(ContentType, "a content type, such as \"text/html; charset=utf-8\"");
 
 /// The header in which answers carry their surrogate keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeaderOfKeys(String);
+pub struct SurrogateKeyHeader(String);
 
-impl HeaderOfKeys {
+impl SurrogateKeyHeader {
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl FromStr for HeaderOfKeys {
+impl FromStr for SurrogateKeyHeader {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -357,14 +357,14 @@ impl FromStr for HeaderOfKeys {
     }
 }
 
-impl fmt::Display for HeaderOfKeys {
+impl fmt::Display for SurrogateKeyHeader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
-as_text!(HeaderOfKeys, "the name of a header, such as \"xkey\"");
+as_text!(SurrogateKeyHeader, "the name of a header, such as \"xkey\"");
 
-/// Access rights. So far the only value permits everything.
+/// Access rights as a single word. The only word permits everything to every client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {

@@ -36,7 +36,7 @@ fn cluster(arguments: SchemaArguments) -> Result<ClusterSettings, CommandError> 
         }
     };
     Ok(match replication {
-        Some(replication) => cluster.replicated(replication),
+        Some(replication) => cluster.with_replication(replication),
         None => cluster,
     })
 }

@@ -18,7 +18,7 @@ pub(crate) fn run(arguments: CheckConfigArguments) -> Result<Exit, CommandError>
     let warn = |warning: String| output::to_stderr(format_args!("warning: {warning}"));
     if let StoreSettings::Cassandra(cluster) = &settings.store {
         // Check the files that the configuration names, too.
-        cluster.read(warn)?;
+        cluster.read_options(warn)?;
     }
     if let Some(notice) = settings.tls()?.and_then(|tls| tls.expiry_notice(SystemClock::new().now())) {
         warn(notice.to_string());

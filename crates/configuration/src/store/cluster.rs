@@ -9,7 +9,7 @@ use super::{
     super::{errors::ConfigError, values::Span},
     password::Password,
     replication::Replication,
-    url::{ClusterUrl, ContactPoint, Keyspace, StoreUrl, list},
+    url::{ClusterUrl, ContactPoint, Keyspace, StoreUrl, join_contact_points},
 };
 
 /// The table `[store]` of a file.
@@ -56,7 +56,7 @@ pub struct ClusterSettings {
 }
 
 impl RawCluster {
-    /// The settings in effect, with the defaults of the store. Adds errors in their combination to `errors`.
+    /// Returns the settings in effect, with the defaults of the store. Adds errors in their combination to `errors`.
     pub(super) fn into_settings(self, errors: &mut Vec<String>) -> ClusterSettings {
         if self.contact_points.as_ref().is_none_or(Vec::is_empty) {
             errors.push("a cluster needs contact_points, as in contact_points = [\"10.0.0.1\"]".to_owned());
@@ -75,26 +75,26 @@ impl RawCluster {
                 ));
             }
         }
-        let below = ClusterSettings::default();
+        let default = ClusterSettings::default();
         ClusterSettings {
-            contact_points: self.contact_points.unwrap_or(below.contact_points),
-            keyspace: self.keyspace.unwrap_or(below.keyspace),
-            replication: self.replication.unwrap_or(below.replication),
-            consistency: self.consistency.unwrap_or(below.consistency),
-            serial_consistency: self.serial_consistency.unwrap_or(below.serial_consistency),
+            contact_points: self.contact_points.unwrap_or(default.contact_points),
+            keyspace: self.keyspace.unwrap_or(default.keyspace),
+            replication: self.replication.unwrap_or(default.replication),
+            consistency: self.consistency.unwrap_or(default.consistency),
+            serial_consistency: self.serial_consistency.unwrap_or(default.serial_consistency),
             local_datacenter: self.local_datacenter,
             tls_ca_file: self.tls_ca_file,
             user: self.user,
             password_file: self.password_file,
             compression: self.compression,
-            attempt_timeout: self.attempt_timeout.unwrap_or(below.attempt_timeout),
-            request_timeout: self.request_timeout.unwrap_or(below.request_timeout),
-            connect_timeout: self.connect_timeout.unwrap_or(below.connect_timeout),
+            attempt_timeout: self.attempt_timeout.unwrap_or(default.attempt_timeout),
+            request_timeout: self.request_timeout.unwrap_or(default.request_timeout),
+            connect_timeout: self.connect_timeout.unwrap_or(default.connect_timeout),
         }
     }
 
     /// Applies the parts of a URL.
-    pub(super) fn at(self, url: ClusterUrl) -> Self {
+    pub(super) fn with_url(self, url: ClusterUrl) -> Self {
         let ClusterUrl { contact_points, keyspace, replication } = url;
         Self {
             contact_points: Some(contact_points),
@@ -111,9 +111,9 @@ impl Default for ClusterSettings {
         let known = Options::default();
         Self {
             contact_points: (known.contact_points.iter())
-                .map(|point| point.parse().expect("what is built in is a node"))
+                .map(|point| point.parse().expect("built-in contact points are nodes"))
                 .collect(),
-            keyspace: known.keyspace.parse().expect("what is built in is a keyspace"),
+            keyspace: known.keyspace.parse().expect("the built-in name is a keyspace"),
             replication: known.replication.into(),
             consistency: known.consistency.into(),
             serial_consistency: known.serial_consistency.into(),
@@ -132,11 +132,11 @@ impl Default for ClusterSettings {
 impl ClusterSettings {
     /// The cluster in one line, without the replication.
     pub fn url(&self) -> String {
-        format!("cassandra://{}/{}", list(&self.contact_points), self.keyspace)
+        format!("cassandra://{}/{}", join_contact_points(&self.contact_points), self.keyspace)
     }
 
     /// Returns the settings with another replication.
-    pub fn replicated(self, replication: Replication) -> Self {
+    pub fn with_replication(self, replication: Replication) -> Self {
         Self { replication, ..self }
     }
 
@@ -159,13 +159,13 @@ impl ClusterSettings {
         }
     }
 
-    /// The options of the store. Reads the files that the settings name, and passes warnings about them to
+    /// Returns the options of the store. Reads the files that the settings name, and passes warnings about them to
     /// `warn`.
     ///
     /// # Errors
     ///
     /// Returns an error if a file cannot be read, or if the password in it cannot be used.
-    pub fn read(&self, warn: impl FnOnce(String)) -> Result<Options, ConfigError> {
+    pub fn read_options(&self, warn: impl FnOnce(String)) -> Result<Options, ConfigError> {
         if let Some(path) = &self.tls_ca_file {
             File::open(path).map_err(|source| ConfigError::unreadable("tls_ca_file", path, source))?;
         }

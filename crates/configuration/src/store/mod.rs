@@ -21,7 +21,7 @@ use super::{DEFAULT_DIRECTORY, File, Problem, Span};
 /// The store in a file: `store = "URL"`, or `[store]`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RawStore {
-    /// One line.
+    /// A URL.
     Url(StoreUrl),
     /// A table.
     Table(Box<RawCluster>),
@@ -62,30 +62,30 @@ pub enum StoreSettings {
 }
 
 impl StoreSettings {
-    /// The store in effect: from flags and environment, otherwise from the file, otherwise the default. If
-    /// flags or the environment name a cluster, the other settings of a cluster in the file apply to it.
+    /// Returns the store in effect: from flags and environment, otherwise from the file, otherwise the default. If
+    /// flags or the environment name a cluster, the other settings of a cluster in the file apply to that cluster.
     pub(super) fn merge(
         flag: Option<StoreUrl>,
-        below: Option<Spanned<RawStore>>,
+        from_file: Option<Spanned<RawStore>>,
         file: &File,
         problems: &mut Vec<Problem>,
     ) -> Self {
-        let span = below.as_ref().map(Spanned::span);
-        let (mut line, mut table) = match below.map(Spanned::into_inner) {
+        let span = from_file.as_ref().map(Spanned::span);
+        let (mut line, mut table) = match from_file.map(Spanned::into_inner) {
             None => (None, None),
             Some(RawStore::Url(url)) => (Some(url), None),
             Some(RawStore::Table(mut table)) => (table.url.take(), Some(*table)),
         };
         let mut errors = Vec::new();
         if let (Some(url), Some(table)) = (&line, &table) {
-            errors.extend(contradiction(url, table));
+            errors.extend(find_contradiction(url, table));
         }
         line = flag.or(line);
         let settings = match line {
             Some(StoreUrl::Sqlite(directory)) => Self::Sqlite(directory),
             Some(StoreUrl::Memory) => Self::Memory,
             Some(StoreUrl::Cassandra(url)) => {
-                Self::cluster(table.take().unwrap_or_default().at(url), &mut errors)
+                Self::cluster(table.take().unwrap_or_default().with_url(url), &mut errors)
             }
             None => match table {
                 Some(table) => Self::cluster(table, &mut errors),
@@ -94,7 +94,7 @@ impl StoreSettings {
         };
         let problem = |message: String| match &span {
             Some(span) => file.problem(span.clone(), message),
-            None => Problem { message, place: None },
+            None => Problem { message, position: None },
         };
         problems.extend(errors.into_iter().map(problem));
         settings
@@ -112,7 +112,7 @@ impl StoreSettings {
 }
 
 /// Describes a setting that contradicts the `url` of the table.
-fn contradiction(url: &StoreUrl, table: &RawCluster) -> Option<String> {
+fn find_contradiction(url: &StoreUrl, table: &RawCluster) -> Option<String> {
     let StoreUrl::Cassandra(cluster) = url else {
         return (*table != RawCluster::default())
             .then(|| format!("url is {url}, but the other keys of [store] are for a cluster: remove them"));

@@ -6,12 +6,12 @@ use tempfile::{TempDir, tempdir};
 use super::*;
 use crate::{RawSettings, Settings};
 
-/// The store that a file configures, or the error.
+/// Returns the store that a file configures, or the error.
 fn load(file: &str) -> Result<StoreSettings, String> {
     load_with_flag(None, file)
 }
 
-/// The store that a file and a flag configure, or the error.
+/// Returns the store that a file and a flag configure, or the error.
 fn load_with_flag(flag: Option<&str>, file: &str) -> Result<StoreSettings, String> {
     let directory = tempdir().unwrap();
     let path = directory.path().join("c.toml");
@@ -183,7 +183,7 @@ fn password(bytes: &[u8], mode: u32) -> (TempDir, Result<(Options, Option<String
         format!("[store]\ncontact_points = ['db1']\nuser = 'me'\npassword_file = '{}'", path.display());
     let StoreSettings::Cassandra(cluster) = load(&file).unwrap() else { panic!("no cluster") };
     let mut warning = None;
-    let read = cluster.read(|text| warning = Some(text));
+    let read = cluster.read_options(|text| warning = Some(text));
     (directory, read.map(|options| (options, warning)).map_err(|error| error.to_string()))
 }
 
@@ -222,7 +222,7 @@ fn missing_file_is_named_with_its_setting() {
         let user = if setting == "password_file" { "user = 'me'\n" } else { "" };
         let file = format!("[store]\ncontact_points = ['db1']\n{user}{setting} = '/no/such'");
         let StoreSettings::Cassandra(cluster) = load(&file).unwrap() else { panic!("no cluster") };
-        let error = cluster.read(|_| {}).unwrap_err().to_string();
+        let error = cluster.read_options(|_| {}).unwrap_err().to_string();
         assert!(error.starts_with(&format!("cannot read {setting} /no/such: No such file")), "{error}");
     }
 }

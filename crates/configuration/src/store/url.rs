@@ -11,13 +11,13 @@ use super::{
 };
 
 /// The supported stores, for error messages.
-const KINDS: &str =
+const STORE_KINDS: &str =
     "sqlite:DIRECTORY, memory: and cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]";
 
 /// The default port of CQL.
 const CQL_PORT: u16 = 9042;
 
-/// A store.
+/// The URL of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreUrl {
     /// `sqlite:DIRECTORY`.
@@ -39,12 +39,12 @@ impl FromStr for StoreUrl {
             Some(("memory", _)) => Err("memory: takes nothing after the colon".to_owned()),
             Some(("cassandra", cluster)) => cluster.parse().map(Self::Cassandra),
             Some((scheme, _)) => {
-                Err(format!("'{}:' is not a kind of store; a store is one of {KINDS}", excerpt(scheme)))
+                Err(format!("'{}:' is not a kind of store; a store is one of {STORE_KINDS}", excerpt(scheme)))
             }
             None => {
                 let text = excerpt(text);
                 Err(format!(
-                    "a store is one of {KINDS}; for this directory write sqlite:{text}, or --data {text}"
+                    "a store is one of {STORE_KINDS}; for this directory write sqlite:{text}, or --data {text}"
                 ))
             }
         }
@@ -73,7 +73,7 @@ pub struct ClusterUrl {
 impl FromStr for ClusterUrl {
     type Err = String;
 
-    /// Parses what follows `cassandra:`.
+    /// Parses the text after `cassandra:`.
     fn from_str(text: &str) -> Result<Self, String> {
         const FORM: &str =
             "a cluster is cassandra://HOST[:PORT][,HOST...]/KEYSPACE, as in cassandra://127.0.0.1/rashomon";
@@ -103,13 +103,13 @@ impl FromStr for ClusterUrl {
 
 impl fmt::Display for ClusterUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cassandra://{}/{}", list(&self.contact_points), self.keyspace)?;
+        write!(f, "cassandra://{}/{}", join_contact_points(&self.contact_points), self.keyspace)?;
         self.replication.as_ref().map_or(Ok(()), |copies| write!(f, "?replication={copies}"))
     }
 }
 
-/// The contact points, separated by commas.
-pub(super) fn list(contact_points: &[ContactPoint]) -> String {
+/// Returns the contact points, separated by commas.
+pub(super) fn join_contact_points(contact_points: &[ContactPoint]) -> String {
     contact_points.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
@@ -149,7 +149,7 @@ impl fmt::Display for ContactPoint {
 }
 as_text!(ContactPoint, "a node, such as \"10.0.0.1:9042\"");
 
-/// A keyspace's name.
+/// The name of a keyspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Keyspace(String);
 
