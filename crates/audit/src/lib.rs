@@ -3,7 +3,7 @@
 //! An [`AuditLog`] takes an [`Entry`] for each request. A thread writes the entries as lines to a [`Target`], so that
 //! no request waits for the disk. Lines that cannot be written are lost, and counted.
 //!
-//! [`LineQueue`] is the queue between the two. The log of the server uses it, too.
+//! [`LineQueue`] is the queue between the log and its thread. The log of the server uses such a queue, too.
 
 mod entry;
 mod pace;
@@ -34,19 +34,19 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
 /// An audit log. Clones share it.
 #[derive(Debug, Clone)]
-pub struct AuditLog(Arc<Shared>);
+pub struct AuditLog(Arc<AuditLogInner>);
 
 #[derive(Debug)]
-struct Shared {
+struct AuditLogInner {
     lines: LineQueue,
-    state: Arc<State>,
+    state: Arc<LogState>,
     /// Ends the thread when it is dropped; `None` when the log is closed.
     thread: Mutex<Option<WorkerGuard>>,
 }
 
 /// The state that the log and its thread share.
 #[derive(Debug)]
-struct State {
+struct LogState {
     target: Target,
     clock: Arc<dyn Clock>,
     written: AtomicU64,
@@ -58,7 +58,7 @@ struct State {
     full_queue_pace: Pace,
 }
 
-impl State {
+impl LogState {
     fn new(target: Target, clock: Arc<dyn Clock>) -> Self {
         Self {
             target,
@@ -91,19 +91,19 @@ impl AuditLog {
     ///
     /// Returns an error if the file can be neither opened nor created.
     pub fn open(target: Target, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
-        let state = Arc::new(State::new(target.clone(), clock));
+        let state = Arc::new(LogState::new(target.clone(), clock));
         let writer = match target {
             Target::StandardError => LineWriter::to_standard_error(Arc::clone(&state)),
             Target::File(path) => LineWriter::to_file(&path, Arc::clone(&state))
                 .map_err(|source| OpenError::new(&path, source))?,
         };
         let (lines, thread) = LineQueue::start("audit-log", writer);
-        Ok(Self(Arc::new(Shared { lines, state, thread: Mutex::new(Some(thread)) })))
+        Ok(Self(Arc::new(AuditLogInner { lines, state, thread: Mutex::new(Some(thread)) })))
     }
 
     /// Adds an entry. Never waits: if too many lines wait already, the entry is lost, and counted.
     pub fn write(&self, entry: &Entry<'_>) {
-        let Shared { lines, state, .. } = &*self.0;
+        let AuditLogInner { lines, state, .. } = &*self.0;
         if lines.push(&entry.to_line()) {
             return;
         }
@@ -117,8 +117,8 @@ impl AuditLog {
         }
     }
 
-    /// Opens the file again, since it was renamed. Lines that were added before may go to either file. If the
-    /// file cannot be opened, lines go on to the old one, and each further line tries again.
+    /// Opens the file again, for instance after it was renamed. Lines that were added before may go to either file.
+    /// If the file cannot be opened, lines still go to the old file, and each further line tries again.
     pub fn reopen(&self) {
         if !self.0.state.reopen.swap(true, Ordering::Relaxed) {
             self.0.lines.wake();
@@ -137,7 +137,7 @@ impl AuditLog {
     }
 
     /// Writes the last lines and ends the thread. Waits for a slow or blocked target for a few seconds at most.
-    /// Must be called when no more entries come.
+    /// Must be called after the last entry.
     pub fn close(&self) {
         let thread = self.0.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if thread.is_some() && !self.0.lines.wait_until_empty(CLOSE_LIMIT) {

@@ -12,30 +12,31 @@ use std::{
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 
 /// The maximum number of waiting lines.
-const MAX_LINES: usize = 10_000;
+const MAX_WAITING_LINES: usize = 10_000;
 
 /// The maximum number of bytes of waiting lines.
-const MAX_BYTES: usize = 16 << 20;
+const MAX_WAITING_BYTES: usize = 16 << 20;
 
-/// A shorter line counts as this many bytes, so that at most [`MAX_LINES`] lines wait.
-const MIN_LINE_BYTES: usize = MAX_BYTES.div_ceil(MAX_LINES);
+/// A shorter line counts as this many bytes, so that at most [`MAX_WAITING_LINES`] lines wait.
+const MIN_LINE_BYTES: usize = MAX_WAITING_BYTES.div_ceil(MAX_WAITING_LINES);
 
+/// The bytes by which a line counts towards [`MAX_WAITING_BYTES`].
 const fn cost(line: &[u8]) -> usize {
     if line.len() > MIN_LINE_BYTES { line.len() } else { MIN_LINE_BYTES }
 }
 
-/// The input end of a queue of lines, which a thread writes. At most 10,000 lines or 16 MiB wait. Clones share
+/// The input end of a queue of lines. A thread writes the lines. At most 10,000 lines or 16 MiB wait. Clones share
 /// the queue.
 #[derive(Debug, Clone)]
 pub struct LineQueue {
     lines: NonBlocking,
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingLines>,
 }
 
 /// The waiting lines.
 #[derive(Debug, Default)]
-struct Waiting {
-    /// Their bytes, as [`cost`] counts them.
+struct WaitingLines {
+    /// The bytes of the waiting lines, as [`cost`] counts them.
     bytes: AtomicUsize,
     /// Guards no data. A thread that waits for [`Self::emptied`] holds it while it reads [`Self::bytes`].
     lock: Mutex<()>,
@@ -47,19 +48,20 @@ impl LineQueue {
     /// Starts a thread that writes the lines. Each call of `writer`'s `write` is a line. `flush` is called when
     /// the queue has become empty. Dropping the guard writes the last lines, for at most a second.
     pub fn start(thread_name: &str, writer: impl Write + Send + 'static) -> (Self, WorkerGuard) {
-        let waiting = Arc::new(Waiting::default());
+        let waiting = Arc::new(WaitingLines::default());
         let (lines, guard) = NonBlockingBuilder::default()
             // There are more places than lines, since the message that ends the thread needs a place too, and
             // so does the empty line of `wake`.
-            .buffered_lines_limit(MAX_LINES + 4)
+            .buffered_lines_limit(MAX_WAITING_LINES + 4)
             .thread_name(thread_name)
-            .finish(Written { inner: writer, waiting: Arc::clone(&waiting) });
+            .finish(CountingWriter { inner: writer, waiting: Arc::clone(&waiting) });
         (Self { lines, waiting }, guard)
     }
 
     /// Adds a line, if there is room for it. Never waits. Returns whether the line was added.
     pub fn push(&self, line: &[u8]) -> bool {
-        let add = |waiting: usize| waiting.checked_add(cost(line)).filter(|waiting| *waiting <= MAX_BYTES);
+        let add =
+            |waiting: usize| waiting.checked_add(cost(line)).filter(|waiting| *waiting <= MAX_WAITING_BYTES);
         self.waiting.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
             && self.lines.clone().write_all(line).is_ok()
     }
@@ -71,7 +73,7 @@ impl LineQueue {
         let _ = self.lines.clone().write_all(b"");
     }
 
-    /// Waits until no line waits any more, up to a time limit. Returns whether none does.
+    /// Waits until the queue is empty, up to a time limit. Returns whether the queue is empty.
     pub(crate) fn wait_until_empty(&self, limit: Duration) -> bool {
         let lock = self.waiting.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let has_lines = |(): &mut ()| self.waiting.bytes.load(Ordering::Acquire) > 0;
@@ -92,14 +94,14 @@ impl Write for LineQueue {
     }
 }
 
-/// The output end of the queue. Each call of `write` is a line.
+/// The output end of the queue, which counts the lines that it has written. Each call of `write` is a line.
 #[derive(Debug)]
-struct Written<W> {
+struct CountingWriter<W> {
     inner: W,
-    waiting: Arc<Waiting>,
+    waiting: Arc<WaitingLines>,
 }
 
-impl<W: Write> Write for Written<W> {
+impl<W: Write> Write for CountingWriter<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let written = self.inner.write_all(line);
         if self.waiting.bytes.fetch_sub(cost(line), Ordering::Release) == cost(line) {
@@ -156,7 +158,7 @@ mod tests {
     fn read_all(
         (mut queue, guard, permits, written): (LineQueue, WorkerGuard, Sender<()>, Arc<Mutex<Vec<usize>>>),
     ) -> Vec<usize> {
-        for _ in 0..2 * MAX_LINES {
+        for _ in 0..2 * MAX_WAITING_LINES {
             permits.send(()).unwrap();
         }
         wait_until_empty(&queue);
@@ -172,20 +174,20 @@ mod tests {
     #[test]
     fn waiting_lines_are_bounded_in_bytes() {
         let mut stalled = stalled();
-        for _ in 0..MAX_LINES {
+        for _ in 0..MAX_WAITING_LINES {
             stalled.0.write_all(&[b'x'; 16 << 10]).unwrap();
         }
-        assert!(stalled.0.waiting.bytes.load(Ordering::Relaxed) <= MAX_BYTES);
-        assert_eq!(read_all(stalled), vec![16 << 10; MAX_BYTES / (16 << 10)]);
+        assert!(stalled.0.waiting.bytes.load(Ordering::Relaxed) <= MAX_WAITING_BYTES);
+        assert_eq!(read_all(stalled), vec![16 << 10; MAX_WAITING_BYTES / (16 << 10)]);
     }
 
     #[test]
     fn waiting_lines_are_bounded_in_number() {
         let mut stalled = stalled();
-        for _ in 0..2 * MAX_LINES {
+        for _ in 0..2 * MAX_WAITING_LINES {
             stalled.0.write_all(b"short").unwrap();
         }
         let lines = read_all(stalled);
-        assert!((MAX_LINES - 10..=MAX_LINES).contains(&lines.len()), "{} lines", lines.len());
+        assert!((MAX_WAITING_LINES - 10..=MAX_WAITING_LINES).contains(&lines.len()), "{} lines", lines.len());
     }
 }

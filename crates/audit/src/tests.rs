@@ -145,7 +145,7 @@ fn lines_go_to_the_old_file_while_the_new_one_cannot_be_opened() {
     log.reopen();
     add_and_wait(&log, "/old");
     assert_eq!(paths(&moved.join("audit.log")), ["/old"]);
-    // Nobody has to ask again.
+    // The next line tries again, without another request.
     fs::create_dir(&folder).unwrap();
     add_and_wait(&log, "/new");
     assert_eq!(paths(&file), ["/new"]);

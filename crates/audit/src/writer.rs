@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    State,
+    LogState,
     target::{ends_within_line, is_deleted, open},
 };
 
@@ -16,13 +16,13 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct LineWriter {
     output: Output,
-    state: Arc<State>,
+    state: Arc<LogState>,
     /// Whether the target has to be opened again before the next line.
     is_stale: bool,
     /// Whether the target ends in the middle of a line.
     is_within_line: bool,
-    /// How many lines had been lost when this was last logged; `None` if no failure was logged since the last
-    /// success.
+    /// How many lines had been lost before the first failure that was logged since the last success; `None` if no
+    /// failure was logged.
     failing_since: Option<u64>,
 }
 
@@ -33,22 +33,22 @@ enum Output {
 }
 
 impl LineWriter {
-    pub(crate) fn to_standard_error(state: Arc<State>) -> Self {
+    pub(crate) fn to_standard_error(state: Arc<LogState>) -> Self {
         Self::new(Output::StandardError, state, false)
     }
 
-    pub(crate) fn to_file(path: &Path, state: Arc<State>) -> io::Result<Self> {
+    pub(crate) fn to_file(path: &Path, state: Arc<LogState>) -> io::Result<Self> {
         let file = open(path)?;
         let is_within_line = ends_within_line(&file, path).unwrap_or(false);
         Ok(Self::new(Output::File { path: path.to_owned(), file }, state, is_within_line))
     }
 
-    const fn new(output: Output, state: Arc<State>, is_within_line: bool) -> Self {
+    const fn new(output: Output, state: Arc<LogState>, is_within_line: bool) -> Self {
         Self { output, state, is_stale: false, is_within_line, failing_since: None }
     }
 
-    /// Opens the target again if this was requested, if the last write failed, or if the file was deleted. If it
-    /// cannot be opened, lines go on to the old file as long as the old file has a name.
+    /// Opens the target again if this was requested, if the last write failed, or if the file was deleted. If the
+    /// target cannot be opened, lines still go to the old file as long as the old file has a name.
     fn refresh(&mut self) -> io::Result<()> {
         let is_requested = self.state.reopen.swap(false, Ordering::Relaxed);
         self.is_stale |= is_requested;
@@ -87,14 +87,14 @@ impl LineWriter {
         let mut standard_error;
         let output: &mut dyn Write = match &mut self.output {
             Output::StandardError => {
-                // Other lines of the process do not come in between.
+                // With the lock, other lines of the process cannot come between the parts of this line.
                 standard_error = io::stderr().lock();
                 &mut standard_error
             }
             Output::File { file, .. } => file,
         };
-        let line_after_rest = self.is_within_line.then(|| [b"\n", line].concat());
-        let mut rest = line_after_rest.as_deref().unwrap_or(line);
+        let line_after_newline = self.is_within_line.then(|| [b"\n", line].concat());
+        let mut rest = line_after_newline.as_deref().unwrap_or(line);
         while !rest.is_empty() {
             match output.write(rest) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -142,7 +142,7 @@ impl Write for LineWriter {
         Ok(line.len())
     }
 
-    /// Opens the target again, if this was requested and no line has come since.
+    /// Opens the target again if this was requested and no line was written since the request.
     fn flush(&mut self) -> io::Result<()> {
         if self.state.reopen.load(Ordering::Relaxed)
             && let Err(error) = self.refresh()
@@ -174,7 +174,7 @@ mod tests {
         let file =
             OpenOptions::new().read(true).append(true).custom_flags(without_waiting).open(&path).unwrap();
         let mut reader = file.try_clone().unwrap();
-        let state = Arc::new(State::new(Target::File(path.clone()), Arc::new(SystemClock::new())));
+        let state = Arc::new(LogState::new(Target::File(path.clone()), Arc::new(SystemClock::new())));
         let mut writer = LineWriter::new(Output::File { path, file }, Arc::clone(&state), false);
         let line = [vec![b'x'; 9_999], vec![b'\n']].concat();
         // A pipe has room for less than a megabyte.
