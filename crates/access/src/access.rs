@@ -1,4 +1,4 @@
-//! Finds out who a client is, and decides what it may do.
+//! Authenticates clients, and decides what they may do.
 
 use std::{
     collections::HashMap,
@@ -18,15 +18,15 @@ use rashomon_records::{BucketName, DomainName};
 
 use crate::{
     BucketKind, Grant, JwksError, NewToken, Policy, Right, TokenId, TokenStore, TokenText,
-    attempts::Attempts, jwks_file::JwksFile, jwt::Verified, token::PREFIX,
+    attempts::Attempts, jwks_file::JwksFile, jwt::VerifiedToken, token::PREFIX,
 };
 
-/// How long a token that was found in the store is accepted without looking again, if other processes can
+/// How long a token that was found in the store is accepted without another lookup, if other processes can
 /// revoke it. A revoked token is refused by all servers of the store after this time.
 const RECHECK_AFTER: Duration = Duration::from_secs(3);
 
 /// The maximum time of a token lookup.
-const LONGEST_LOOKUP: Duration = Duration::from_secs(600);
+const MAX_LOOKUP_TIME: Duration = Duration::from_secs(600);
 
 /// The maximum number of entries in each cache of tokens or of their ids.
 const MAX_CACHED_TOKENS: u64 = 20_000;
@@ -47,7 +47,7 @@ const USE_PRECISION: Duration = Duration::from_secs(60);
 /// The number of last uses that one write stores.
 const USES_PER_WRITE: usize = 500;
 
-/// Who sent a request.
+/// The sender of a request.
 #[derive(Debug, Clone, Default)]
 pub enum Caller {
     /// A client without a token.
@@ -62,7 +62,7 @@ pub enum Caller {
 pub struct Identity {
     /// The id of the token. The name of a JSON Web Token is `jwt:` and its subject.
     pub name: Arc<str>,
-    /// Its rights.
+    /// The rights of the token.
     grant: Grant,
 }
 
@@ -89,7 +89,7 @@ pub enum Refused {
         /// When to try again.
         retry_after: Duration,
     },
-    /// The store failed, so nobody knows whether the token is valid.
+    /// The store failed, so it is unknown whether the token is valid.
     #[error("the store could not look up the token: {0}")]
     Store(#[source] rashomon_records::Error),
 }
@@ -97,9 +97,9 @@ pub enum Refused {
 /// The settings of [`Access`].
 #[derive(Debug)]
 pub struct AccessOptions<'a> {
-    /// Who may do what without a token.
+    /// The rights of clients without a token.
     pub policy: Policy,
-    /// The file with the keys for JSON Web Tokens; without it, none is accepted.
+    /// The file with the keys for JSON Web Tokens; without it, no JSON Web Token is accepted.
     pub jwks_file: Option<&'a Path>,
     /// The audience that a JSON Web Token must name.
     pub audience: String,
@@ -107,7 +107,7 @@ pub struct AccessOptions<'a> {
     pub stores_uses: bool,
 }
 
-/// Decides who may do what.
+/// Authenticates callers, and decides what they may do.
 #[derive(Debug)]
 pub struct Access {
     policy: Policy,
@@ -132,16 +132,15 @@ pub struct Access {
     page_bucket: BucketName,
 }
 
-/// A token that was found in the store. Its text is in memory as long as it is here, like those of requests: to compare
-/// texts takes a small part of the time of a hash.
+/// A token that was found in the store, with its text. Comparing two texts takes much less time than hashing one.
 struct CachedToken {
     token: TokenText,
     identity: Arc<Identity>,
     expires_at: Option<Timestamp>,
-    /// When the store was asked, by the monotonic clock.
+    /// When the lookup in the store began, by the monotonic clock.
     found_at: Duration,
-    /// When the next use has to be noted: milliseconds of the monotonic clock.
-    note_after: AtomicU64,
+    /// When the next use has to be recorded, in milliseconds of the monotonic clock.
+    record_after: AtomicU64,
 }
 
 impl fmt::Debug for CachedToken {
@@ -165,7 +164,7 @@ struct LastUse {
 }
 
 impl Access {
-    /// Makes an access check, and loads the keys for JSON Web Tokens. The tables of the store must exist.
+    /// Creates the access control, and loads the keys for JSON Web Tokens. The tables of the store must exist.
     pub fn new(
         options: AccessOptions<'_>,
         tokens: TokenStore,
@@ -180,7 +179,7 @@ impl Access {
         };
         let revoked = Cache::builder()
             .max_capacity(MAX_CACHED_TOKENS)
-            .time_to_live(LONGEST_LOOKUP)
+            .time_to_live(MAX_LOOKUP_TIME)
             // The default policy may refuse a new entry, which would be a token that was just revoked.
             .eviction_policy(EvictionPolicy::lru())
             .build();
@@ -202,7 +201,7 @@ impl Access {
         })
     }
 
-    /// Access to a store for every client, without restrictions.
+    /// Creates access control that allows everything to every client.
     #[must_use]
     pub fn open(tokens: TokenStore, clock: Arc<dyn Clock>) -> Self {
         let options = AccessOptions {
@@ -293,7 +292,7 @@ impl Access {
         self.policy == Policy::Open
     }
 
-    /// The caller with this token, if that is known without asking the store.
+    /// Returns the caller with this token, if no lookup in the store is necessary.
     #[must_use]
     pub fn recognize(&self, token: &str) -> Option<Caller> {
         let identity = if token.starts_with(PREFIX) {
@@ -303,7 +302,7 @@ impl Access {
             if !is_fresh || !known.token.is(token) || self.is_expired(known.expires_at) {
                 return None;
             }
-            self.note_use(&known, now);
+            self.record_use(&known, now);
             Arc::clone(&known.identity)
         } else {
             let known = self.cached_jwts.get(token)?;
@@ -333,7 +332,7 @@ impl Access {
     }
 
     /// Whether the token was valid when it was last examined. Such a token is examined again even if its
-    /// address has sent too many wrong ones.
+    /// address has sent too many wrong tokens.
     fn was_valid(&self, token: &str) -> bool {
         match TokenText::id_in(token) {
             Some(id) => self.cached.get(id).is_some_and(|known| known.token.is(token)),
@@ -364,7 +363,7 @@ impl Access {
             identity: Arc::clone(&identity),
             expires_at: stored.expires_at,
             found_at,
-            note_after: AtomicU64::new(0),
+            record_after: AtomicU64::new(0),
         });
         let id = cached.token.id();
         self.cached.insert(id.clone(), Arc::clone(&cached));
@@ -373,7 +372,7 @@ impl Access {
             self.cached.invalidate(id);
             return Err(unknown());
         }
-        self.note_use(&cached, found_at);
+        self.record_use(&cached, found_at);
         Ok(identity)
     }
 
@@ -381,7 +380,7 @@ impl Access {
     fn verify(&self, token: &str) -> Result<Arc<Identity>, Refused> {
         let invalid = |reason: &dyn std::fmt::Display| Refused::Invalid(reason.to_string());
         let Some(jwks) = &self.jwks else {
-            return Err(invalid(&"it is no token of this server, and no JSON Web Tokens are configured"));
+            return Err(invalid(&"it is not a token of this server, and no JSON Web Tokens are configured"));
         };
         if token.len() > MAX_TOKEN_BYTES {
             return Err(invalid(&format_args!("it has more than {MAX_TOKEN_BYTES} bytes")));
@@ -390,7 +389,7 @@ impl Access {
         // the earlier generation, and the token is verified again.
         let generation = self.generation.load(Ordering::Acquire);
         let verified = jwks.keys().verify(token, &self.audience, self.clock.now());
-        let Verified { grant, valid_until, subject } = verified.map_err(|reason| {
+        let VerifiedToken { grant, valid_until, subject } = verified.map_err(|reason| {
             self.cached_jwts.invalidate(token);
             invalid(&reason)
         })?;
@@ -416,7 +415,7 @@ impl Access {
         self.tokens.create(new).await
     }
 
-    /// Revokes a token. This process refuses it at once. Returns whether there was one.
+    /// Revokes a token. This process refuses it at once. Returns whether the token was stored.
     pub async fn revoke_token(&self, id: &TokenId) -> rashomon_records::Result<bool> {
         let was_stored = self.tokens.revoke(id).await?;
         self.revoked.insert(id.clone(), ());
@@ -431,18 +430,19 @@ impl Access {
         }
     }
 
-    /// Notes that a token is used, at most once in [`USE_PRECISION`]. `now` is the time of the monotonic clock.
-    fn note_use(&self, known: &CachedToken, now: Duration) {
+    /// Records in memory that a token is used, at most once in [`USE_PRECISION`]. `now` is the time of the monotonic
+    /// clock.
+    fn record_use(&self, known: &CachedToken, now: Duration) {
         let Some(uses) = &self.uses else { return };
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        if millis(now) < known.note_after.load(Ordering::Relaxed) {
+        if millis(now) < known.record_after.load(Ordering::Relaxed) {
             return;
         }
-        known.note_after.store(millis(now + USE_PRECISION), Ordering::Relaxed);
+        known.record_after.store(millis(now + USE_PRECISION), Ordering::Relaxed);
         let now = self.clock.now();
         let mut uses = uses.lock().unwrap_or_else(PoisonError::into_inner);
         match uses.get_mut(known.token.id()) {
-            // The use is recent. The token was looked up again, which has reset `note_after`.
+            // The use is recent. The token was looked up again, which has reset `record_after`.
             Some(last) if now.since(last.at) < USE_PRECISION && now >= last.at => {}
             Some(last) => *last = LastUse { at: now, is_stored: false },
             None => {
@@ -472,7 +472,7 @@ impl Access {
             unstored.map(|(id, last)| (id.clone(), last.at)).collect()
         };
         for part in unstored.chunks(USES_PER_WRITE) {
-            if let Err(error) = self.tokens.note_uses(part).await {
+            if let Err(error) = self.tokens.record_uses(part).await {
                 if !self.uses_failed.swap(true, Ordering::Relaxed) {
                     tracing::warn!(%error, "the last uses of tokens could not be stored; trying again");
                 }

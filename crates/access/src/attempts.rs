@@ -1,4 +1,4 @@
-//! Wrong tokens: a bounded number from one address.
+//! Limits how many wrong tokens an address may send.
 
 use std::{
     net::{IpAddr, Ipv6Addr},
@@ -8,11 +8,11 @@ use std::{
 
 use moka::sync::Cache;
 
-/// How many wrong tokens an address may send at once.
-const BURST: u32 = 20;
+/// The maximum number of wrong tokens that an address may send at once.
+const MAX_BURST: u32 = 20;
 
 /// The time after which an address may send one more wrong token.
-const REFILL: Duration = Duration::from_secs(3);
+const REFILL_INTERVAL: Duration = Duration::from_secs(3);
 
 /// The maximum number of addresses that are remembered.
 const MAX_ADDRESSES: u64 = 10_000;
@@ -20,57 +20,64 @@ const MAX_ADDRESSES: u64 = 10_000;
 /// Counts the wrong tokens of each address. The addresses of an IPv6 network of 64 bits count as one, since a
 /// client usually has all of them.
 #[derive(Debug)]
-pub(crate) struct Attempts(Cache<IpAddr, Arc<Mutex<Bucket>>>);
+pub(crate) struct Attempts(Cache<IpAddr, Arc<Mutex<Allowance>>>);
 
 /// How many wrong tokens an address may still send.
 #[derive(Debug)]
-struct Bucket {
+struct Allowance {
     left: u32,
     /// The time up to which `left` has been refilled, by a monotonic clock.
     filled_at: Duration,
 }
 
-impl Bucket {
+impl Allowance {
     fn refill(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.filled_at);
-        let more = u32::try_from(passed.as_millis() / REFILL.as_millis()).unwrap_or(BURST).min(BURST);
-        self.left = (self.left + more).min(BURST);
-        self.filled_at = if self.left == BURST { now } else { self.filled_at + REFILL * more };
+        let more = u32::try_from(passed.as_millis() / REFILL_INTERVAL.as_millis())
+            .unwrap_or(MAX_BURST)
+            .min(MAX_BURST);
+        self.left = (self.left + more).min(MAX_BURST);
+        self.filled_at = if self.left == MAX_BURST { now } else { self.filled_at + REFILL_INTERVAL * more };
     }
 }
 
 impl Attempts {
     pub(crate) fn new() -> Self {
         // An address that has sent nothing for this time has its whole burst again.
-        Self(Cache::builder().max_capacity(MAX_ADDRESSES).time_to_idle(REFILL * (BURST + 1)).build())
+        Self(
+            Cache::builder()
+                .max_capacity(MAX_ADDRESSES)
+                .time_to_idle(REFILL_INTERVAL * (MAX_BURST + 1))
+                .build(),
+        )
     }
 
-    /// Takes one of the attempts of an address, before the token is examined. Returns whether there was one.
+    /// Takes an attempt of an address, before the token is examined. Returns whether an attempt was left.
     pub(crate) fn take(&self, address: IpAddr, now: Duration) -> bool {
-        let full = || Arc::new(Mutex::new(Bucket { left: BURST, filled_at: now }));
-        let bucket = self.0.get_with(network(address), full);
-        let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
-        bucket.refill(now);
-        let is_left = bucket.left > 0;
-        bucket.left = bucket.left.saturating_sub(1);
+        let full = || Arc::new(Mutex::new(Allowance { left: MAX_BURST, filled_at: now }));
+        let allowance = self.0.get_with(network(address), full);
+        let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
+        allowance.refill(now);
+        let is_left = allowance.left > 0;
+        allowance.left = allowance.left.saturating_sub(1);
         is_left
     }
 
     /// Gives an attempt back, since the token was not wrong.
     pub(crate) fn give_back(&self, address: IpAddr) {
-        if let Some(bucket) = self.0.get(&network(address)) {
-            let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
-            bucket.left = (bucket.left + 1).min(BURST);
+        if let Some(allowance) = self.0.get(&network(address)) {
+            let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
+            allowance.left = (allowance.left + 1).min(MAX_BURST);
         }
     }
 
     /// When an address without any attempts left may send another token.
     pub(crate) const fn retry_after() -> Duration {
-        REFILL
+        REFILL_INTERVAL
     }
 }
 
-/// The address, or the network of an IPv6 address.
+/// Returns an IPv4 address, or the network of an IPv6 address.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
@@ -91,7 +98,7 @@ mod tests {
     #[test]
     fn wrong_tokens_of_an_address_are_bounded_and_refilled() {
         let (attempts, one, other) = (Attempts::new(), address("10.0.0.1"), address("10.0.0.2"));
-        for _ in 0..BURST {
+        for _ in 0..MAX_BURST {
             assert!(attempts.take(one, START));
             // A token that is not wrong costs nothing.
             assert!(attempts.take(other, START));
@@ -100,12 +107,12 @@ mod tests {
         assert!(!attempts.take(one, START));
         assert!(attempts.take(other, START));
         // More wrong tokens cost nothing more.
-        assert!(!attempts.take(one, START + REFILL / 2));
-        assert!(attempts.take(one, START + REFILL));
-        assert!(!attempts.take(one, START + REFILL));
+        assert!(!attempts.take(one, START + REFILL_INTERVAL / 2));
+        assert!(attempts.take(one, START + REFILL_INTERVAL));
+        assert!(!attempts.take(one, START + REFILL_INTERVAL));
         // After a long time the address has its burst again, and not more.
         let later = START + Duration::from_secs(86_400);
-        for _ in 0..BURST {
+        for _ in 0..MAX_BURST {
             assert!(attempts.take(one, later));
         }
         assert!(!attempts.take(one, later));
@@ -118,7 +125,7 @@ mod tests {
             ("::ffff:10.0.0.1", "10.0.0.1", "10.0.0.2"),
         ] {
             let attempts = Attempts::new();
-            for _ in 0..BURST {
+            for _ in 0..MAX_BURST {
                 attempts.take(address(one), START);
             }
             assert!(!attempts.take(address(same), START), "{same}");

@@ -8,7 +8,7 @@ use crate::{BucketPattern, DomainPattern, Right, Rights};
 /// The maximum number of patterns of domains or of buckets in a grant.
 pub const MAX_PATTERNS: usize = 100;
 
-/// The rights that a token grants, and where.
+/// The rights that a token grants, and the domains and buckets on which it grants them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
@@ -46,7 +46,7 @@ impl Grant {
             && self.buckets.as_ref().is_none_or(|buckets| buckets.iter().any(BucketPattern::is_any))
     }
 
-    /// The size of the patterns in memory in bytes, roughly.
+    /// The approximate size of the patterns in memory, in bytes.
     pub(crate) fn size(&self) -> usize {
         let domains = self.domains.iter().map(DomainPattern::size).sum::<usize>();
         domains + self.buckets.iter().flatten().map(BucketPattern::size).sum::<usize>()

@@ -10,7 +10,7 @@ use rashomon_watched_file::{Reload, Source, Watched, read_regular_file};
 use crate::jwt::KeySet;
 
 /// The maximum size of the file.
-const MAX_BYTES: u64 = 4 << 20;
+const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// A file with a set of keys.
 #[derive(Debug)]
@@ -41,8 +41,8 @@ impl JwksFile {
         self.0.current()
     }
 
-    /// Reads the file again. If it has changed and can be used, its keys replace the earlier ones. Otherwise
-    /// the earlier ones stay, and a new reason is logged. Returns whether the keys were replaced. Blocks.
+    /// Reads the file again. If the file has changed and can be used, its keys replace the earlier keys. Otherwise
+    /// the earlier keys stay, and a new reason is logged. Returns whether the keys were replaced. Blocks.
     pub(crate) fn reload(&self) -> bool {
         let path = self.0.source().0.display();
         match self.0.reload() {
@@ -69,7 +69,7 @@ impl Source for JwksSource {
     type Error = String;
 
     fn read(&self) -> Result<Vec<u8>, String> {
-        read_regular_file(&self.0, MAX_BYTES).map_err(|error| format!("it cannot be read: {error}"))
+        read_regular_file(&self.0, MAX_FILE_BYTES).map_err(|error| format!("it cannot be read: {error}"))
     }
 
     fn parse(&self, text: Vec<u8>) -> Result<KeySet, String> {

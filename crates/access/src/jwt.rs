@@ -9,7 +9,7 @@ use jsonwebtoken::{
 use rashomon_clock::Timestamp;
 use serde::Deserialize;
 
-use crate::{BucketPattern, DomainPattern, Grant, Rights, grant::MAX_PATTERNS, present::present};
+use crate::{BucketPattern, DomainPattern, Grant, Rights, grant::MAX_PATTERNS, present::deserialize_present};
 
 /// How much the clocks of the issuer and of this server may differ.
 const LEEWAY: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ const MAX_SUBJECT_BYTES: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct KeySet {
     keys: Vec<Key>,
-    /// The places in `keys` of the keys with each id.
+    /// The indices in `keys` of the keys with each id.
     by_id: HashMap<String, Vec<usize>>,
 }
 
@@ -45,18 +45,18 @@ pub(crate) struct KeySetError(String);
 
 /// A verified token.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Verified {
+pub(crate) struct VerifiedToken {
     pub(crate) grant: Grant,
-    /// From when on the token is not valid any more; the difference between clocks is added.
+    /// The time from which the token is not valid any more, with [`LEEWAY`] added.
     pub(crate) valid_until: Timestamp,
-    /// For whom the token was issued.
+    /// The client for which the token was issued.
     pub(crate) subject: Option<String>,
 }
 
-/// The reason why a token is not valid. It has no part of the token.
+/// The reason why a token is not valid. No message has a part of the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Invalid {
-    #[error("it is no JSON Web Token that this server can read")]
+pub(crate) enum JwtError {
+    #[error("it is not a JSON Web Token that this server can read")]
     Unreadable,
     #[error("its algorithm is not allowed for its key")]
     Algorithm,
@@ -88,11 +88,11 @@ struct Claims {
     nbf: Option<f64>,
     aud: Option<OneOrMany>,
     sub: Option<String>,
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     rights: Option<serde_json::Value>,
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     domains: Option<serde_json::Value>,
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     buckets: Option<serde_json::Value>,
 }
 
@@ -113,7 +113,8 @@ impl OneOrMany {
 }
 
 impl KeySet {
-    /// Reads a set of keys. It may have no keys: then no token is valid. Keys of kinds that this server does not know are left out, as RFC 7517 says.
+    /// Reads a set of keys. Keys of kinds that this server does not know are left out, as RFC 7517 says. With an empty
+    /// set, no token is valid.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, KeySetError> {
         #[derive(Deserialize)]
         struct Raw {
@@ -177,10 +178,15 @@ impl KeySet {
     }
 
     /// Verifies a token.
-    pub(crate) fn verify(&self, token: &str, audience: &str, now: Timestamp) -> Result<Verified, Invalid> {
-        let header = decode_header(token).map_err(|_| Invalid::Unreadable)?;
+    pub(crate) fn verify(
+        &self,
+        token: &str,
+        audience: &str,
+        now: Timestamp,
+    ) -> Result<VerifiedToken, JwtError> {
+        let header = decode_header(token).map_err(|_| JwtError::Unreadable)?;
         if header.crit.is_some() {
-            return Err(Invalid::Critical);
+            return Err(JwtError::Critical);
         }
         let key = self.key(header.kid.as_deref(), header.alg)?;
         let mut validation = Validation::new(header.alg);
@@ -190,27 +196,27 @@ impl KeySet {
         validation.validate_aud = false;
         validation.required_spec_claims.clear();
         let claims = decode::<Claims>(token, &key.key, &validation).map_err(|error| match error.kind() {
-            jsonwebtoken::errors::ErrorKind::InvalidSignature => Invalid::Signature,
-            _ => Invalid::Unreadable,
+            jsonwebtoken::errors::ErrorKind::InvalidSignature => JwtError::Signature,
+            _ => JwtError::Unreadable,
         })?;
         claims.claims.check(audience, now)
     }
 
-    /// The key with which a token must be signed.
-    fn key(&self, id: Option<&str>, algorithm: Algorithm) -> Result<&Key, Invalid> {
+    /// Returns the key with which a token must be signed.
+    fn key(&self, id: Option<&str>, algorithm: Algorithm) -> Result<&Key, JwtError> {
         let fits = |key: &&Key| key.algorithms.contains(&algorithm);
         match id {
             Some(id) => {
-                let places = self.by_id.get(id).ok_or(Invalid::UnknownKey)?;
+                let places = self.by_id.get(id).ok_or(JwtError::UnknownKey)?;
                 let mut keys = places.iter().filter_map(|&place| self.keys.get(place));
-                keys.find(fits).ok_or(Invalid::Algorithm)
+                keys.find(fits).ok_or(JwtError::Algorithm)
             }
             None => {
                 let mut keys = self.keys.iter().filter(fits);
                 match (keys.next(), keys.next()) {
                     (Some(key), None) => Ok(key),
-                    (None, _) => Err(Invalid::Algorithm),
-                    (Some(_), Some(_)) => Err(Invalid::NoKeyId),
+                    (None, _) => Err(JwtError::Algorithm),
+                    (Some(_), Some(_)) => Err(JwtError::NoKeyId),
                 }
             }
         }
@@ -226,7 +232,7 @@ fn is_short(jwk: &Jwk) -> bool {
     }
 }
 
-/// The algorithms for which a key may be used: the one that the key names, else all of its kind.
+/// Returns the algorithms for which a key may be used: the algorithm that the key names, otherwise all of its kind.
 fn algorithms(jwk: &Jwk) -> Vec<Algorithm> {
     use Algorithm::{ES256, ES384, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512};
     let of_kind = match &jwk.algorithm {
@@ -248,16 +254,16 @@ fn algorithms(jwk: &Jwk) -> Vec<Algorithm> {
 }
 
 impl Claims {
-    fn check(self, audience: &str, now: Timestamp) -> Result<Verified, Invalid> {
-        let valid_until = time(self.exp.ok_or(Invalid::NoExpiry)?).saturating_add(LEEWAY);
+    fn check(self, audience: &str, now: Timestamp) -> Result<VerifiedToken, JwtError> {
+        let valid_until = time(self.exp.ok_or(JwtError::NoExpiry)?).saturating_add(LEEWAY);
         if now >= valid_until {
-            return Err(Invalid::Expired);
+            return Err(JwtError::Expired);
         }
         if self.nbf.is_some_and(|from| now < time(from).saturating_sub(LEEWAY)) {
-            return Err(Invalid::NotYet);
+            return Err(JwtError::NotYet);
         }
         if !self.aud.is_some_and(|of_token| of_token.contains(audience)) {
-            return Err(Invalid::Audience);
+            return Err(JwtError::Audience);
         }
         let grant = Grant {
             rights: claim::<Rights>(self.rights)?.unwrap_or_default(),
@@ -266,27 +272,27 @@ impl Claims {
         };
         let subject = self.sub.filter(|subject| !subject.is_empty());
         if subject.as_ref().is_some_and(|subject| subject.len() > MAX_SUBJECT_BYTES) {
-            return Err(Invalid::Claims);
+            return Err(JwtError::Claims);
         }
-        Ok(Verified { grant, valid_until, subject })
+        Ok(VerifiedToken { grant, valid_until, subject })
     }
 }
 
-fn claim<T: for<'de> Deserialize<'de>>(value: Option<serde_json::Value>) -> Result<Option<T>, Invalid> {
-    value.map(|value| serde_json::from_value(value).map_err(|_| Invalid::Claims)).transpose()
+fn claim<T: for<'de> Deserialize<'de>>(value: Option<serde_json::Value>) -> Result<Option<T>, JwtError> {
+    value.map(|value| serde_json::from_value(value).map_err(|_| JwtError::Claims)).transpose()
 }
 
 fn patterns<T: for<'de> Deserialize<'de>>(
     value: Option<serde_json::Value>,
-) -> Result<Option<Vec<T>>, Invalid> {
+) -> Result<Option<Vec<T>>, JwtError> {
     let patterns = claim::<Vec<T>>(value)?;
     if patterns.as_ref().is_some_and(|patterns| patterns.len() > MAX_PATTERNS) {
-        return Err(Invalid::Claims);
+        return Err(JwtError::Claims);
     }
     Ok(patterns)
 }
 
-/// The time of a `NumericDate`: seconds since 1970, perhaps with a fraction.
+/// Converts a `NumericDate`: seconds since 1970, perhaps with a fraction.
 fn time(seconds: f64) -> Timestamp {
     // A cast of a number that is too large, or that is no number, gives the nearest time, or 1970.
     Timestamp::from_micros((seconds * 1e6) as i64)

@@ -1,9 +1,9 @@
 //! Access to a server: who a client is, and what it may do.
 //!
-//! A client shows who it is with a token. [`Access::authenticate`] makes a [`Caller`] of it. There are two kinds:
-//! tokens that this service has made and keeps in its store ([`TokenStore`]), and JSON Web Tokens that another
-//! server issues. A token grants [`Rights`] on domains and buckets ([`Grant`]). [`Policy`] says what clients
-//! without a token may do. Every route asks the same function, [`Access::may`].
+//! A client shows who it is with a token. [`Access::authenticate`] turns the token into a [`Caller`]. There are two
+//! kinds of tokens: those that this service has made and keeps in its store ([`TokenStore`]), and JSON Web Tokens
+//! that another server issues. A token grants [`Rights`] on domains and buckets ([`Grant`]). [`Policy`] says what
+//! clients without a token may do. Every route calls the same function, [`Access::may`].
 
 mod access;
 mod attempts;

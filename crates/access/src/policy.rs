@@ -6,7 +6,7 @@ use rashomon_records::{BucketName, DomainName};
 
 use crate::{Right, Rights};
 
-/// What a bucket is, as far as rights depend on it.
+/// The kind of a bucket, on which rights depend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BucketKind {
     /// A bucket of revisions, such as `page`.
@@ -77,7 +77,7 @@ impl AnonymousRights {
     }
 }
 
-/// Who may do what without a token.
+/// The policy for clients without a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Policy {
     /// Every client may do everything.

@@ -5,7 +5,7 @@ use rashomon_records::excerpt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BucketPattern, DomainPattern, Grant, MAX_PATTERNS, NewToken, Right, present::present,
+    BucketPattern, DomainPattern, Grant, MAX_PATTERNS, NewToken, Right, present::deserialize_present,
     token::MAX_NOTE_BYTES,
 };
 
@@ -18,13 +18,13 @@ pub struct TokenRequest {
     /// The domains, where a `*` at the end of a name matches any ending; at least one.
     pub domains: Vec<String>,
     /// The buckets, in the same notation; without them, all.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "deserialize_present")]
     pub buckets: Option<Vec<String>>,
     /// When the token expires: a time in RFC 3339, or a length of time such as `90d`; without it, never.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "deserialize_present")]
     pub expires: Option<String>,
     /// A note for people: who has the token, and what for.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "deserialize_present")]
     pub note: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The tokens in the store.
+//! Stores tokens and their last uses.
 
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -15,7 +15,7 @@ use rashomon_tables::{Batch, ClusteringRange, Key, Row, RowStream, Scan, Schema,
 
 use crate::{Grant, NewToken, TokenId, TokenInfo, TokenText, token::TokenHash};
 
-/// The one partition of the tables of tokens.
+/// The only partition of the tables of tokens.
 const PARTITION: &str = "tokens";
 
 /// The number of tokens that are looked up at the same time when their last uses are stored.
@@ -68,7 +68,7 @@ impl TokenStore {
         Self { tables, clock }
     }
 
-    /// Whether only this process writes to the store, so that no other one can revoke a token.
+    /// Whether only this process writes to the store, so that no other process can revoke a token.
     pub(crate) fn has_one_process(&self) -> bool {
         self.tables.partition_versions().is_some()
     }
@@ -137,7 +137,7 @@ impl TokenStore {
         rows.iter().map(|row| UseRow::from_row(row).map(|row| (row.id, row.used_at))).collect()
     }
 
-    /// Revokes a token. Returns whether there was one. A revoked token cannot be restored.
+    /// Revokes a token. Returns whether the token was stored. A revoked token cannot be restored.
     pub async fn revoke(&self, id: &TokenId) -> Result<bool> {
         let (token, last_use) = try_join(self.row(&TOKENS, id), self.row(&TOKEN_USES, id)).await?;
         let now = self.clock.now();
@@ -169,13 +169,14 @@ impl TokenStore {
     }
 
     /// Stores the last uses of tokens. The use of a token that was revoked meanwhile is deleted again.
-    pub(crate) async fn note_uses(&self, uses: &[(TokenId, Timestamp)]) -> Result<()> {
+    pub(crate) async fn record_uses(&self, uses: &[(TokenId, Timestamp)]) -> Result<()> {
         let mut batch = partition_batch();
         for (id, used_at) in uses {
             UseRow { id: id.as_str().to_owned(), used_at: *used_at }.put(&mut batch, *used_at);
         }
         self.tables.write(Vec::new(), batch).await?;
-        // The tokens are looked up after the write. So a concurrent revocation is seen here, or sees the use.
+        // The tokens are looked up after the write. So this lookup finds a concurrent revocation, or the revocation
+        // finds the use.
         let is_revoked = async |used: &(TokenId, Timestamp)| -> Result<_> {
             Ok(self.row(&TOKENS, &used.0).await?.is_none().then(|| used.clone()))
         };

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Grant;
 
-/// The beginning of every token, by which people and programs recognize one.
+/// The beginning of every token, by which people and programs recognize a token.
 pub(crate) const PREFIX: &str = "rashomon_";
 
 /// The number of hexadecimal digits of the secret: 256 bits, which nobody can guess.
@@ -33,7 +33,7 @@ impl TokenId {
         &self.0
     }
 
-    /// The id of a token. `None` if the text does not have the form of a token.
+    /// Returns the id of a token. `None` if the text does not have the form of a token.
     #[must_use]
     pub fn of_token(text: &str) -> Option<Self> {
         TokenText::parse(text).map(|token| token.id)
@@ -116,7 +116,7 @@ impl TokenText {
         Ok(Self { id: TokenId(id.into()), text })
     }
 
-    /// Reads a token. `None` if the text does not have the form of one.
+    /// Reads a token. `None` if the text does not have the form of a token.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
@@ -125,7 +125,7 @@ impl TokenText {
         Some(Self { id, text: text.to_owned() })
     }
 
-    /// The place of the id in a text that may be a token. The text is not checked.
+    /// The part of a text in which a token has its id. The text is not checked.
     pub(crate) fn id_in(text: &str) -> Option<&str> {
         text.strip_prefix(PREFIX)?.get(..ID_DIGITS)
     }
@@ -168,8 +168,7 @@ fn hex(bytes: impl IntoIterator<Item = u8>) -> String {
     })
 }
 
-/// The SHA-256 of a token. A token has 256 random bits, so that a slow hash, as for passwords, would protect
-/// nothing more.
+/// The SHA-256 of a token. A token has 256 random bits, so a slow hash, as for passwords, would not protect it better.
 #[derive(Clone, Copy)]
 pub(crate) struct TokenHash(pub(crate) [u8; 32]);
 

@@ -12,7 +12,7 @@ use crate::{
 
 mod random;
 
-/// A server, and everything that tests do with it.
+/// A server, with its clock and its tables.
 struct Server {
     access: Arc<Access>,
     clock: Arc<ManualClock>,
@@ -101,7 +101,7 @@ async fn token_with_a_wrong_secret_is_refused() {
     let token = server.make(None).await;
     let last = if token.reveal().ends_with('0') { "1" } else { "0" };
     let wrong = format!("{}{last}", &token.reveal()[..token.reveal().len() - 1]);
-    // Also after the right token is known, and it does not drive the right one out.
+    // The wrong token is refused also after the right token is cached, and does not evict the right token.
     for _ in 0..2 {
         assert!(!server.accepts(&wrong).await);
         assert!(server.accepts(token.reveal()).await);
@@ -143,7 +143,7 @@ async fn lookup_that_began_before_the_revocation_does_not_bring_the_token_back()
 }
 
 #[tokio::test]
-async fn only_process_of_a_store_looks_a_token_up_once() {
+async fn single_process_of_a_store_looks_a_token_up_once() {
     let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
     let memory = Memory::new(Arc::clone(&clock) as Arc<dyn Clock>);
     for table in schemas::all() {
@@ -157,11 +157,11 @@ async fn only_process_of_a_store_looks_a_token_up_once() {
     server.clock.advance(Duration::from_secs(86_400));
     assert!(server.accepts(token.reveal()).await);
     assert_eq!(faulty.calls(Call::Get), lookups);
-    // Its use is stored all the same.
+    // The use of the cached token is stored all the same.
     server.access.maintain().await;
     let list = server.access.tokens().list(None, 10).await.unwrap();
     assert_eq!(list.items[0].used_at, Some(server.clock.now()));
-    // And a revocation holds at once.
+    // A revocation takes effect at once.
     server.access.revoke_token(token.id()).await.unwrap();
     assert!(!server.accepts(token.reveal()).await);
 }
@@ -182,7 +182,7 @@ async fn token_is_refused_from_its_expiry_on() {
     let token = server.make(Some(expires_at)).await;
     assert!(server.accepts(token.reveal()).await);
     server.clock.advance(Duration::from_secs(2));
-    // Although the last look at the store was not long ago.
+    // The token is refused although its last lookup was not long ago.
     assert!(server.access.recognize(token.reveal()).is_none());
     assert!(!server.accepts(token.reveal()).await);
 }
@@ -199,8 +199,8 @@ async fn wrong_tokens_of_an_address_are_bounded() {
     }
     let refused = answers.iter().filter(|answer| matches!(answer, Refused::TooMany { .. })).count();
     assert_eq!(refused, 30);
-    // From this address no other token is looked up. Those that were valid are, also after the time after
-    // which the store is asked again.
+    // From this address, no other token is looked up. A token that was valid is still looked up, also when it has to
+    // be looked up again.
     assert!(!server.accepts(fresh.reveal()).await);
     assert!(server.accepts(known.reveal()).await);
     assert!(server.accepts_from(fresh.reveal(), "192.0.2.2").await);
@@ -253,7 +253,7 @@ async fn expired_token_counts_as_a_wrong_one() {
 }
 
 #[tokio::test]
-async fn store_that_fails_makes_no_token_wrong() {
+async fn failing_store_makes_no_token_wrong() {
     let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
     let faulty = Arc::new(Faulty::new(tables(&clock).await, Plan::empty()));
     let server = Server::on(Arc::clone(&faulty) as _, clock, None);
@@ -288,7 +288,7 @@ async fn last_use_is_stored_and_does_not_bring_a_token_back() {
 }
 
 #[tokio::test]
-async fn list_has_all_tokens_in_the_order_of_their_making() {
+async fn list_has_all_tokens_in_the_order_of_their_creation() {
     let server = Server::new().await;
     let mut made = Vec::new();
     for _ in 0..7 {

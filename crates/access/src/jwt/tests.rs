@@ -34,7 +34,7 @@ fn set(keys: impl IntoIterator<Item = Value>) -> KeySet {
     KeySet::parse(key_set(keys).as_bytes()).unwrap()
 }
 
-fn verify(keys: &KeySet, token: &str) -> Result<Verified, Invalid> {
+fn verify(keys: &KeySet, token: &str) -> Result<VerifiedToken, JwtError> {
     keys.verify(token, "rashomon", at(NOW))
 }
 
@@ -54,7 +54,7 @@ fn signatures_of_all_kinds_of_keys_are_verified() {
         let other = signer.sign(Some(signer.algorithm()), &with(json!({"sub": "bob"})));
         let (message, _) = token.rsplit_once('.').unwrap();
         let (_, signature) = other.rsplit_once('.').unwrap();
-        assert_eq!(verify(&keys, &format!("{message}.{signature}")), Err(Invalid::Signature));
+        assert_eq!(verify(&keys, &format!("{message}.{signature}")), Err(JwtError::Signature));
     }
 }
 
@@ -66,7 +66,7 @@ fn unsigned_tokens_are_refused() {
         let header = base64(json!({"alg": algorithm, "typ": "JWT"}).to_string());
         for signature in ["", "AAAA"] {
             let token = format!("{header}.{}.{signature}", base64(claims().to_string()));
-            assert_eq!(verify(&keys, &token), Err(Invalid::Unreadable), "{algorithm}");
+            assert_eq!(verify(&keys, &token), Err(JwtError::Unreadable), "{algorithm}");
         }
     }
 }
@@ -81,7 +81,7 @@ fn public_key_is_no_secret_of_hmac() {
         let message = format!("{}.{}", base64(header.to_string()), base64(claims().to_string()));
         let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
         let token = format!("{message}.{}", base64(hmac::sign(&key, message.as_bytes())));
-        assert_eq!(verify(&keys, &token), Err(Invalid::Algorithm));
+        assert_eq!(verify(&keys, &token), Err(JwtError::Algorithm));
     }
     let symmetric = json!({"kty": "oct", "k": base64("secret"), "alg": "HS256", "kid": "a"});
     let error = KeySet::parse(key_set([symmetric]).as_bytes()).unwrap_err();
@@ -93,31 +93,31 @@ fn algorithm_must_be_one_of_the_key() {
     let signer = Signer::rsa();
     let mut jwk = signer.jwk_with_id("a");
     jwk["alg"] = "PS256".into();
-    assert_eq!(verify(&set([jwk.clone()]), &signer.sign(Some("a"), &claims())), Err(Invalid::Algorithm));
+    assert_eq!(verify(&set([jwk.clone()]), &signer.sign(Some("a"), &claims())), Err(JwtError::Algorithm));
     jwk["alg"] = "RS256".into();
     assert!(verify(&set([jwk]), &signer.sign(Some("a"), &claims())).is_ok());
     // A token that names the key of another kind of algorithm.
     let ec = Signer::ec();
     let keys = set([signer.jwk_with_id("rsa"), ec.jwk_with_id("ec")]);
-    assert_eq!(verify(&keys, &ec.sign(Some("rsa"), &claims())), Err(Invalid::Algorithm));
+    assert_eq!(verify(&keys, &ec.sign(Some("rsa"), &claims())), Err(JwtError::Algorithm));
 }
 
 #[test]
 fn only_keys_of_the_set_count() {
     let (ours, foreign) = (Signer::ec(), Signer::ec());
     let keys = set([ours.jwk_with_id("a")]);
-    assert_eq!(verify(&keys, &foreign.sign(Some("a"), &claims())), Err(Invalid::Signature));
+    assert_eq!(verify(&keys, &foreign.sign(Some("a"), &claims())), Err(JwtError::Signature));
     for id in ["b", "", "../../etc/passwd", "https://evil.example/jwks.json", "a\0", &"a".repeat(3000)] {
-        assert_eq!(verify(&keys, &ours.sign(Some(id), &claims())), Err(Invalid::UnknownKey), "{id:.50}");
+        assert_eq!(verify(&keys, &ours.sign(Some(id), &claims())), Err(JwtError::UnknownKey), "{id:.50}");
     }
     // Keys and addresses in the header of a token are ignored.
     let header = json!({
         "alg": "ES256", "kid": "a", "jwk": foreign.jwk(), "jku": "https://evil.example/jwks.json",
         "x5u": "https://evil.example/a.pem",
     });
-    assert_eq!(verify(&keys, &foreign.sign_with_header(&header, &claims())), Err(Invalid::Signature));
+    assert_eq!(verify(&keys, &foreign.sign_with_header(&header, &claims())), Err(JwtError::Signature));
     let critical = json!({"alg": "ES256", "kid": "a", "crit": ["exp"]});
-    assert_eq!(verify(&keys, &ours.sign_with_header(&critical, &claims())), Err(Invalid::Critical));
+    assert_eq!(verify(&keys, &ours.sign_with_header(&critical, &claims())), Err(JwtError::Critical));
 }
 
 #[test]
@@ -125,8 +125,8 @@ fn token_without_key_id_needs_a_single_key_of_its_algorithm() {
     let (ec, rsa) = (Signer::ec(), Signer::rsa());
     let token = ec.sign(None, &claims());
     assert!(verify(&set([ec.jwk_with_id("a"), rsa.jwk_with_id("b")]), &token).is_ok());
-    assert_eq!(verify(&set([ec.jwk_with_id("a"), Signer::ec().jwk()]), &token), Err(Invalid::NoKeyId));
-    assert_eq!(verify(&set([rsa.jwk()]), &token), Err(Invalid::Algorithm));
+    assert_eq!(verify(&set([ec.jwk_with_id("a"), Signer::ec().jwk()]), &token), Err(JwtError::NoKeyId));
+    assert_eq!(verify(&set([rsa.jwk()]), &token), Err(JwtError::Algorithm));
 }
 
 #[test]
@@ -136,21 +136,21 @@ fn claims_of_time_and_audience_are_checked() {
     let check = |changes: Value| verify(&keys, &signer.sign(None, &with(changes))).map(drop);
     for (changes, expected) in [
         (json!({}), Ok(())),
-        (json!({"exp": null}), Err(Invalid::NoExpiry)),
-        (json!({"exp": "soon"}), Err(Invalid::Unreadable)),
+        (json!({"exp": null}), Err(JwtError::NoExpiry)),
+        (json!({"exp": "soon"}), Err(JwtError::Unreadable)),
         (json!({"exp": NOW}), Ok(())),
         // The clocks may differ by 60 s.
         (json!({"exp": NOW - 59}), Ok(())),
-        (json!({"exp": NOW - 60}), Err(Invalid::Expired)),
-        (json!({"exp": -1}), Err(Invalid::Expired)),
+        (json!({"exp": NOW - 60}), Err(JwtError::Expired)),
+        (json!({"exp": -1}), Err(JwtError::Expired)),
         (json!({"exp": 1e300}), Ok(())),
         (json!({"exp": NOW as f64 + 0.5}), Ok(())),
         (json!({"nbf": NOW + 60}), Ok(())),
-        (json!({"nbf": NOW + 61}), Err(Invalid::NotYet)),
-        (json!({"aud": null}), Err(Invalid::Audience)),
-        (json!({"aud": "other"}), Err(Invalid::Audience)),
-        (json!({"aud": "Rashomon"}), Err(Invalid::Audience)),
-        (json!({"aud": []}), Err(Invalid::Audience)),
+        (json!({"nbf": NOW + 61}), Err(JwtError::NotYet)),
+        (json!({"aud": null}), Err(JwtError::Audience)),
+        (json!({"aud": "other"}), Err(JwtError::Audience)),
+        (json!({"aud": "Rashomon"}), Err(JwtError::Audience)),
+        (json!({"aud": []}), Err(JwtError::Audience)),
         (json!({"aud": ["other", "rashomon"]}), Ok(())),
     ] {
         assert_eq!(check(changes.clone()), expected, "{changes}");
@@ -173,7 +173,7 @@ fn claims_of_rights_are_read_strictly() {
         json!({"domains": vec!["en"; MAX_PATTERNS + 1]}),
         json!({"sub": "x".repeat(MAX_SUBJECT_BYTES + 1)}),
     ] {
-        assert_eq!(check(bad.clone()), Err(Invalid::Claims), "{bad}");
+        assert_eq!(check(bad.clone()), Err(JwtError::Claims), "{bad}");
     }
     let (enwiki, page) = (DomainName::new("enwiki").unwrap(), BucketName::page());
     for without in [json!({"rights": null}), json!({"domains": null}), json!({"buckets": []})] {
@@ -190,7 +190,7 @@ fn null_is_no_absent_list_of_buckets() {
     let keys = set([signer.jwk()]);
     let mut claims = claims();
     claims["buckets"] = Value::Null;
-    assert_eq!(verify(&keys, &signer.sign(None, &claims)), Err(Invalid::Claims));
+    assert_eq!(verify(&keys, &signer.sign(None, &claims)), Err(JwtError::Claims));
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn set_without_usable_keys_makes_every_token_invalid() {
     let short = json!({"kty": "RSA", "n": base64([0xff; 128]), "e": "AQAB"});
     for keys in [vec![], vec![json!({"kty": "XX"})], vec![short]] {
         let keys = set(keys);
-        assert_eq!((keys.len(), verify(&keys, &token)), (0, Err(Invalid::Algorithm)));
+        assert_eq!((keys.len(), verify(&keys, &token)), (0, Err(JwtError::Algorithm)));
     }
 }
 
@@ -209,7 +209,7 @@ fn other_texts_are_no_tokens() {
     let keys = set([signer.jwk()]);
     let token = signer.sign(None, &claims());
     for bad in ["", ".", "..", "a.b.c", "....", &token[1..], &format!("{token}.x"), &token.replace('.', "")] {
-        assert_eq!(verify(&keys, bad), Err(Invalid::Unreadable), "{bad:.30}");
+        assert_eq!(verify(&keys, bad), Err(JwtError::Unreadable), "{bad:.30}");
     }
 }
 
