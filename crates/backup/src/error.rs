@@ -1,4 +1,4 @@
-//! Why a backup or a restore failed.
+//! The errors of backups and restores.
 
 use std::{
     io,
@@ -76,7 +76,7 @@ pub enum BackupError {
     )]
     OtherRestore(PathBuf),
     /// Another process uses the backup.
-    #[error("another backup or restore uses {}: wait for its end", .0.display())]
+    #[error("another backup or restore uses {}: wait until it has ended", .0.display())]
     InUse(PathBuf),
     /// The backup was made by a later version of this program.
     #[error("{} has the format {found}, and this program knows {known}: use a later version", path.display())]

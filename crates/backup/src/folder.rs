@@ -14,16 +14,16 @@ use crate::{
     state::{State, StateInfo, read_info},
 };
 
-const STATES: &str = "states";
+const STATES_FOLDER: &str = "states";
 
-const PAGES: &str = "pages";
+const PAGES_FOLDER: &str = "pages";
 
-const LOCK: &str = "rashomon-backup.lock";
+const LOCK_FILE: &str = "rashomon-backup.lock";
 
-/// The content of the lock file, by which a folder is known.
+/// The content of the lock file, which shows that a folder is a backup.
 const MARK: &[u8] = b"This folder is a backup of a Rashomon store.\n";
 
-/// The mode of the files: a backup has what the store has.
+/// The mode of the files. A backup has the same data as the store, so only the owner can read it.
 pub(crate) const FILE_MODE: u32 = 0o600;
 
 const FOLDER_MODE: u32 = 0o700;
@@ -36,7 +36,7 @@ pub(crate) struct Folder {
 
 /// Lists the states of a backup, the earliest first.
 ///
-/// `NoState` if the folder has none; `Io` or `Damaged` if a state cannot be read.
+/// Returns `NoState` if the folder has no states, and `Io` or `Damaged` if a state cannot be read.
 pub fn states(folder: &Path) -> Result<Vec<StateInfo>> {
     let states = read_states(folder)?;
     if states.is_empty() { Err(BackupError::NoState(folder.to_owned())) } else { Ok(states) }
@@ -45,11 +45,13 @@ pub fn states(folder: &Path) -> Result<Vec<StateInfo>> {
 impl Folder {
     /// Opens the folder for a new state. Creates it if it does not exist.
     pub(crate) fn open_or_create(path: &Path) -> Result<Self> {
-        let lock = path.join(LOCK);
+        let lock = path.join(LOCK_FILE);
         if !is_marked(&lock)? {
             // An interrupted creation leaves an empty file.
             let is_new = match fs::read_dir(path) {
-                Ok(mut entries) => entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == LOCK)),
+                Ok(mut entries) => {
+                    entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == LOCK_FILE))
+                }
                 Err(error) if error.kind() == ErrorKind::NotFound => true,
                 Err(error) => return Err(BackupError::io(path)(error)),
             };
@@ -65,16 +67,16 @@ impl Folder {
             };
             written().map_err(BackupError::io(&lock))?;
         }
-        for folder in [PAGES, STATES] {
+        for folder in [PAGES_FOLDER, STATES_FOLDER] {
             durable::create(&path.join(folder), FOLDER_MODE)?;
         }
         let file = File::options().write(true).open(&lock).map_err(BackupError::io(&lock))?;
         Self::with_lock(path, &lock, file, File::try_lock)
     }
 
-    /// Opens an existing backup for a restore. Other restores can use it too, but no backup.
+    /// Opens an existing backup for a restore. Other restores can use the folder too, but no run of a backup can.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let lock = path.join(LOCK);
+        let lock = path.join(LOCK_FILE);
         if !is_marked(&lock)? {
             return Err(BackupError::NoState(path.to_owned()));
         }
@@ -102,7 +104,7 @@ impl Folder {
 
     /// The numbers of the states.
     pub(crate) fn numbers(&self) -> Result<BTreeSet<u32>> {
-        numbered(&self.path.join(STATES), "state")
+        file_numbers(&self.path.join(STATES_FOLDER), "state")
     }
 
     /// Reads a state; `None` is the latest.
@@ -121,16 +123,16 @@ impl Folder {
     }
 
     /// Writes the file of a state under another name, checks it, and gives it its name.
-    pub(crate) fn add(&self, state: &State) -> Result<()> {
+    pub(crate) fn add_state(&self, state: &State) -> Result<()> {
         let path = self.state_path(state.info.number);
         let new = path.with_extension("new");
         state.write(&new)?;
         let written = State::read(&new)?;
         if written.info != state.info || written.pages != state.pages {
-            return Err(BackupError::damaged(&new, "it is not as it was written"));
+            return Err(BackupError::damaged(&new, "it differs from what was written"));
         }
         fs::rename(&new, &path).map_err(BackupError::io(&path))?;
-        durable::sync(&self.path.join(STATES))
+        durable::sync(&self.path.join(STATES_FOLDER))
     }
 
     /// Deletes all states but the latest `keep`, and returns their number.
@@ -141,7 +143,7 @@ impl Folder {
             let path = self.state_path(state.number);
             fs::remove_file(&path).map_err(BackupError::io(&path))?;
         }
-        durable::sync(&self.path.join(STATES))?;
+        durable::sync(&self.path.join(STATES_FOLDER))?;
         Ok(old.len())
     }
 
@@ -157,20 +159,20 @@ impl Folder {
 
     /// The numbers of the files of pages.
     pub(crate) fn packs(&self) -> Result<BTreeSet<u32>> {
-        numbered(&self.path.join(PAGES), "pages")
+        file_numbers(&self.path.join(PAGES_FOLDER), "pages")
     }
 
     pub(crate) fn pack_path(&self, number: u32) -> PathBuf {
-        self.path.join(PAGES).join(file_name(number, "pages"))
+        self.path.join(PAGES_FOLDER).join(file_name(number, "pages"))
     }
 
-    /// Makes files of pages durable: an interrupted run may not have done so.
+    /// Makes files of pages durable. An interrupted run may have left them without this.
     pub(crate) fn sync_packs(&self, packs: &[u32]) -> Result<()> {
         for pack in packs {
             let path = self.pack_path(*pack);
             File::open(&path).and_then(|file| file.sync_all()).map_err(BackupError::io(&path))?;
         }
-        durable::sync(&self.path.join(PAGES))
+        durable::sync(&self.path.join(PAGES_FOLDER))
     }
 
     fn state_path(&self, number: u32) -> PathBuf {
@@ -179,7 +181,7 @@ impl Folder {
 }
 
 fn state_path(folder: &Path, number: u32) -> PathBuf {
-    folder.join(STATES).join(file_name(number, "state"))
+    folder.join(STATES_FOLDER).join(file_name(number, "state"))
 }
 
 fn file_name(number: u32, extension: &str) -> String {
@@ -187,7 +189,7 @@ fn file_name(number: u32, extension: &str) -> String {
 }
 
 fn read_states(folder: &Path) -> Result<Vec<StateInfo>> {
-    let numbers = numbered(&folder.join(STATES), "state")?;
+    let numbers = file_numbers(&folder.join(STATES_FOLDER), "state")?;
     let read = |number| {
         let path = state_path(folder, number);
         let info = read_info(&path)?;
@@ -214,8 +216,8 @@ fn is_marked(lock: &Path) -> Result<bool> {
     }
 }
 
-/// The numbers in the names of the files with this extension. Other files are ignored.
-fn numbered(folder: &Path, extension: &str) -> Result<BTreeSet<u32>> {
+/// Returns the numbers in the names of the files with this extension. Other files are ignored.
+fn file_numbers(folder: &Path, extension: &str) -> Result<BTreeSet<u32>> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),

@@ -29,11 +29,12 @@ const HASH_BYTES: usize = 16;
 /// The page sizes of SQLite.
 pub(crate) const PAGE_BYTES: RangeInclusive<usize> = 512..=1 << 16;
 
-/// After so many bytes, a new file is synchronized. The system then never has more of it to write at once.
+/// The number of bytes after which a new file is synchronized, so that the system never has more of the file to write
+/// at once.
 const SYNC_BYTES: u64 = 64 << 20;
 
-/// Most pages hold compressed bodies, and more effort does not make them smaller.
-const LEVEL: i32 = 1;
+/// The level of Zstandard. Most pages hold compressed bodies, which a higher level does not make smaller.
+const COMPRESSION_LEVEL: i32 = 1;
 
 /// The first half of a page's BLAKE3 hash.
 pub(crate) type Hash = [u8; HASH_BYTES];
@@ -45,7 +46,7 @@ pub(crate) fn hash(page: &[u8]) -> Hash {
     hash
 }
 
-/// Where a page is stored, and its hash.
+/// The location of a page in the backup, and its hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoredPage {
     /// The number of the file.
@@ -55,7 +56,7 @@ pub(crate) struct StoredPage {
     pub(crate) hash: Hash,
 }
 
-/// Writes a new file.
+/// Writes a new file of pages.
 pub(crate) struct PackWriter {
     path: PathBuf,
     number: u32,
@@ -74,7 +75,7 @@ impl PackWriter {
             file.write_all(&MAGIC)?;
             file.write_all(&VERSION.to_le_bytes())?;
             file.write_all(&(page_bytes as u32).to_le_bytes())?;
-            Ok((file, zstd::bulk::Compressor::new(LEVEL)?))
+            Ok((file, zstd::bulk::Compressor::new(COMPRESSION_LEVEL)?))
         };
         let (file, compressor) = created().map_err(io)?;
         Ok(Self { path, number, file, compressor, offset: FILE_HEADER_BYTES, synced: 0 })
@@ -115,7 +116,7 @@ impl PackWriter {
     }
 }
 
-/// Reads a file.
+/// Reads a file of pages.
 pub(crate) struct PackReader {
     path: PathBuf,
     file: File,
@@ -137,7 +138,7 @@ impl PackReader {
         }
         let mut header = [0; FILE_HEADER_BYTES as usize];
         file.read_exact_at(&mut header, 0).map_err(BackupError::io(path))?;
-        let (version, page_bytes) = (number(&header, 8), number(&header, 12) as usize);
+        let (version, page_bytes) = (read_u32(&header, 8), read_u32(&header, 12) as usize);
         if header[..8] != MAGIC || !page_bytes.is_power_of_two() || !PAGE_BYTES.contains(&page_bytes) {
             return Err(BackupError::damaged(path, "its header is not that of a file of pages"));
         }
@@ -152,7 +153,7 @@ impl PackReader {
         self.page_bytes
     }
 
-    /// Pages begin before this offset.
+    /// The offset before which every page begins.
     pub(crate) const fn end(&self) -> u64 {
         self.bytes.saturating_sub(PAGE_HEADER_BYTES as u64)
     }
@@ -167,8 +168,8 @@ impl PackReader {
         Ok(content)
     }
 
-    /// Reads the pages one after the other, up to the first incomplete one: an interrupted run leaves one at
-    /// the end.
+    /// Reads the pages one after the other, up to the first incomplete page. An interrupted run leaves an incomplete
+    /// page at the end.
     pub(crate) fn pages(&self, pack: u32) -> impl Iterator<Item = (u32, StoredPage)> {
         let mut offset = FILE_HEADER_BYTES;
         std::iter::from_fn(move || {
@@ -198,7 +199,7 @@ impl PackReader {
             || BackupError::damaged(&self.path, format!("the page at the offset {offset} has another hash"));
         let mut header = [0; PAGE_HEADER_BYTES];
         read(&mut header, offset)?;
-        let (page, bytes) = (number(&header, 0), number(&header, 4) as usize);
+        let (page, bytes) = (read_u32(&header, 0), read_u32(&header, 4) as usize);
         if bytes > self.page_bytes {
             return Err(damaged());
         }
@@ -216,6 +217,6 @@ impl PackReader {
     }
 }
 
-fn number(bytes: &[u8], at: usize) -> u32 {
+fn read_u32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }

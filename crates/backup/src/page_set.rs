@@ -8,7 +8,7 @@ pub(crate) struct PageSet {
 }
 
 impl PageSet {
-    /// All pages up to this one.
+    /// Returns the set of all pages up to this page.
     pub(crate) fn up_to(last: u32) -> Self {
         let mut set = Self::default();
         (1..=last).for_each(|page| set.insert(page));

@@ -27,7 +27,7 @@ const DIRECTORY_MODE: u32 = 0o777;
 /// The maximum number of files of pages that are open at once.
 const MAX_OPEN_PACKS: usize = 64;
 
-/// The progress is reported after this many pages.
+/// The number of pages between two reports of the progress.
 const REPORT_PAGES: u32 = 64;
 
 /// What to restore.

@@ -1,4 +1,4 @@
-//! The file of a state: where each page of the store's file is.
+//! The file of a state: the location of each page of the store's file.
 //!
 //! The file begins with a line of JSON, [`StateInfo`]. Three columns follow, compressed with Zstandard as a
 //! whole: the file of pages, the offset in it, and the hash, each for all pages in ascending order. Numbers
@@ -25,14 +25,15 @@ use crate::{
 /// The version of the format.
 const VERSION: u32 = 1;
 
-/// The longest line of JSON, in bytes. The line lists the files of pages.
+/// The maximum size of the line of JSON, in bytes. The line lists the files of pages.
 const MAX_INFO_BYTES: u64 = 16 << 20;
 
 const CHECKSUM_BYTES: usize = 32;
 
-const LEVEL: i32 = 3;
+/// The level of Zstandard.
+const COMPRESSION_LEVEL: i32 = 3;
 
-/// The bytes of a page in the columns.
+/// The size of the columns for one page, in bytes.
 const ENTRY_BYTES: usize = 4 + 8 + 16;
 
 /// The description of a state.
@@ -52,7 +53,7 @@ pub struct StateInfo {
     pub page_bytes: usize,
     /// The number of pages.
     pub pages: u32,
-    /// The number of pages that this state has written to the backup. All others are those of earlier states.
+    /// The number of pages that this state has written to the backup. Earlier states have written all other pages.
     pub written_pages: u64,
     /// The size of the file of pages that this state has written, in bytes.
     pub written_bytes: u64,
@@ -89,7 +90,7 @@ impl State {
         let mut bytes = serde_json::to_vec(&self.info).expect("the description is JSON");
         bytes.push(b'\n');
         let mut write = || {
-            bytes.extend(zstd::bulk::compress(&columns, LEVEL)?);
+            bytes.extend(zstd::bulk::compress(&columns, COMPRESSION_LEVEL)?);
             bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());
             let mut file =
                 File::options().write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
@@ -120,7 +121,7 @@ impl State {
         let columns = zstd::bulk::decompress(&content[line + 1..], count * ENTRY_BYTES)
             .map_err(|error| damaged(&error.to_string()))?;
         if columns.len() != count * ENTRY_BYTES {
-            return Err(damaged("it has another number of pages than it says"));
+            return Err(damaged("it has another number of pages than its description says"));
         }
         let (packs, rest) = columns.split_at(count * 4);
         let (offsets, hashes) = rest.split_at(count * 8);

@@ -20,25 +20,27 @@ use crate::{
     state::{State, StateInfo},
 };
 
-/// How many bytes of pages are read in one snapshot. A snapshot then lasts some milliseconds.
+/// The number of bytes of pages that are read in one snapshot. A snapshot then lasts some milliseconds.
 const SNAPSHOT_BYTES: usize = 1 << 20;
 
 /// The last snapshot is opened when pages of at most this many bytes are left to copy. The log cannot
 /// restart until they are copied.
-const LAST_BYTES: usize = 4 << 20;
+const LAST_SNAPSHOT_BYTES: usize = 4 << 20;
 
-/// How many pages are compared with their hashes between two reports.
-const CHECKED_PAGES: u32 = 64;
+/// The number of pages that are compared with their hashes between two reports of the progress.
+const REPORT_PAGES: u32 = 64;
 
-/// The limits of the last snapshot. A server that opens the store waits up to 5 seconds for it.
+/// The longest time of the last snapshot. A server that opens the store waits up to 5 seconds for its end.
 const MAX_LAST_SNAPSHOT: Duration = Duration::from_secs(3);
+
+/// The maximum number of bytes by which the log may grow during the last snapshot.
 const MAX_LOG_GROWTH: u64 = 1 << 30;
 
 /// The maximum number of passes over the list of pages.
 const MAX_PASSES: usize = 20;
 
-/// How long at most the changes are not asked for.
-const QUESTION_INTERVAL: Duration = Duration::from_millis(5);
+/// The longest time between two calls of [`PageReader::changes`] while the run waits.
+const MAX_CHANGES_INTERVAL: Duration = Duration::from_millis(5);
 
 /// What to back up.
 #[derive(Debug, Clone)]
@@ -47,8 +49,8 @@ pub struct TakeOptions {
     pub store: PathBuf,
     /// The folder of the backup.
     pub folder: PathBuf,
-    /// How many bytes of the store are read in a second, at most. Pages that change after they were read are
-    /// read again without this limit: otherwise a store that changes faster would never be complete.
+    /// The maximum number of bytes of the store that are read in a second. Pages that change after they were read are
+    /// read again without this limit. Otherwise the backup of a store that changes faster would never be complete.
     pub bytes_per_second: Option<NonZeroUsize>,
     /// How many states to keep. Earlier states are deleted at the end. `None`: all.
     pub keep: Option<NonZeroUsize>,
@@ -100,11 +102,11 @@ pub fn take(
         let (folder, store) = (options.folder.clone(), other.store.clone());
         return Err(BackupError::OtherStore { folder, store });
     }
-    let number = next(states.last().map(|state| state.number));
-    let known = Known::read(&folder, &states, reader.page_bytes())?;
-    let mut copy = Copy::new(reader, known, &folder, options, Arc::clone(clock), on_progress)?;
+    let number = next_number(states.last().map(|state| state.number));
+    let known = ExistingPages::read(&folder, &states, reader.page_bytes())?;
+    let mut copy = CopyRun::new(reader, known, &folder, options, Arc::clone(clock), on_progress)?;
     let last = copy.run()?;
-    let Copy { reader, pages, writer, pack, written_pages, progress, on_progress, .. } = copy;
+    let CopyRun { reader, pages, writer, pack, written_pages, progress, on_progress, .. } = copy;
     // A file without pages is deleted below, since no state refers to it.
     let written_bytes = if written_pages == 0 { 0 } else { writer.bytes() };
     writer.finish()?;
@@ -124,7 +126,7 @@ pub fn take(
         packs,
     };
     let state = State { info, pages };
-    folder.add(&state)?;
+    folder.add_state(&state)?;
     let deleted_states = options.keep.map_or(Ok(0), |keep| folder.keep_latest(keep.get()))?;
     folder.remove_unused_packs()?;
     Ok(TakeReport {
@@ -149,19 +151,19 @@ fn check_written(
     let reader = reader.ok_or_else(|| BackupError::damaged(&path, "it is missing"))?;
     for (page, stored) in (1..).zip(pages).filter(|(_, stored)| stored.pack == pack) {
         reader.read(page, stored)?;
-        if page.is_multiple_of(CHECKED_PAGES) && !on_progress(progress) {
+        if page.is_multiple_of(REPORT_PAGES) && !on_progress(progress) {
             return Err(BackupError::Interrupted);
         }
     }
     Ok(())
 }
 
-/// The number after the latest one.
-fn next(latest: Option<u32>) -> u32 {
+/// The number after the latest number.
+fn next_number(latest: Option<u32>) -> u32 {
     latest.map_or(1, |latest| latest.saturating_add(1))
 }
 
-/// The last snapshot.
+/// The measurements of the last snapshot.
 struct LastSnapshot {
     time: String,
     log_bytes: u64,
@@ -169,7 +171,7 @@ struct LastSnapshot {
 }
 
 /// A run that copies the pages of a store.
-struct Copy<'a> {
+struct CopyRun<'a> {
     reader: PageReader,
     clock: Arc<dyn Clock>,
     on_progress: OnProgress<'a>,
@@ -188,18 +190,18 @@ struct Copy<'a> {
     written_pages: u64,
 }
 
-impl<'a> Copy<'a> {
+impl<'a> CopyRun<'a> {
     fn new(
         reader: PageReader,
-        known: Known,
+        known: ExistingPages,
         folder: &Folder,
         options: &TakeOptions,
         clock: Arc<dyn Clock>,
         on_progress: OnProgress<'a>,
     ) -> Result<Self> {
-        // Not the number of a file that was deleted: a copy of the folder elsewhere may still have it.
+        // The number of a deleted file is not used again: a copy of the folder elsewhere may still have that file.
         let latest = folder.packs()?.into_iter().chain(folder.numbers()?).chain(known.packs).max();
-        let pack = next(latest);
+        let pack = next_number(latest);
         let writer = PackWriter::create(folder.pack_path(pack), pack, reader.page_bytes())?;
         let count = reader.pages()?;
         Ok(Self {
@@ -218,20 +220,20 @@ impl<'a> Copy<'a> {
         })
     }
 
-    /// The number of pages that have this many bytes.
+    /// The number of pages that have this many bytes together, at least 1.
     fn pages_of(&self, bytes: usize) -> usize {
         (bytes / self.reader.page_bytes()).max(1)
     }
 
-    /// Copies all pages, until the backup is as a snapshot.
+    /// Copies all pages, until the backup has the content of one snapshot.
     fn run(&mut self) -> Result<LastSnapshot> {
         let mut is_first = true;
-        let last_pages = self.pages_of(LAST_BYTES);
+        let last_pages = self.pages_of(LAST_SNAPSHOT_BYTES);
         for _ in 0..MAX_PASSES {
-            self.note_changes()?;
+            self.add_changed_pages()?;
             let pages = self.todo.len();
             if pages > last_pages {
-                self.pass(is_first)?;
+                self.copy_listed(is_first)?;
                 is_first = false;
             }
             // If the list is not much shorter than before, the store changes about as fast as its pages are
@@ -245,8 +247,9 @@ impl<'a> Copy<'a> {
         Err(BackupError::TooManyChanges)
     }
 
-    /// Copies the pages that are on the list now, a few from each snapshot.
-    fn pass(&mut self, waits: bool) -> Result<()> {
+    /// Copies the pages that are on the list, a few from each snapshot. Waits between snapshots if `waits` is set, as
+    /// [`Self::throttle`] says.
+    fn copy_listed(&mut self, waits: bool) -> Result<()> {
         let last = self.reader.pages()?;
         let mut page = 0;
         loop {
@@ -256,16 +259,16 @@ impl<'a> Copy<'a> {
             for _ in 0..self.pages_of(SNAPSHOT_BYTES) {
                 let Some(next) = self.todo.next_after(page).filter(|next| *next <= last) else {
                     self.reader.end()?;
-                    return self.note_changes();
+                    return self.add_changed_pages();
                 };
-                self.copy(next)?;
+                self.copy_page(next)?;
                 page = next;
             }
             self.reader.end()?;
             self.report()?;
-            self.note_changes()?;
+            self.add_changed_pages()?;
             if waits {
-                self.wait()?;
+                self.throttle()?;
             }
         }
     }
@@ -277,9 +280,9 @@ impl<'a> Copy<'a> {
         let time = rfc3339::format(self.clock.now());
         let log_before = self.reader.log_bytes()?;
         self.reader.begin()?;
-        // The changes up to the snapshot, and perhaps some after it.
+        // These are the changes up to the snapshot, and perhaps some after it.
         let changes = self.reader.changes()?;
-        self.note(&changes)?;
+        self.add_changes(&changes)?;
         let count = self.reader.pages()?;
         self.todo.truncate(count);
         self.pages.resize(count as usize, None);
@@ -291,7 +294,7 @@ impl<'a> Copy<'a> {
         let (mut page, mut copied) = (0, 0_usize);
         while let Some(next) = self.todo.next_after(page) {
             page = next;
-            self.copy(page)?;
+            self.copy_page(page)?;
             copied += 1;
             if copied.is_multiple_of(self.pages_of(SNAPSHOT_BYTES)) {
                 self.report()?;
@@ -300,7 +303,7 @@ impl<'a> Copy<'a> {
                 if log_bytes > MAX_LOG_GROWTH || took > MAX_LAST_SNAPSHOT {
                     self.reader.end()?;
                     // Some of these pages may have changed after the snapshot was opened.
-                    self.note(&changes)?;
+                    self.add_changes(&changes)?;
                     return Ok(None);
                 }
             }
@@ -311,13 +314,13 @@ impl<'a> Copy<'a> {
         Ok(Some(LastSnapshot { time, log_bytes, duration: self.clock.monotonic().saturating_sub(began) }))
     }
 
-    /// Puts the pages on the list that have changed since the last call.
-    fn note_changes(&mut self) -> Result<()> {
+    /// Puts on the list the pages that have changed since the last call.
+    fn add_changed_pages(&mut self) -> Result<()> {
         let changes = self.reader.changes()?;
-        self.note(&changes)
+        self.add_changes(&changes)
     }
 
-    fn note(&mut self, changes: &Changes) -> Result<()> {
+    fn add_changes(&mut self, changes: &Changes) -> Result<()> {
         match changes {
             Changes::Pages(pages) => pages.iter().for_each(|page| self.todo.insert(*page)),
             Changes::Unknown => {
@@ -329,7 +332,7 @@ impl<'a> Copy<'a> {
     }
 
     /// Copies a page from the open snapshot, unless the backup has it.
-    fn copy(&mut self, page: u32) -> Result<()> {
+    fn copy_page(&mut self, page: u32) -> Result<()> {
         self.todo.remove(page);
         let index = page as usize - 1;
         if index >= self.pages.len() {
@@ -359,22 +362,22 @@ impl<'a> Copy<'a> {
         if (self.on_progress)(self.progress) { Ok(()) } else { Err(BackupError::Interrupted) }
     }
 
-    /// Waits if the run is faster than its rate. Notes changes meanwhile, before the log overwrites them.
-    fn wait(&mut self) -> Result<()> {
+    /// Waits if the run is faster than its rate. Lists changed pages meanwhile, before the log overwrites them.
+    fn throttle(&mut self) -> Result<()> {
         let Some(rate) = self.bytes_per_second else { return Ok(()) };
         let due = Duration::from_secs_f64(self.progress.bytes as f64 / rate.get() as f64);
         loop {
             let elapsed = self.clock.monotonic().saturating_sub(self.started);
             let Some(rest) = due.checked_sub(elapsed).filter(|rest| !rest.is_zero()) else { return Ok(()) };
-            std::thread::sleep(rest.min(QUESTION_INTERVAL));
-            self.note_changes()?;
+            std::thread::sleep(rest.min(MAX_CHANGES_INTERVAL));
+            self.add_changed_pages()?;
             self.report()?;
         }
     }
 }
 
 /// The pages that the folder has already.
-struct Known {
+struct ExistingPages {
     /// The pages of the latest state, from page 1. `None`: the file with the page is missing.
     pages: Vec<Option<StoredPage>>,
     /// The files of these pages.
@@ -383,14 +386,14 @@ struct Known {
     left_over: HashMap<u32, StoredPage>,
 }
 
-impl Known {
+impl ExistingPages {
     fn read(folder: &Folder, states: &[StateInfo], page_bytes: usize) -> Result<Self> {
         let mut known = Self { pages: Vec::new(), packs: Vec::new(), left_over: HashMap::new() };
         if let Some(latest) = states.last().filter(|latest| latest.page_bytes == page_bytes) {
             let state = folder.state(Some(latest.number))?;
             let mut ends = HashMap::new();
             for pack in &state.info.packs {
-                let reader = usable(&folder.pack_path(*pack), page_bytes)?;
+                let reader = open_usable_pack(&folder.pack_path(*pack), page_bytes)?;
                 ends.extend(reader.map(|reader| (*pack, reader.end())));
             }
             let is_there = |page: &StoredPage| ends.get(&page.pack).is_some_and(|end| page.offset < *end);
@@ -399,7 +402,7 @@ impl Known {
         }
         let used = |pack: &u32| states.iter().any(|state| state.packs.contains(pack));
         for pack in folder.packs()?.into_iter().filter(|pack| !used(pack)) {
-            if let Some(reader) = usable(&folder.pack_path(pack), page_bytes)? {
+            if let Some(reader) = open_usable_pack(&folder.pack_path(pack), page_bytes)? {
                 known.left_over.extend(reader.pages(pack));
             }
         }
@@ -408,7 +411,7 @@ impl Known {
 }
 
 /// Opens a file of pages. `None` if it is missing, or its header is damaged: its pages are then written again.
-fn usable(path: &Path, page_bytes: usize) -> Result<Option<PackReader>> {
+fn open_usable_pack(path: &Path, page_bytes: usize) -> Result<Option<PackReader>> {
     match PackReader::open(path) {
         Err(BackupError::Damaged { .. }) => Ok(None),
         opened => Ok(opened?.filter(|reader| reader.page_bytes() == page_bytes)),
