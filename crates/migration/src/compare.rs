@@ -12,14 +12,14 @@ use rashomon_clock::Timestamp;
 use rashomon_tables::{Key, Partition, Schema};
 
 use crate::{
-    Counts, Digest, Migration, PARTITIONS, Result, SIDE_BY_SIDE, copy::scan_of, endpoint::Endpoint,
-    shown::Shown,
+    Counts, Digest, MAX_CONCURRENT_PARTITIONS, MAX_LISTED_PARTITIONS, Migration, Result, copy::scan_of,
+    endpoint::Endpoint, shown::ProgressReporter,
 };
 use rashomon_records::rows::key_in_words;
 
-/// The comparison of a single partition ignores rows that expire within this time. Such rows may expire
-/// between the two reads, which is no difference.
-const EXPIRING: Duration = Duration::from_secs(10 * 60);
+/// The comparison of a single partition ignores rows that expire within this time. Such rows may expire between the
+/// two reads, and this is not a difference.
+const EXPIRY_MARGIN: Duration = Duration::from_secs(10 * 60);
 
 /// The comparison of one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Migration {
     /// Compares all tables. Calls `show` from time to time with the counts of both stores together.
     #[boxed]
     pub async fn compare(&self, show: &mut (dyn FnMut(Counts) + Send)) -> Result<Vec<Comparison>> {
-        let shown = Shown::new(show);
+        let shown = ProgressReporter::new(show);
         let mut compared = Vec::with_capacity(self.tables.len());
         for &table in &self.tables {
             let (source, target) = future::try_join(
@@ -71,12 +71,12 @@ impl Migration {
         for endpoint in [&self.source, &self.target] {
             let mut after = None;
             loop {
-                let page = endpoint.partitions(table, after, PARTITIONS).await?;
-                let mut beside = Vec::with_capacity(page.items.len());
+                let page = endpoint.partitions(table, after, MAX_LISTED_PARTITIONS).await?;
+                let mut pending = Vec::with_capacity(page.items.len());
                 for partition in page.items {
-                    beside.push(self.compare_partition(table, partition));
+                    pending.push(self.compare_partition(table, partition));
                 }
-                let mut compared = stream::iter(beside).buffered(SIDE_BY_SIDE);
+                let mut compared = stream::iter(pending).buffered(MAX_CONCURRENT_PARTITIONS);
                 while let Some(difference) = compared.try_next().await? {
                     if difference.is_some() {
                         return Ok(difference);
@@ -96,7 +96,7 @@ impl Migration {
         table: &'static Schema,
         partition: Partition,
     ) -> Result<Option<Difference>> {
-        let visible_at = self.clock.now().saturating_add(EXPIRING);
+        let visible_at = self.clock.now().saturating_add(EXPIRY_MARGIN);
         let (source, target) = future::try_join(
             digest_partition(&self.source, table, partition.clone(), visible_at, None),
             digest_partition(&self.target, table, partition.clone(), visible_at, None),
@@ -110,16 +110,20 @@ impl Migration {
     }
 }
 
-async fn digest_table(endpoint: &Endpoint, table: &'static Schema, shown: &Shown<'_>) -> Result<Digest> {
+async fn digest_table(
+    endpoint: &Endpoint,
+    table: &'static Schema,
+    shown: &ProgressReporter<'_>,
+) -> Result<Digest> {
     let mut digest = Digest::default();
     let mut after = None;
     loop {
-        let page = endpoint.partitions(table, after, PARTITIONS).await?;
-        let mut beside = Vec::with_capacity(page.items.len());
+        let page = endpoint.partitions(table, after, MAX_LISTED_PARTITIONS).await?;
+        let mut pending = Vec::with_capacity(page.items.len());
         for partition in page.items {
-            beside.push(digest_partition(endpoint, table, partition, Timestamp::MIN, Some(shown)));
+            pending.push(digest_partition(endpoint, table, partition, Timestamp::MIN, Some(shown)));
         }
-        let mut digests = stream::iter(beside).buffer_unordered(SIDE_BY_SIDE);
+        let mut digests = stream::iter(pending).buffer_unordered(MAX_CONCURRENT_PARTITIONS);
         while let Some(of_partition) = digests.try_next().await? {
             digest.add(of_partition);
         }
@@ -136,7 +140,7 @@ async fn digest_partition(
     table: &'static Schema,
     partition: Partition,
     visible_at: Timestamp,
-    shown: Option<&Shown<'_>>,
+    shown: Option<&ProgressReporter<'_>>,
 ) -> Result<Digest> {
     let mut digest = Digest::default();
     let mut scan = scan_of(partition);

@@ -10,13 +10,13 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use rashomon_tables::{Batch, DamagedRow, Mutation, Partition, Row, Scan, Schema, Swap};
 
 use crate::{
-    Counts, Migration, MigrationError, PARTITIONS, ROWS, ROWS_BYTES, Result, SIDE_BY_SIDE, record::Position,
-    shown::Shown,
+    Counts, MAX_CONCURRENT_PARTITIONS, MAX_LISTED_PARTITIONS, MAX_READ_BYTES, MAX_READ_ROWS, Migration,
+    MigrationError, Result, record::Position, shown::ProgressReporter,
 };
 use rashomon_records::rows::key_in_words;
 
 /// The maximum number of damaged rows that are described. Further damaged rows are counted.
-const MAX_NAMED: usize = 100;
+const MAX_DESCRIBED_ROWS: usize = 100;
 
 /// The outcome of [`Migration::copy`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,10 +27,10 @@ pub enum Outcome {
     Stopped,
 }
 
-/// The state that the partitions being copied share.
-struct Work<'a> {
+/// The state that is shared by the partitions that are copied concurrently.
+struct CopyContext<'a> {
     stop: &'a AtomicBool,
-    shown: Shown<'a>,
+    shown: ProgressReporter<'a>,
 }
 
 impl Migration {
@@ -44,7 +44,7 @@ impl Migration {
         stop: &AtomicBool,
         show: &mut (dyn FnMut(Counts) + Send),
     ) -> Result<Outcome> {
-        let work = Work { stop, shown: Shown::new(show) };
+        let work = CopyContext { stop, shown: ProgressReporter::new(show) };
         for table in self.tables.clone() {
             if self.copy_table(table, &work).await? == Outcome::Stopped {
                 return Ok(Outcome::Stopped);
@@ -53,14 +53,14 @@ impl Migration {
         Ok(Outcome::Complete)
     }
 
-    async fn copy_table(&mut self, table: &'static Schema, work: &Work<'_>) -> Result<Outcome> {
+    async fn copy_table(&mut self, table: &'static Schema, work: &CopyContext<'_>) -> Result<Outcome> {
         let Position { mut after, mut copied, complete } = self.record.of(table);
         if complete {
             return Ok(Outcome::Complete);
         }
         let damaged_before = self.damaged_rows();
         loop {
-            let page = self.source.partitions(table, after, PARTITIONS).await?;
+            let page = self.source.partitions(table, after, MAX_LISTED_PARTITIONS).await?;
             let Some(counts) = self.copy_partitions(table, page.items, work).await? else {
                 return Ok(Outcome::Stopped);
             };
@@ -84,14 +84,14 @@ impl Migration {
         &self,
         table: &'static Schema,
         partitions: Vec<Partition>,
-        work: &Work<'_>,
+        work: &CopyContext<'_>,
     ) -> Result<Option<Counts>> {
-        let mut beside = Vec::with_capacity(partitions.len());
+        let mut copies = Vec::with_capacity(partitions.len());
         for partition in partitions {
-            beside.push(self.copy_partition(table, partition, work));
+            copies.push(self.copy_partition(table, partition, work));
         }
         let ended: Vec<Option<Counts>> =
-            stream::iter(beside).buffer_unordered(SIDE_BY_SIDE).try_collect().await?;
+            stream::iter(copies).buffer_unordered(MAX_CONCURRENT_PARTITIONS).try_collect().await?;
         let mut all = Counts::default();
         for counts in ended {
             let Some(counts) = counts else { return Ok(None) };
@@ -104,7 +104,7 @@ impl Migration {
         &self,
         table: &'static Schema,
         partition: Partition,
-        work: &Work<'_>,
+        work: &CopyContext<'_>,
     ) -> Result<Option<Counts>> {
         let mut all = Counts::default();
         let mut scan = scan_of(partition);
@@ -138,7 +138,7 @@ impl Migration {
     fn note_damaged(&self, table: &'static Schema, row: &DamagedRow) {
         let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
         damaged.0 += 1;
-        if damaged.1.len() < MAX_NAMED {
+        if damaged.1.len() < MAX_DESCRIBED_ROWS {
             let row =
                 format!("table {}, {}: {}", table.name(), key_in_words(table.name(), &row.key), row.reason);
             damaged.1.push(row);
@@ -157,7 +157,7 @@ impl Migration {
         self.damaged.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
-    /// Puts a row that the target lacks. A row that the target has with the same values was copied before.
+    /// Puts a row that the target lacks. If the target has the row with the same values, the row was copied before.
     async fn put_if_absent(&self, table: &'static Schema, row: &Row) -> Result<()> {
         match self.target.put_if_absent(table, row).await? {
             Swap::Applied => Ok(()),
@@ -174,15 +174,15 @@ impl Migration {
     }
 }
 
-/// A scan of a whole partition, in result pages of bounded size.
+/// Returns a scan of a whole partition, in result pages of bounded size.
 pub(crate) const fn scan_of(partition: Partition) -> Scan {
-    let mut scan = Scan::new(partition, ROWS).reporting_damage();
-    scan.max_bytes = ROWS_BYTES;
+    let mut scan = Scan::new(partition, MAX_READ_ROWS).reporting_damage();
+    scan.max_bytes = MAX_READ_BYTES;
     scan
 }
 
-/// Batches that put these rows, all of one partition, with their times. A batch has at most [`ROWS_BYTES`],
-/// or a single larger row.
+/// Returns batches that put these rows, all of one partition, with their times. A batch has at most
+/// [`MAX_READ_BYTES`], or a single larger row.
 fn batches(table: &'static Schema, rows: Vec<Row>) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     let mut bytes = 0;
@@ -190,7 +190,7 @@ fn batches(table: &'static Schema, rows: Vec<Row>) -> Vec<Batch> {
         let size = row.size();
         let Row { key, values, written_at, expires_at } = row;
         let put = Mutation::Put { table, clustering: key.clustering, values, written_at, expires_at };
-        match batches.last_mut().filter(|_| bytes + size <= ROWS_BYTES) {
+        match batches.last_mut().filter(|_| bytes + size <= MAX_READ_BYTES) {
             Some(batch) => batch.mutations.push(put),
             None => {
                 bytes = 0;

@@ -36,24 +36,24 @@ pub use self::{
 };
 use self::{
     endpoint::Endpoint,
-    record::{Found, Record},
+    record::{EarlierMigration, ProgressRecord},
 };
 
-/// The number of partitions that are copied or compared concurrently. Together with [`ROWS_BYTES`] it bounds
+/// The number of partitions that are copied or compared concurrently. Together with [`MAX_READ_BYTES`] it bounds
 /// the memory of a migration.
-const SIDE_BY_SIDE: usize = 16;
+const MAX_CONCURRENT_PARTITIONS: usize = 16;
 
 /// The maximum number of partitions that are listed in one call. A resumed migration copies at most this many
 /// partitions again, or more if rows of the source are damaged.
-const PARTITIONS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
+const MAX_LISTED_PARTITIONS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
 /// The maximum number of rows of a partition that are read in one call.
-const ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
+const MAX_READ_ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
-/// A read ends with the row that reaches this many bytes. A batch has at most this many bytes, or a single
-/// larger row. The number is about a quarter of the limit of a batch, so that a cluster under load has enough
+/// The number of bytes at which a read ends, after the row that reaches it. A batch has at most this many bytes, or a
+/// single larger row. The number is about a quarter of the limit of a batch, so that a cluster under load has enough
 /// time for the batch.
-const ROWS_BYTES: usize = 1 << 20;
+const MAX_READ_BYTES: usize = 1 << 20;
 
 /// The result of a step of a migration.
 pub type Result<T> = std::result::Result<T, MigrationError>;
@@ -72,7 +72,7 @@ pub enum MigrationState {
 
 /// A migration from one store into another.
 ///
-/// No process may write to either store meanwhile, since such writes may be copied or not. The steps are
+/// No process may write to either store during the migration, since such writes may be copied or not. The steps are
 /// [`Migration::begin`], [`Migration::copy`], [`Migration::compare`] if wanted, and [`Migration::finish`].
 #[derive(Debug)]
 pub struct Migration {
@@ -80,22 +80,22 @@ pub struct Migration {
     target: Endpoint,
     clock: Arc<dyn Clock>,
     tables: Vec<&'static Schema>,
-    record: Record,
+    record: ProgressRecord,
     start: MigrationState,
     /// The number of damaged rows that were not copied, and descriptions of the first of them.
     damaged: Mutex<(u64, Vec<String>)>,
 }
 
 impl Migration {
-    /// Creates the tables that are missing in either store, and determines where to begin.
+    /// Creates the tables that are missing in either store, and finds the position at which to begin.
     ///
     /// `source_name` identifies the source, and has to be the same each time: a migration is resumed by this
     /// name. The source is only read, except that tables that it lacks are created, empty. If the source may
     /// not create tables, this is an error.
     ///
     /// Returns [`MigrationError::NotEmpty`] if the target holds other data. Returns
-    /// [`MigrationError::SourceChanged`] if a migration would be resumed, and the first partition of a table
-    /// has changed since. Nothing is copied in either case.
+    /// [`MigrationError::SourceChanged`] if an earlier migration would be resumed, and the first partition of a table
+    /// has changed since then. Nothing is copied in either case.
     #[boxed]
     pub async fn begin(
         source: Arc<dyn TableStore>,
@@ -111,20 +111,20 @@ impl Migration {
         }
         target.create(&MIGRATIONS).await?;
         let (mut record, found) =
-            Record::read(target.clone(), source_name, tables, Arc::clone(&clock)).await?;
+            ProgressRecord::read(target.clone(), source_name, tables, Arc::clone(&clock)).await?;
         let mut start = MigrationState::New;
         match found {
-            Found::Nothing => {
+            EarlierMigration::Nothing => {
                 refuse_other_data(&target, tables).await?;
                 record.start().await?;
             }
-            Found::Unfinished => {
+            EarlierMigration::Unfinished => {
                 let copied = record.copied();
                 if copied != Counts::default() {
                     start = MigrationState::Resumed(copied);
                 }
             }
-            Found::Finished => {
+            EarlierMigration::Finished => {
                 start = MigrationState::Again;
                 record.start().await?;
             }

@@ -56,7 +56,7 @@ typed_row! {
 const PROGRESS_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
 
 /// The maximum number of sources that the error for a refused target names.
-const NAMED_SOURCES: NonZeroUsize = NonZeroUsize::new(5).expect("not zero");
+const MAX_NAMED_SOURCES: NonZeroUsize = NonZeroUsize::new(5).expect("not zero");
 
 /// The progress of one table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub(crate) struct Position {
 
 /// The state of an earlier migration from the same source, according to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum EarlierMigration {
     /// There was no earlier migration.
     Nothing,
     /// The earlier migration was interrupted.
@@ -82,7 +82,7 @@ pub(crate) enum Found {
 
 /// The positions of all tables, in memory and in the target.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct ProgressRecord {
     target: Endpoint,
     clock: Arc<dyn Clock>,
     source: String,
@@ -94,15 +94,15 @@ pub(crate) struct Record {
     written_at: Timestamp,
 }
 
-impl Record {
+impl ProgressRecord {
     /// Reads the stored progress of this source.
     pub(crate) async fn read(
         target: Endpoint,
         source: &str,
         tables: &[&'static Schema],
         clock: Arc<dyn Clock>,
-    ) -> Result<(Self, Found)> {
-        let rows = all_rows(&target, source).await?;
+    ) -> Result<(Self, EarlierMigration)> {
+        let rows = read_rows(&target, source).await?;
         let mut record = Self {
             began_at: clock.now(),
             target,
@@ -112,7 +112,7 @@ impl Record {
             positions: BTreeMap::new(),
             written_at: Timestamp::MIN,
         };
-        let mut found = Found::Nothing;
+        let mut found = EarlierMigration::Nothing;
         for row in &rows {
             record.written_at = record.written_at.max(row.written_at);
             let Some(table) = tables.iter().find(|table| row.key.clustering == [table.name().into()]) else {
@@ -128,12 +128,16 @@ impl Record {
             record.positions.insert(table.name(), position);
             record.began_at = row.began_at.unwrap_or(record.began_at);
             // All tables are finished together.
-            found = if row.finished_at.is_some() { Found::Finished } else { Found::Unfinished };
+            found = if row.finished_at.is_some() {
+                EarlierMigration::Finished
+            } else {
+                EarlierMigration::Unfinished
+            };
         }
         Ok((record, found))
     }
 
-    /// Starts from the beginning, with nothing copied.
+    /// Stores the positions of a migration that has copied nothing yet.
     pub(crate) async fn start(&mut self) -> Result<()> {
         self.positions.clear();
         self.began_at = self.clock.now();
@@ -184,7 +188,7 @@ impl Record {
     }
 }
 
-async fn all_rows(target: &Endpoint, source: &str) -> Result<Vec<Row>> {
+async fn read_rows(target: &Endpoint, source: &str) -> Result<Vec<Row>> {
     let mut scan = Scan::new(vec![source.into()], PROGRESS_PAGE_ROWS);
     let mut rows = Vec::new();
     loop {
@@ -197,9 +201,9 @@ async fn all_rows(target: &Endpoint, source: &str) -> Result<Vec<Row>> {
     }
 }
 
-/// The first sources from which data was migrated into this target, at most [`NAMED_SOURCES`].
+/// The first sources from which data was migrated into this target, at most [`MAX_NAMED_SOURCES`].
 pub(crate) async fn sources(target: &Endpoint) -> Result<Vec<String>> {
-    let page = target.partitions(&MIGRATIONS, None, NAMED_SOURCES).await?;
+    let page = target.partitions(&MIGRATIONS, None, MAX_NAMED_SOURCES).await?;
     let name = |partition: Vec<Value>| match partition.into_iter().next() {
         Some(Value::Text(source)) => Some(source),
         _ => None,

@@ -26,16 +26,16 @@ impl Counts {
 }
 
 /// Adds up the progress of concurrent work, and reports the sum.
-pub(crate) struct Shown<'a>(Mutex<Watched<'a>>);
+pub(crate) struct ProgressReporter<'a>(Mutex<ReportedProgress<'a>>);
 
-struct Watched<'a> {
+struct ReportedProgress<'a> {
     so_far: Counts,
     show: &'a mut (dyn FnMut(Counts) + Send),
 }
 
-impl<'a> Shown<'a> {
+impl<'a> ProgressReporter<'a> {
     pub(crate) const fn new(show: &'a mut (dyn FnMut(Counts) + Send)) -> Self {
-        Self(Mutex::new(Watched { so_far: Counts { rows: 0, bytes: 0 }, show }))
+        Self(Mutex::new(ReportedProgress { so_far: Counts { rows: 0, bytes: 0 }, show }))
     }
 
     pub(crate) fn add(&self, done: Counts) {
