@@ -15,7 +15,7 @@ use crate::line::{
     BucketLine, CounterLine, EndLine, EntryLine, IncompleteLine, Line, MAX_PART_BYTES, VERSION, to_base64,
 };
 
-/// The number of keys that are read at once.
+/// The maximum number of keys that are read in one call.
 const PAGE_KEYS: usize = 200;
 
 /// The size at which a buffer is passed to the thread that writes it.
@@ -31,7 +31,7 @@ pub struct EntryExportReport {
     pub entries: u64,
     /// The number of bytes of their bodies.
     pub body_bytes: u64,
-    /// Entries that are left out, since the store has lost their bodies: each with the reason.
+    /// Entries and counters that are left out, since the store has lost them: each with the reason.
     pub unreadable: CountedItems<String>,
 }
 
@@ -70,10 +70,10 @@ pub async fn export_entries<W: Write + Send + 'static>(
         let keys = store.keys(bucket, after.as_ref(), PAGE_KEYS).await?;
         for key in &keys.items {
             match bucket.bucket_type() {
-                BucketType::Counter => export.counter(key).await?,
-                _ => export.entry(key).await?,
+                BucketType::Counter => export.export_counter(key).await?,
+                _ => export.export_entry(key).await?,
             }
-            export.pass_on(BUFFER_BYTES).await?;
+            export.flush_buffer(BUFFER_BYTES).await?;
             progress(&export.report);
         }
         after = keys.next;
@@ -89,7 +89,7 @@ struct Export<'a, W> {
     buffer: Vec<u8>,
     sender: Option<mpsc::Sender<Vec<u8>>>,
     thread: JoinHandle<io::Result<W>>,
-    /// The number of entries in the output, also of incomplete ones.
+    /// The number of entries in the output, including incomplete entries.
     lines: u64,
     report: EntryExportReport,
 }
@@ -111,7 +111,7 @@ impl<'a, W: Write + Send + 'static> Export<'a, W> {
         line.write(&mut self.buffer)
     }
 
-    async fn counter(&mut self, key: &EntryKey) -> Result<(), EntryExportError> {
+    async fn export_counter(&mut self, key: &EntryKey) -> Result<(), EntryExportError> {
         match self.store.counter(self.bucket, key).await {
             Ok(Some(value)) => {
                 self.lines += 1;
@@ -123,7 +123,7 @@ impl<'a, W: Write + Send + 'static> Export<'a, W> {
         }
     }
 
-    async fn entry(&mut self, key: &EntryKey) -> Result<(), EntryExportError> {
+    async fn export_entry(&mut self, key: &EntryKey) -> Result<(), EntryExportError> {
         let entry = match self.store.entry(self.bucket, key).await {
             Ok(Some(entry)) => entry,
             // The entry was deleted or has expired.
@@ -136,13 +136,13 @@ impl<'a, W: Write + Send + 'static> Export<'a, W> {
         };
         let is_whole = whole.is_some();
         self.lines += 1;
-        self.put(&Line::Entry(head(key, &entry, whole)))?;
+        self.put(&Line::Entry(entry_line(key, &entry, whole)))?;
         if is_whole {
             self.report.entries += 1;
             self.report.body_bytes += entry.size;
             return Ok(());
         }
-        match self.parts(&entry.body).await {
+        match self.export_parts(&entry.body).await {
             Ok(()) => {
                 self.report.entries += 1;
                 self.report.body_bytes += entry.size;
@@ -157,23 +157,23 @@ impl<'a, W: Write + Send + 'static> Export<'a, W> {
         }
     }
 
-    async fn parts(&mut self, body: &Body) -> Result<(), EntryExportError> {
+    async fn export_parts(&mut self, body: &Body) -> Result<(), EntryExportError> {
         match body {
-            Body::Inline(body) => self.pieces(&body.plain).await,
+            Body::Inline(body) => self.export_pieces(&body.plain).await,
             Body::Chunked(body) => {
                 for number in 0..body.chunks() {
                     let chunk = body.chunk(number).await.map_err(Error::from)?;
-                    self.pieces(&chunk.plain).await?;
+                    self.export_pieces(&chunk.plain).await?;
                 }
                 Ok(())
             }
         }
     }
 
-    async fn pieces(&mut self, bytes: &[u8]) -> Result<(), EntryExportError> {
+    async fn export_pieces(&mut self, bytes: &[u8]) -> Result<(), EntryExportError> {
         for piece in bytes.chunks(MAX_PART_BYTES) {
             self.put(&Line::Part(to_base64(piece)))?;
-            self.pass_on(BUFFER_BYTES).await?;
+            self.flush_buffer(BUFFER_BYTES).await?;
         }
         Ok(())
     }
@@ -187,8 +187,8 @@ impl<'a, W: Write + Send + 'static> Export<'a, W> {
         Ok(())
     }
 
-    /// Passes the buffer to the thread that writes it, if it has at least so many bytes.
-    async fn pass_on(&mut self, at_least: usize) -> Result<(), EntryExportError> {
+    /// Passes the buffer to the thread that writes it, if the buffer has at least this many bytes.
+    async fn flush_buffer(&mut self, at_least: usize) -> Result<(), EntryExportError> {
         if self.buffer.len() < at_least {
             return Ok(());
         }
@@ -209,7 +209,7 @@ impl<'a, W: Write + Send + 'static> Export<'a, W> {
 
     async fn finish(mut self) -> Result<(EntryExportReport, W), EntryExportError> {
         self.put(&Line::End(EndLine { entries: self.lines }))?;
-        self.pass_on(0).await?;
+        self.flush_buffer(0).await?;
         self.sender = None;
         match self.thread.await {
             Ok(written) => Ok((self.report, written?)),
@@ -218,7 +218,7 @@ impl<'a, W: Write + Send + 'static> Export<'a, W> {
     }
 }
 
-fn head(key: &EntryKey, entry: &Arc<Entry>, body: Option<String>) -> EntryLine {
+fn entry_line(key: &EntryKey, entry: &Arc<Entry>, body: Option<String>) -> EntryLine {
     EntryLine {
         key: key.as_str().to_owned(),
         headers: entry.headers.clone(),

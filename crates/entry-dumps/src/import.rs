@@ -8,8 +8,8 @@ use tokio::sync::mpsc;
 
 use crate::{
     line::{BucketLine, CounterLine, EntryLine, Line, MAX_PART_BYTES, VERSION, from_base64},
-    reader::{self, Numbered},
-    target::{Comparison, EntryTarget, ExportedEntry, Stored},
+    reader::{self, NumberedLine},
+    target::{Comparison, EntryTarget, ExportedEntry, StoreOutcome},
 };
 
 /// How an import reads an export.
@@ -28,7 +28,7 @@ pub struct EntryImportReport {
     pub is_new_bucket: bool,
     /// The number of entries and counters that were stored.
     pub stored: u64,
-    /// The number of entries and counters that were stored before as they are in the export.
+    /// The number of entries and counters that were already stored with the content of the export.
     pub unchanged: u64,
     /// The number of entries that are left out, since they have expired.
     pub expired: u64,
@@ -52,7 +52,7 @@ impl EntryImportReport {
     }
 }
 
-/// The error that ended an import. Whatever was stored before stays.
+/// The error that ended an import. Entries that were stored before the error stay.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EntryImportError {
@@ -86,9 +86,8 @@ pub enum EntryImportError {
 pub(crate) type Result<T> = std::result::Result<T, EntryImportError>;
 
 /// Stores the entries of an export, and makes the bucket if it is missing. The bucket may have another name than in the
-/// export. An entry is stored as a whole or not at
-/// all. Its `ttl` begins at the import. An entry that is already stored with other content stays as it is. So a
-/// second import of the same file changes nothing.
+/// export. An entry is stored as a whole or not at all. Its `ttl` begins at the import. An entry that is already stored
+/// with other content stays as it is. So a second import of the same file changes nothing.
 ///
 /// Must be called within a runtime of tokio. Returns the report also if an error ended the import.
 pub async fn import_entries<T: EntryTarget>(
@@ -105,25 +104,25 @@ pub async fn import_entries<T: EntryTarget>(
 
 /// The lines of the input.
 struct Lines {
-    receiver: mpsc::Receiver<Numbered>,
+    receiver: mpsc::Receiver<NumberedLine>,
     /// The number of the last line.
     number: u64,
 }
 
 impl Lines {
-    /// The next line. An input that ends here is truncated.
+    /// Returns the next line. An input without a next line is truncated.
     async fn next(&mut self) -> Result<Line> {
         match self.receiver.recv().await {
             Some((number, line)) => {
                 self.number = number;
                 line.map_err(|problem| EntryImportError::Input { line: number, problem })
             }
-            None if self.number == 0 => Err(self.wrong("the input is empty")),
-            None => Err(self.wrong("the input is truncated: its last line is missing")),
+            None if self.number == 0 => Err(self.input_error("the input is empty")),
+            None => Err(self.input_error("the input is truncated: its last line is missing")),
         }
     }
 
-    fn wrong(&self, problem: impl Into<String>) -> EntryImportError {
+    fn input_error(&self, problem: impl Into<String>) -> EntryImportError {
         EntryImportError::Input { line: self.number, problem: problem.into() }
     }
 }
@@ -137,35 +136,35 @@ struct Import<'a, T> {
 
 impl<T: EntryTarget> Import<'_, T> {
     async fn run(&mut self, mut progress: impl FnMut(&EntryImportReport) + Send) -> Result<()> {
-        let has_counters = self.bucket().await? == BucketType::Counter;
+        let has_counters = self.ensure_bucket().await? == BucketType::Counter;
         let mut entries = 0;
         loop {
             match self.lines.next().await? {
-                Line::Entry(line) if !has_counters => self.entry(line).await?,
-                Line::Counter(line) if has_counters => self.counter(line).await?,
+                Line::Entry(line) if !has_counters => self.import_entry(line).await?,
+                Line::Counter(line) if has_counters => self.import_counter(line).await?,
                 Line::End(end) => {
                     if end.entries != entries {
                         let problem = format!(
                             "the export has {} entries, but {entries} lines with entries",
                             end.entries
                         );
-                        return Err(self.lines.wrong(problem));
+                        return Err(self.lines.input_error(problem));
                     }
                     return match self.lines.receiver.recv().await {
                         None => Ok(()),
                         Some((line, _)) => Err(EntryImportError::Input {
                             line,
-                            problem: "something follows the last line of the export".to_owned(),
+                            problem: "the export goes on after its last line".to_owned(),
                         }),
                     };
                 }
                 Line::Entry(_) | Line::Counter(_) => {
-                    return Err(self.lines.wrong("this line does not fit the type of the bucket"));
+                    return Err(self.lines.input_error("this line does not fit the type of the bucket"));
                 }
                 Line::Part(_) | Line::Incomplete(_) => {
-                    return Err(self.lines.wrong("a piece of a body follows no entry that lacks it"));
+                    return Err(self.lines.input_error("a piece of a body does not belong to an entry"));
                 }
-                Line::Bucket(_) => return Err(self.lines.wrong("the export has a second bucket")),
+                Line::Bucket(_) => return Err(self.lines.input_error("the export has a second bucket")),
             }
             entries += 1;
             progress(&self.report);
@@ -173,12 +172,12 @@ impl<T: EntryTarget> Import<'_, T> {
     }
 
     /// Makes the bucket, and returns its type.
-    async fn bucket(&mut self) -> Result<BucketType> {
+    async fn ensure_bucket(&mut self) -> Result<BucketType> {
         let Line::Bucket(BucketLine { version, definition, .. }) = self.lines.next().await? else {
-            return Err(self.lines.wrong("the first line of an export of entries names its bucket"));
+            return Err(self.lines.input_error("the first line of an export of entries names its bucket"));
         };
         if version != VERSION {
-            return Err(self.lines.wrong(format!(
+            return Err(self.lines.input_error(format!(
                 "the export has the format {version}, and this program reads the format {VERSION}: use a newer version"
             )));
         }
@@ -188,18 +187,18 @@ impl<T: EntryTarget> Import<'_, T> {
                 Ok(stored.bucket_type)
             }
             Err(EntryImportError::Store(error @ Error::Definition(_))) => {
-                Err(self.lines.wrong(error.to_string()))
+                Err(self.lines.input_error(error.to_string()))
             }
             Err(error) => Err(error),
         }
     }
 
-    fn key(&self, text: &str) -> Result<EntryKey> {
-        EntryKey::new(text).map_err(|error| self.lines.wrong(error.0))
+    fn parse_key(&self, text: &str) -> Result<EntryKey> {
+        EntryKey::new(text).map_err(|error| self.lines.input_error(error.0))
     }
 
-    async fn counter(&mut self, CounterLine { key, value }: CounterLine) -> Result<()> {
-        let key = self.key(&key)?;
+    async fn import_counter(&mut self, CounterLine { key, value }: CounterLine) -> Result<()> {
+        let key = self.parse_key(&key)?;
         match self.target.counter(&key).await? {
             Some(stored) if stored == value => self.report.unchanged += 1,
             Some(stored) => {
@@ -215,9 +214,9 @@ impl<T: EntryTarget> Import<'_, T> {
         Ok(())
     }
 
-    async fn entry(&mut self, line: EntryLine) -> Result<()> {
-        let key = self.key(&line.key)?;
-        // `None`: the body is read, and is not stored.
+    async fn import_entry(&mut self, line: EntryLine) -> Result<()> {
+        let key = self.parse_key(&line.key)?;
+        // `None`: the body is read, but not stored.
         let mut body = match self.entry_to_store(&key, &line).await? {
             Some(entry) => Some(self.target.begin(&key, entry).await?),
             None => None,
@@ -242,16 +241,18 @@ impl<T: EntryTarget> Import<'_, T> {
                         let missing = line.size - received;
                         return Err(self
                             .lines
-                            .wrong(format!("{missing} bytes of the body of {key} are missing")));
+                            .input_error(format!("{missing} bytes of the body of {key} are missing")));
                     }
                 },
             };
             let bytes = from_base64(&text)
                 .filter(|bytes| bytes.len() <= MAX_PART_BYTES)
-                .ok_or_else(|| self.lines.wrong(format!("a piece of the body of {key} is damaged")))?;
+                .ok_or_else(|| self.lines.input_error(format!("a piece of the body of {key} is damaged")))?;
             received += bytes.len() as u64;
             if received > line.size || (bytes.is_empty() && line.size > 0) {
-                return Err(self.lines.wrong(format!("the body of {key} does not have {} bytes", line.size)));
+                return Err(self
+                    .lines
+                    .input_error(format!("the body of {key} does not have {} bytes", line.size)));
             }
             if let Some(body) = &mut body {
                 self.target.write(body, bytes).await?;
@@ -259,31 +260,33 @@ impl<T: EntryTarget> Import<'_, T> {
         }
         let Some(body) = body else { return Ok(()) };
         match self.target.finish(body).await? {
-            Stored::New => self.report.stored += 1,
-            Stored::Exists => {
+            StoreOutcome::New => self.report.stored += 1,
+            StoreOutcome::Exists => {
                 self.report.conflicts.add(format!("{key}: another process stored it during the import"));
             }
-            Stored::Damaged { sha1 } => {
+            StoreOutcome::Damaged { sha1 } => {
                 let expected = line.sha1;
                 let problem = format!("the body of {key} is damaged: its SHA-1 is {sha1}, not {expected}");
-                return Err(self.lines.wrong(problem));
+                return Err(self.lines.input_error(problem));
             }
-            Stored::Refused { reason } => self.report.left_out.add(format!("{key}: {reason}")),
+            StoreOutcome::Refused { reason } => self.report.left_out.add(format!("{key}: {reason}")),
         }
         Ok(())
     }
 
-    /// Decides what to do with an entry, and reports it unless it is to be stored.
+    /// Returns the entry if it has to be stored. Otherwise reports why it is not stored.
     async fn entry_to_store(&mut self, key: &EntryKey, line: &EntryLine) -> Result<Option<ExportedEntry>> {
         let expires = line.expires.as_deref().map(|text| {
             let time = rfc3339::parse(text);
-            time.ok_or_else(|| self.lines.wrong(format!("the time at which {key} expires is malformed")))
+            time.ok_or_else(|| {
+                self.lines.input_error(format!("the time at which {key} expires is malformed"))
+            })
         });
         if expires.transpose()?.is_some_and(|expires| expires <= self.options.now) {
             self.report.expired += 1;
             return Ok(None);
         }
-        let headers = match checked(&line.headers) {
+        let headers = match check_headers(&line.headers) {
             Ok(headers) => headers,
             Err(reason) => {
                 self.report.left_out.add(format!("{key}: {reason}"));
@@ -309,9 +312,8 @@ impl<T: EntryTarget> Import<'_, T> {
     }
 }
 
-/// Checks headers: only those that can be stored with an entry, and only valid ones. Headers that proxies add are left
-/// out.
-fn checked(headers: &Headers) -> std::result::Result<Headers, String> {
+/// Checks that all headers are valid and can be stored with an entry. Leaves out headers that proxies add.
+fn check_headers(headers: &Headers) -> std::result::Result<Headers, String> {
     let mut headers = headers.clone();
     headers.other.retain(|name, _| !IgnoredHeaders::default().contains(name));
     let (of_entry, of_property): (Vec<_>, Vec<_>) = headers

@@ -1,8 +1,8 @@
 //! Exports and imports of key-value buckets, as JSON lines.
 //!
 //! [`export_entries`] writes the definition and the entries of a bucket, and [`import_entries`] stores them in an
-//! [`EntryTarget`]: a store, or a server. `line` has the lines of the format. A large body is spread over several lines,
-//! so no part needs a whole body in memory.
+//! [`EntryTarget`]: a store, or a server. The module `line` defines the lines of the format. A large body is spread
+//! over several lines, so neither side needs a whole body in memory.
 
 mod export;
 mod import;
@@ -12,4 +12,4 @@ mod target;
 
 pub use export::{EntryExportError, EntryExportReport, export_entries};
 pub use import::{EntryImportError, EntryImportOptions, EntryImportReport, import_entries};
-pub use target::{Comparison, EntryTarget, ExportedEntry, StoreBody, StoreTarget, Stored};
+pub use target::{Comparison, EntryTarget, ExportedEntry, StoreBody, StoreOutcome, StoreTarget};

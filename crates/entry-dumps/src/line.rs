@@ -74,7 +74,7 @@ pub(crate) struct CounterLine {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EndLine {
-    /// The number of entries and counters, also of incomplete ones.
+    /// The number of entries and counters, including incomplete entries.
     pub(crate) entries: u64,
 }
 

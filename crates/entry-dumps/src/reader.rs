@@ -7,15 +7,15 @@ use tokio::sync::mpsc;
 
 use crate::line::{Line, MAX_LINE_BYTES};
 
-/// The maximum number of lines that were read and are not stored yet.
-const MAX_LINES: usize = 4;
+/// The maximum number of lines that were read and wait to be stored.
+const MAX_WAITING_LINES: usize = 4;
 
-/// A line and its number, counted from 1, or why there is none.
-pub(crate) type Numbered = (u64, Result<Line, String>);
+/// The number of a line, counted from 1, and the line, or the reason why it cannot be read.
+pub(crate) type NumberedLine = (u64, Result<Line, String>);
 
-/// Starts to read. The channel ends after the last line, or after an error.
-pub(crate) fn start(source: Source, limits: DecompressionLimits) -> mpsc::Receiver<Numbered> {
-    let (sender, receiver) = mpsc::channel(MAX_LINES);
+/// Starts to read the lines. The channel ends after the last line, or after an error.
+pub(crate) fn start(source: Source, limits: DecompressionLimits) -> mpsc::Receiver<NumberedLine> {
+    let (sender, receiver) = mpsc::channel(MAX_WAITING_LINES);
     tokio::task::spawn_blocking(move || {
         let mut number = 0;
         let read = compression::read(source, &limits, |input, _| read_lines(input, &mut number, &sender));
@@ -31,7 +31,7 @@ pub(crate) fn start(source: Source, limits: DecompressionLimits) -> mpsc::Receiv
     receiver
 }
 
-fn read_lines(input: &mut dyn Read, number: &mut u64, sender: &mpsc::Sender<Numbered>) -> io::Result<()> {
+fn read_lines(input: &mut dyn Read, number: &mut u64, sender: &mpsc::Sender<NumberedLine>) -> io::Result<()> {
     let mut input = BufReader::with_capacity(1 << 16, input);
     let mut text = Vec::new();
     loop {

@@ -1,4 +1,4 @@
-//! The places where an import stores entries.
+//! The targets of an import, which store its entries.
 
 use async_trait::async_trait;
 use rashomon_buckets::{BucketName, DomainName, Headers};
@@ -18,7 +18,7 @@ pub struct ExportedEntry {
     pub sha1: String,
 }
 
-/// How the entry that is stored under a key compares with the one of an export.
+/// The result of comparing the stored entry under a key with the exported entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Comparison {
     /// No entry is stored.
@@ -27,14 +27,14 @@ pub enum Comparison {
     Same,
     /// The stored entry has other content.
     Other {
-        /// The time of its last PUT.
+        /// The time of the last PUT of the stored entry.
         modified: String,
     },
 }
 
 /// The outcome of an attempt to store an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stored {
+pub enum StoreOutcome {
     /// The entry is stored.
     New,
     /// Another process has stored an entry under the key. Nothing was changed.
@@ -51,7 +51,7 @@ pub enum Stored {
     },
 }
 
-/// A place where an import stores the entries of one bucket: a store, or a server.
+/// The target of an import, which stores the entries of one bucket: a store, or a server.
 #[async_trait]
 pub trait EntryTarget: Send {
     /// A body that is received piece by piece. Dropping it stores nothing.
@@ -61,7 +61,7 @@ pub trait EntryTarget: Send {
     /// `OtherDefinition` if the bucket exists with another definition.
     async fn ensure_bucket(&mut self, definition: &Definition) -> Result<(Definition, bool)>;
 
-    /// The maximum size of a body, as far as it is known before the body is sent.
+    /// The maximum size of a body, as far as the maximum is known before the body is sent.
     fn body_limit(&self) -> u64;
 
     /// The value of a counter; `None` if it was never incremented.
@@ -70,7 +70,7 @@ pub trait EntryTarget: Send {
     /// Stores a counter that was never incremented.
     async fn store_counter(&mut self, key: &EntryKey, value: i64) -> Result<()>;
 
-    /// Compares the stored entry with the one of the export.
+    /// Compares the stored entry with the exported entry.
     async fn compare(&mut self, key: &EntryKey, entry: &ExportedEntry) -> Result<Comparison>;
 
     /// Begins to store an entry.
@@ -79,8 +79,8 @@ pub trait EntryTarget: Send {
     /// Receives more bytes of a body, at most a mebibyte.
     async fn write(&mut self, body: &mut Self::Body, bytes: Vec<u8>) -> Result<()>;
 
-    /// Stores the entry, if there is none under its key, and if the body is the one of the export.
-    async fn finish(&mut self, body: Self::Body) -> Result<Stored>;
+    /// Stores the entry, if no entry is stored under its key, and if the body has the SHA-1 of the export.
+    async fn finish(&mut self, body: Self::Body) -> Result<StoreOutcome>;
 }
 
 /// A bucket of a store.
@@ -93,7 +93,7 @@ pub struct StoreTarget<'s> {
 }
 
 impl<'s> StoreTarget<'s> {
-    /// The bucket of this name, which is made if it is missing.
+    /// Creates the target for the bucket of this name. An import makes the bucket if it is missing.
     #[must_use]
     pub const fn new(store: &'s KeyValueStore, domain: DomainName, name: BucketName) -> Self {
         Self { store, domain, name, bucket: None }
@@ -164,15 +164,15 @@ impl EntryTarget for StoreTarget<'_> {
         Ok(body.sink.write(&bytes).await?)
     }
 
-    async fn finish(&mut self, StoreBody { key, entry, sink }: StoreBody) -> Result<Stored> {
+    async fn finish(&mut self, StoreBody { key, entry, sink }: StoreBody) -> Result<StoreOutcome> {
         let body = sink.finish().await?;
         if body.sha1.to_string() != entry.sha1 {
-            return Ok(Stored::Damaged { sha1: body.sha1.to_string() });
+            return Ok(StoreOutcome::Damaged { sha1: body.sha1.to_string() });
         }
         let is_missing = |stored: Option<&_>| stored.is_none();
         match self.store.put(self.bucket()?, &key, entry.headers, body, &is_missing).await {
-            Ok(_) => Ok(Stored::New),
-            Err(Error::ConditionFailed) => Ok(Stored::Exists),
+            Ok(_) => Ok(StoreOutcome::New),
+            Err(Error::ConditionFailed) => Ok(StoreOutcome::Exists),
             Err(error) => Err(error.into()),
         }
     }

@@ -31,9 +31,9 @@ async fn wrong_line_is_an_error_with_its_place() {
         (vec![SMALL], "line 1: the first line of an export of entries names its bucket", None),
         (vec![BUCKET, SMALL], "line 2: the input is truncated: its last line is missing", stored.clone()),
         (vec![BUCKET, end], "line 2: the export has 1 entries, but 0 lines with entries", None),
-        (vec![BUCKET, SMALL, end, end], "line 4: something follows the last line", stored.clone()),
+        (vec![BUCKET, SMALL, end, end], "line 4: the export goes on after its last line", stored.clone()),
         (vec![BUCKET, SMALL, BUCKET], "line 3: the export has a second bucket", stored.clone()),
-        (vec![BUCKET, r#"{"part":"YWJj"}"#], "line 2: a piece of a body follows no entry", None),
+        (vec![BUCKET, r#"{"part":"YWJj"}"#], "line 2: a piece of a body does not belong to an entry", None),
         (
             vec![BUCKET, r#"{"counter":{"key":"a","value":1}}"#],
             "line 2: this line does not fit the type",

@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use rashomon_buckets::Headers;
-use rashomon_entry_dumps::{Comparison, EntryImportError, EntryTarget, ExportedEntry, Stored};
+use rashomon_entry_dumps::{Comparison, EntryImportError, EntryTarget, ExportedEntry, StoreOutcome};
 use rashomon_http_client::{ServerUrl, last_cause};
 use rashomon_key_value::{Definition, EntryKey};
 use sha1::{Digest as _, Sha1};
@@ -197,15 +197,15 @@ impl ServerTarget {
     }
 
     /// The outcome of a PUT.
-    async fn stored(&mut self, response: Response<Incoming>) -> Result<Stored> {
+    async fn stored(&mut self, response: Response<Incoming>) -> Result<StoreOutcome> {
         let remote = self.remote().await?;
         let answer = remote.document(response).await.map_err(failed)?;
         let reason = |answer: &Answer| remote.refused(answer).to_string();
         Ok(match answer.status {
-            StatusCode::CREATED => Stored::New,
-            StatusCode::PRECONDITION_FAILED => Stored::Exists,
+            StatusCode::CREATED => StoreOutcome::New,
+            StatusCode::PRECONDITION_FAILED => StoreOutcome::Exists,
             StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {
-                Stored::Refused { reason: reason(&answer) }
+                StoreOutcome::Refused { reason: reason(&answer) }
             }
             _ => return Err(failed(remote.refused(&answer))),
         })
@@ -316,11 +316,11 @@ impl EntryTarget for ServerTarget {
         Ok(())
     }
 
-    async fn finish(&mut self, body: ServerBody) -> Result<Stored> {
+    async fn finish(&mut self, body: ServerBody) -> Result<StoreOutcome> {
         let ServerBody { path, entry, hasher, held, upload } = body;
         let sha1 = digits(hasher);
         if sha1 != entry.sha1 {
-            return Ok(Stored::Damaged { sha1 });
+            return Ok(StoreOutcome::Damaged { sha1 });
         }
         let response = match upload {
             Some(Upload { mut pieces, sent }) => {
