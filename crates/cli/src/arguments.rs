@@ -49,8 +49,8 @@ pub(crate) enum Command {
     ///
     /// When the server listens, the command prints one line on standard output. Logs go to standard error.
     /// After SIGTERM or Ctrl-C, the server accepts no more connections. It waits up to `shutdown_grace` for
-    /// running requests, and as long again for writes. Then it closes the store and exits with 0. A second
-    /// signal ends the server at once.
+    /// running requests, and then up to the same time again for writes. Then it closes the store and exits with 0.
+    /// A second signal ends the server at once.
     #[command(after_help = "Example:\n  rashomon serve --data /var/lib/rashomon --listen 127.0.0.1:7231")]
     Serve(ServeArguments),
 
@@ -63,12 +63,12 @@ pub(crate) enum Command {
     /// `[archive]`. Importing a file again changes nothing. If a file is damaged or truncated, every complete
     /// revision before the damage is stored.
     ///
-    /// A revision that is already stored with different content is a conflict: the stored one stays. A
+    /// A revision that is already stored with different content is a conflict: the stored revision stays. A
     /// revision is left out if its number, title, time or parent is not valid, if its time is in the future
     /// (by more than the setting `skew`, 5 minutes by default), if a property is larger than its `max_size`,
     /// or if it was erased in this store. In JSON lines, a revision with headers that are not valid in HTTP
-    /// is left out too. A text that does not match the sha1 that the file gives for it is stored anyway. All
-    /// of these are counted, and the first 20 of each kind are named.
+    /// is left out too. A text that does not match its sha1 in the file is stored anyway. All of these
+    /// cases are counted, and the first 20 of each kind are named.
     ///
     /// Progress goes to standard error, and the counts go to standard output at the end.
     #[command(after_help = "\
@@ -110,7 +110,7 @@ Examples:
   rashomon export --domain enwiki --title Main_Page --format jsonl | head")]
     Export(ExportArguments),
 
-    /// Copy a whole store into another one, such as from SQLite into Cassandra
+    /// Copy a whole store into another store, such as from SQLite into Cassandra
     ///
     /// Copies the rows of all tables with their write times and expiry times. Only rows that are written by
     /// swaps (compare-and-set), such as page leases, get new write times. Damaged rows are not copied, and the
@@ -257,8 +257,9 @@ Examples:
     ///
     /// Sends each value whose content type names an earlier version (`profile`) to a transformer, and replaces it
     /// by the answer, as `PUT ?rev/{tid}/html` does: the render keeps its tid, and the value gets a new ETag. A
-    /// value is replaced only if it is still the one that was read. Other values, and blocks of the archive
-    /// without --archived, are left alone. The command may be interrupted or killed at any point, and run again.
+    /// value is replaced only if it has not changed since it was read. Other values are left alone, and so are
+    /// blocks of the archive, unless --archived is given. The command may be interrupted or killed at any point, and
+    /// run again.
     /// With SQLite, no server may have the store open (see docs/rewrite.md).
     #[command(after_help = "\
 Exit codes:
@@ -578,13 +579,13 @@ fn name_variable(
     error
 }
 
-/// The arguments of a command and of all its subcommands.
+/// Returns the arguments of a command and of all its subcommands.
 fn all_arguments(command: &clap::Command) -> Vec<&clap::Arg> {
     let of_subcommands = command.get_subcommands().flat_map(all_arguments);
     command.get_arguments().chain(of_subcommands).collect()
 }
 
-/// The environment variables that the commands read.
+/// Returns the names of the environment variables that the commands read.
 pub(crate) fn variables() -> BTreeSet<String> {
     let command = Arguments::command();
     (all_arguments(&command).into_iter())
@@ -593,7 +594,7 @@ pub(crate) fn variables() -> BTreeSet<String> {
         .collect()
 }
 
-/// The requested store; `--data` is the short form of `--store`.
+/// Returns the requested store. `--data` is the short form of `--store`.
 pub(crate) fn store_of(data: Option<PathBuf>, store: Option<StoreUrl>) -> Option<StoreUrl> {
     data.map(StoreUrl::Sqlite).or(store)
 }

@@ -7,8 +7,8 @@ use rashomon_key_value::{Error, KeyValueStore};
 
 use crate::{errors::CommandError, registry::Registry, store::Store};
 
-/// The time between two attempts while a store does not answer.
-const RETRY_EVERY: Duration = Duration::from_secs(5);
+/// The time between two attempts to make the buckets while a store does not answer.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The declared buckets of all stores of a server.
 pub(crate) struct DeclaredBuckets {
@@ -48,7 +48,7 @@ impl DeclaredBuckets {
     /// another definition. Otherwise never returns.
     pub(crate) async fn keep_trying(&self) -> CommandError {
         loop {
-            tokio::time::sleep(RETRY_EVERY).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
             match self.try_make().await {
                 Ok(()) => return std::future::pending().await,
                 Err(error) if error.is_unavailable() => {}
@@ -60,14 +60,14 @@ impl DeclaredBuckets {
     async fn try_make(&self) -> Result<(), CommandError> {
         for (store, buckets) in &self.stores {
             for bucket in buckets {
-                make_one(store, bucket, self.makes_buckets).await?;
+                make_bucket(store, bucket, self.makes_buckets).await?;
             }
         }
         Ok(())
     }
 }
 
-async fn make_one(
+async fn make_bucket(
     store: &KeyValueStore,
     declared: &DeclaredBucket,
     makes_buckets: bool,
@@ -112,7 +112,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::store::Absent;
+    use crate::store::IfMissing;
 
     struct Server {
         directory: TempDir,
@@ -124,7 +124,7 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let settings = settings(&directory, "");
             let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-            let store = Store::open(&settings, clock, Absent::Make).await.unwrap();
+            let store = Store::open(&settings, clock, IfMissing::Create).await.unwrap();
             Self { directory, store }
         }
 
@@ -160,7 +160,7 @@ mod tests {
             assert_eq!(server.start(thumbs).await, Ok(true));
             assert_eq!(server.definition("thumbs").await.as_deref(), Some(stored));
         }
-        // Defaults that are written out mean the same.
+        // A default that is written out is the same definition.
         let with_default = format!("{thumbs}public = false\ncontent_type = 'application/octet-stream'\n");
         assert_eq!(server.start(&with_default).await, Ok(true));
         let other =

@@ -90,7 +90,7 @@ pub(crate) enum CommandError {
     Sample(#[from] SampleError),
 }
 
-/// Why a store cannot be opened. The store's own error already names the store.
+/// Describes why a store cannot be opened. The error of the store already names the store.
 fn reason(error: &rashomon_tables::Error) -> String {
     use rashomon_tables::Error::{Unavailable, Unsupported};
     match error {
@@ -101,7 +101,7 @@ fn reason(error: &rashomon_tables::Error) -> String {
 }
 
 impl CommandError {
-    /// The error of a call on key-value buckets.
+    /// Converts an error of a call on key-value buckets.
     pub(crate) fn of_bucket(error: rashomon_key_value::Error) -> Self {
         match error {
             rashomon_key_value::Error::Records(error) => Self::Store(error),
@@ -109,7 +109,7 @@ impl CommandError {
         }
     }
 
-    /// Adds what to do if a server has the store open.
+    /// Adds advice to the error, for the case that a server has the store open.
     pub(crate) fn if_busy(self, advice: &'static str) -> Self {
         match self {
             Self::Open(error @ rashomon_tables::Error::Unavailable(_)) => Self::Busy(error, advice),

@@ -17,8 +17,7 @@ Exit codes:
 pub(crate) enum Exit {
     /// Success.
     Done,
-    /// An error ended the command, or the command has found a fault in the data, such as damage or a difference.
-    /// Its output says which.
+    /// An error ended the command, or its output names a fault in the data, such as damage or a difference.
     Failed,
     /// The command line or the configuration is wrong.
     Usage,

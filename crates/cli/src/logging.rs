@@ -13,9 +13,9 @@ use tracing_subscriber::{
 
 use self::line::BoundedLines;
 
-/// Starts logging for a server, in a separate thread, so that no client waits until standard error is read.
-/// Must be called only once. Dropping the guard writes the last lines.
-pub(crate) fn start_beside(format: LogFormat, level: &LogLevel) -> WorkerGuard {
+/// Starts logging for a server, in a separate thread, so that no client waits until standard error is read. Must be
+/// called only once. Dropping the guard writes the last lines.
+pub(crate) fn start_in_thread(format: LogFormat, level: &LogLevel) -> WorkerGuard {
     let (lines, guard) = LineQueue::start("log", std::io::stderr());
     start(format, level, move || lines.clone());
     guard
@@ -23,7 +23,7 @@ pub(crate) fn start_beside(format: LogFormat, level: &LogLevel) -> WorkerGuard {
 
 /// Starts logging for a command: only messages that the user of the command must see. Must be called only
 /// once.
-pub(crate) fn start_quietly() {
+pub(crate) fn start_for_command() {
     start(LogFormat::Text, &"warn".parse().expect("warn is a level"), std::io::stderr);
 }
 

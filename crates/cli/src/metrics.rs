@@ -1,4 +1,4 @@
-//! The metrics of the buckets in `/metrics`, in addition to the metrics of the API.
+//! The metrics in `/metrics` that do not come from the API: buckets, panics, audit log, and certificate.
 
 use std::sync::Arc;
 
@@ -16,24 +16,24 @@ use rashomon_tables_sqlite::SqliteStore;
 
 /// Reads the metrics of the buckets at each request.
 #[derive(Debug)]
-struct OfBuckets(RevisionStore);
+struct BucketCollector(RevisionStore);
 
 /// Counts the panics of the process's threads and background tasks.
 #[derive(Debug)]
-struct OfThreads {
+struct PanicCollector {
     sqlite: Option<Arc<SqliteStore>>,
     background: Panics,
 }
 
 /// Counts the lines of the audit log.
 #[derive(Debug)]
-struct OfAuditLog(AuditLog);
+struct AuditLogCollector(AuditLog);
 
 /// Reads the expiry of the certificate in use.
 #[derive(Debug)]
-struct OfCertificate(Tls);
+struct CertificateCollector(Tls);
 
-/// Registers the metrics of the buckets, the counters of panics, those of the audit log, and the expiry of the
+/// Registers the metrics of the buckets, the counters of panics, the counters of the audit log, and the expiry of the
 /// certificate.
 pub(crate) fn registry(
     buckets: &RevisionStore,
@@ -43,18 +43,18 @@ pub(crate) fn registry(
     tls: Option<Tls>,
 ) -> Registry {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(OfBuckets(buckets.clone())));
-    registry.register_collector(Box::new(OfThreads { sqlite, background }));
+    registry.register_collector(Box::new(BucketCollector(buckets.clone())));
+    registry.register_collector(Box::new(PanicCollector { sqlite, background }));
     if let Some(log) = audit_log {
-        registry.register_collector(Box::new(OfAuditLog(log)));
+        registry.register_collector(Box::new(AuditLogCollector(log)));
     }
     if let Some(tls) = tls {
-        registry.register_collector(Box::new(OfCertificate(tls)));
+        registry.register_collector(Box::new(CertificateCollector(tls)));
     }
     registry
 }
 
-impl Collector for OfCertificate {
+impl Collector for CertificateCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let Some(expiry) = self.0.expiry() else { return Ok(()) };
         let expiry = ConstGauge::new(expiry.since(Timestamp::EPOCH).as_secs());
@@ -67,7 +67,7 @@ impl Collector for OfCertificate {
     }
 }
 
-impl Collector for OfAuditLog {
+impl Collector for AuditLogCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let counts = self.0.counts();
         let written = ConstCounter::new(counts.written);
@@ -90,7 +90,7 @@ impl Collector for OfAuditLog {
     }
 }
 
-impl Collector for OfThreads {
+impl Collector for PanicCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let of_store = self.sqlite.as_ref().map_or(0, |store| store.thread_panics());
         let panics = ConstCounter::new(of_store + self.background.count());
@@ -121,7 +121,7 @@ impl Collector for OfThreads {
     }
 }
 
-impl Collector for OfBuckets {
+impl Collector for BucketCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let (cache, retention) = (self.0.cache_stats(), self.0.maintenance().retention_stats());
         let mut one = |name: &str, help: &str, metric: &dyn EncodeMetric| {

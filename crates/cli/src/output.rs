@@ -1,4 +1,4 @@
-//! Standard output and standard error. Their reader may close them at any time.
+//! Writes to standard output and standard error. A reader may close either of them at any time.
 
 use std::{
     fmt::Display,

@@ -5,7 +5,7 @@ use rashomon_key_value::{BucketType, Error};
 
 use crate::{errors::CommandError, store::Store};
 
-/// The domains of a store, or the requested one.
+/// Returns the domains of a store, or only the requested domain.
 pub(crate) async fn domains(
     store: &Store,
     only: Option<&DomainName>,
@@ -18,24 +18,24 @@ pub(crate) async fn domains(
     }
 }
 
-/// The buckets of pages in a store, or in the requested domain. Each bucket has its id.
+/// Returns the buckets of pages in a store, or in the requested domain. Each bucket has its id.
 pub(crate) async fn page_buckets(
     store: &Store,
     only: Option<&DomainName>,
 ) -> Result<Vec<(DomainName, BucketName)>, CommandError> {
     let mut buckets = Vec::new();
     for domain in domains(store, only).await? {
-        let of_domain = of_domain(store, &domain).await?;
-        buckets.extend(of_domain.into_iter().map(|bucket| (domain.clone(), bucket)));
+        let names = page_buckets_of_domain(store, &domain).await?;
+        buckets.extend(names.into_iter().map(|bucket| (domain.clone(), bucket)));
     }
     Ok(buckets)
 }
 
-async fn of_domain(store: &Store, domain: &DomainName) -> Result<Vec<BucketName>, CommandError> {
+async fn page_buckets_of_domain(store: &Store, domain: &DomainName) -> Result<Vec<BucketName>, CommandError> {
     Ok(store.key_value().page_buckets(domain).await.map_err(rashomon_buckets::Error::from)?)
 }
 
-/// The bucket of pages that has this name, with its id.
+/// Returns the bucket of pages that has this name, with its id.
 pub(crate) async fn page_bucket(
     store: &Store,
     domain: &DomainName,
@@ -44,7 +44,8 @@ pub(crate) async fn page_bucket(
     match store.key_value().page_bucket(domain, name).await {
         Ok(bucket) => Ok(bucket),
         Err(Error::NoBucket) => {
-            let names: Vec<_> = of_domain(store, domain).await?.iter().map(ToString::to_string).collect();
+            let names: Vec<_> =
+                page_buckets_of_domain(store, domain).await?.iter().map(ToString::to_string).collect();
             Err(CommandError::Usage(format!(
                 "the domain {domain} has no bucket {name}: its buckets of pages are {}",
                 names.join(", ")
@@ -57,7 +58,7 @@ pub(crate) async fn page_bucket(
     }
 }
 
-/// What the bucket of a name has.
+/// The kind of content that the bucket of a name has.
 pub(crate) enum FoundBucket {
     /// Pages. The bucket has its id.
     Pages(BucketName),
@@ -65,7 +66,7 @@ pub(crate) enum FoundBucket {
     NoPages(Option<BucketType>),
 }
 
-/// Finds out what the bucket of a name has.
+/// Finds out whether the bucket of a name has pages.
 pub(crate) async fn find_bucket(
     store: &Store,
     domain: &DomainName,
@@ -79,7 +80,7 @@ pub(crate) async fn find_bucket(
     }
 }
 
-/// A bucket of pages in the output: `enwiki` for the bucket `page`, and `enwiki/docs` for another one.
-pub(crate) fn bucket_in_words(domain: &DomainName, bucket: &BucketName) -> String {
+/// Names a bucket of pages in the output: `enwiki` for the bucket `page`, and `enwiki/docs` for another bucket.
+pub(crate) fn bucket_label(domain: &DomainName, bucket: &BucketName) -> String {
     if *bucket == BucketName::page() { domain.to_string() } else { format!("{domain}/{bucket}") }
 }

@@ -8,18 +8,18 @@ use rashomon_clock::Clock;
 
 use crate::output;
 
-/// The interval between lines if there is no terminal.
-const LINE_EVERY: Duration = Duration::from_secs(5);
+/// The interval between lines if standard error is not a terminal.
+const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How many times a second the bar is drawn.
 const DRAWS_PER_SECOND: u8 = 10;
 
 /// The progress at a moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Done {
+pub(crate) struct ProgressCounts {
     /// The number of counted items, such as revisions or rows.
     pub(crate) items: u64,
-    /// The processed bytes; 0 if they are not counted.
+    /// The number of processed bytes; 0 if bytes are not counted.
     pub(crate) bytes: u64,
     /// The finished part of [`Progress`]'s total, in the unit of the total.
     pub(crate) position: u64,
@@ -36,11 +36,11 @@ pub(crate) struct Progress {
     unit: &'static str,
     /// The final position; `None` if it is unknown, as for standard input.
     total: Option<u64>,
-    shown: Shown,
+    shown: ProgressOutput,
 }
 
 #[derive(Debug)]
-enum Shown {
+enum ProgressOutput {
     Bar(ProgressBar),
     Lines { last: Duration },
 }
@@ -53,14 +53,14 @@ impl Progress {
             let bar =
                 ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(DRAWS_PER_SECOND));
             bar.set_style(style(total.is_some()));
-            Shown::Bar(bar)
+            ProgressOutput::Bar(bar)
         } else {
-            Shown::Lines { last: started }
+            ProgressOutput::Lines { last: started }
         };
         Self { clock, started, label, unit, total, shown }
     }
 
-    /// Names another object, such as the next file.
+    /// Sets the label to another object, such as the next file.
     pub(crate) fn set_label(&mut self, label: String) {
         self.label = label;
     }
@@ -68,7 +68,7 @@ impl Progress {
     /// Sets the final position, if it was not known at the start, or has changed.
     pub(crate) fn set_total(&mut self, total: u64) {
         if self.total.replace(total) != Some(total)
-            && let Shown::Bar(bar) = &self.shown
+            && let ProgressOutput::Bar(bar) = &self.shown
         {
             bar.set_style(style(true));
             bar.set_length(total);
@@ -76,22 +76,22 @@ impl Progress {
     }
 
     /// Shows the progress. A call is cheap, so callers need not limit their calls.
-    pub(crate) fn show(&mut self, done: Done) {
+    pub(crate) fn show(&mut self, done: ProgressCounts) {
         let now = self.clock.monotonic();
         let describe = || {
             let text = describe(done, self.unit, self.total, now.saturating_sub(self.started));
             format!("{}: {text}", self.label)
         };
         match &mut self.shown {
-            Shown::Bar(bar) => {
+            ProgressOutput::Bar(bar) => {
                 bar.set_message(describe());
                 bar.set_position(done.position);
             }
-            Shown::Lines { last } if now.saturating_sub(*last) >= LINE_EVERY => {
+            ProgressOutput::Lines { last } if now.saturating_sub(*last) >= LINE_INTERVAL => {
                 output::to_stderr(describe());
                 *last = now;
             }
-            Shown::Lines { .. } => {}
+            ProgressOutput::Lines { .. } => {}
         }
     }
 
@@ -102,7 +102,7 @@ impl Progress {
 
     /// Removes the bar.
     pub(crate) fn finish(&self) {
-        if let Shown::Bar(bar) = &self.shown {
+        if let ProgressOutput::Bar(bar) = &self.shown {
             bar.finish_and_clear();
         }
     }
@@ -114,7 +114,7 @@ fn style(has_total: bool) -> ProgressStyle {
 }
 
 /// Formats the progress: `12,345 revisions, 8,123/s, 35.1 MB/s, 62 %, 0:12 left`.
-fn describe(done: Done, unit: &str, total: Option<u64>, elapsed: Duration) -> String {
+fn describe(done: ProgressCounts, unit: &str, total: Option<u64>, elapsed: Duration) -> String {
     let mut text = output::counted(done.items, unit);
     let seconds = elapsed.as_secs_f64();
     if seconds > 0.0 {
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     fn at(seconds: u64, items: u64, bytes: u64, position: u64, total: Option<u64>) -> String {
-        describe(Done { items, bytes, position }, "revision", total, Duration::from_secs(seconds))
+        describe(ProgressCounts { items, bytes, position }, "revision", total, Duration::from_secs(seconds))
     }
 
     #[test]

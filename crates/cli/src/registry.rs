@@ -56,7 +56,7 @@ impl Registry {
     fn open_forwarder(settings: &Settings, stores: &[StoreSettings]) -> Result<Forwarder, CommandError> {
         let entries = settings.registry_entries(stores)?;
         Forwarder::open(entries, settings.replay_bytes(), seed()?)
-            .map_err(|(prefix, error)| CommandError::Usage(described(&prefix, &error)))
+            .map_err(|(prefix, error)| CommandError::Usage(describe_error(&prefix, &error)))
     }
 
     /// The forwarder.
@@ -74,7 +74,7 @@ impl Registry {
         self.stores.iter().map(|(settings, store)| (settings, store))
     }
 
-    /// What the API needs.
+    /// The backends and the stores, as the API takes them.
     pub(crate) fn forwarding(&self) -> Forwarding {
         let other = |store: &Store| OtherStore {
             buckets: store.buckets().clone(),
@@ -83,16 +83,16 @@ impl Registry {
         Forwarding { backends: self.forwarder(), stores: self.stores().map(other).collect() }
     }
 
-    /// Waits for clusters that did not answer at the start. Returns the error of one for which waiting cannot help.
-    pub(crate) async fn failure(&self) -> CommandError {
-        let failures = self.stores.iter().map(|(_, store)| Box::pin(store.failure()));
+    /// Waits for clusters that did not answer at the start. Returns an error that waiting cannot solve.
+    pub(crate) async fn wait_for_failure(&self) -> CommandError {
+        let failures = self.stores.iter().map(|(_, store)| Box::pin(store.wait_for_failure()));
         match failures.len() {
             0 => future::pending().await,
             _ => future::select_all(failures).await.0,
         }
     }
 
-    /// What replaces the registry at each SIGHUP.
+    /// Returns the reloader, which replaces the registry at each SIGHUP. `None` without a configuration file.
     pub(crate) fn reloader(&self, raw: RawSettings, config: Option<PathBuf>) -> Option<Reloader> {
         let stores = self.stores.iter().map(|(settings, _)| settings.clone()).collect();
         Some(Reloader { forwarder: self.forwarder(), stores, raw, config: config? })
@@ -110,11 +110,11 @@ async fn close(stores: Vec<(StoreSettings, Store)>) {
     }
 }
 
-fn described(prefix: &Prefix, error: &rashomon_forward::OpenError) -> String {
+fn describe_error(prefix: &Prefix, error: &rashomon_forward::OpenError) -> String {
     format!("[registry.\"{prefix}\"]: {error}")
 }
 
-/// Replaces the registry by that of the configuration file.
+/// Replaces the entries of the registry by those of the configuration file.
 #[derive(Debug, Clone)]
 pub(crate) struct Reloader {
     forwarder: Arc<Forwarder>,
@@ -143,13 +143,13 @@ impl Reloader {
         }
     }
 
-    /// Returns the number of entries.
+    /// Replaces the entries of the registry, and returns their number.
     fn reload(&self) -> Result<usize, String> {
         let settings =
             Settings::load(self.raw.clone(), Some(&self.config)).map_err(|error| error.to_string())?;
         let entries = settings.registry_entries(&self.stores).map_err(|error| error.to_string())?;
         let count = entries.len();
-        self.forwarder.replace(entries).map_err(|(prefix, error)| described(&prefix, &error))?;
+        self.forwarder.replace(entries).map_err(|(prefix, error)| describe_error(&prefix, &error))?;
         Ok(count)
     }
 }

@@ -20,33 +20,33 @@ use crate::{
     store::{Store, seed},
 };
 
-/// The time between two looks at the file of keys.
+/// The time between two calls of [`Access::maintain`], which reads changed keys and stores the last uses of tokens.
 const ACCESS_INTERVAL: Duration = Duration::from_secs(3);
 
-/// How long the server waits at its end until the last uses of tokens are stored.
-const LAST_MAINTENANCE: Duration = Duration::from_secs(5);
+/// How long the server waits at its shutdown until the last uses of tokens are stored.
+const LAST_MAINTENANCE_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long the server waits at its end until the caches have acknowledged the last purges.
-const LAST_PURGES: Duration = Duration::from_secs(5);
+/// How long the server waits at its shutdown until the caches have acknowledged the last purges.
+const LAST_PURGES_LIMIT: Duration = Duration::from_secs(5);
 
 /// Binds the address that the server listens on.
 pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, CommandError> {
     TcpListener::bind(address).await.map_err(|source| {
         let cure = match source.kind() {
             ErrorKind::AddrInUse => {
-                "another process already listens there; stop it, or choose another with --listen"
+                "another process already listens there; stop that process, or choose another address with --listen"
             }
             ErrorKind::PermissionDenied => "you have no permission for this port; choose a port from 1024 on",
             ErrorKind::AddrNotAvailable => "this machine has no such address",
-            _ => "choose another with --listen",
+            _ => "choose another address with --listen",
         };
         CommandError::Io { doing: format!("cannot listen on {address} ({cure})"), source }
     })
 }
 
-/// What a server serves, and where.
+/// The stores that a server serves, and its threads for writes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Served<'a> {
+pub(crate) struct ServedStores<'a> {
     /// The main store.
     pub(crate) store: &'a Store,
     /// The other backends, if there are any.
@@ -58,7 +58,7 @@ pub(crate) struct Served<'a> {
 /// Serves the store until a signal comes, then finishes the accepted requests.
 pub(crate) async fn serve(
     listener: TcpListener,
-    Served { store, registry: others, writes }: Served<'_>,
+    ServedStores { store, registry: others, writes }: ServedStores<'_>,
     settings: &Settings,
     audit_log: Option<AuditLog>,
     clock: Arc<dyn Clock>,
@@ -81,7 +81,7 @@ pub(crate) async fn serve(
     }
     let stores = || std::iter::once(store).chain(others.into_iter().flat_map(Registry::stores));
     let mut purges = JoinSet::new();
-    // A server that refuses writes cannot store how far it has come, and leaves purges to other servers.
+    // A server that refuses writes cannot store its position in the purge queue, and leaves purges to other servers.
     if !settings.is_read_only() {
         for store in stores() {
             if let Some(purger) = store.purger() {
@@ -131,18 +131,20 @@ pub(crate) async fn serve(
         api.abort().await;
     }
     maintenance.abort();
-    // The rest is sent at the next start.
+    // Purges that are not sent now are sent at the next start.
     let drained = async {
         for purger in stores().filter_map(Store::purger) {
             purger.drain().await;
         }
     };
-    if !purges.is_empty() && tokio::time::timeout(LAST_PURGES, drained).await.is_err() {
-        tracing::warn!("some purges of caches wait for the next start of the server");
+    if !purges.is_empty() && tokio::time::timeout(LAST_PURGES_LIMIT, drained).await.is_err() {
+        tracing::warn!(
+            "some purges of HTTP caches were not sent before the shutdown; they are sent at the next start"
+        );
     }
     purges.shutdown().await;
     // Stores the last uses of tokens.
-    if tokio::time::timeout(LAST_MAINTENANCE, access.maintain()).await.is_err() {
+    if tokio::time::timeout(LAST_MAINTENANCE_LIMIT, access.maintain()).await.is_err() {
         tracing::warn!("the last uses of tokens could not be stored in time");
     }
     served.map_err(|source| CommandError::Io { doing: "cannot serve".to_owned(), source })
@@ -158,8 +160,8 @@ async fn maintain(access: Arc<Access>) {
     }
 }
 
-/// Loads the certificate of TLS again whenever its files have changed, and at SIGHUP. Logs that it expires soon. Never
-/// returns.
+/// Loads the certificate of TLS again whenever its files have changed, and at SIGHUP. Logs that the certificate expires
+/// soon. Never returns.
 async fn watch_certificate(tls: Option<Tls>, clock: Arc<dyn Clock>, mut reloads: Reloads) {
     let Some(tls) = tls else { return std::future::pending().await };
     let mut expiry = ExpiryLog::new(tls.clone(), clock);

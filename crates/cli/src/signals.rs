@@ -15,10 +15,11 @@ use crate::{errors::CommandError, exit::Exit, output};
 pub(crate) struct Signals(watch::Receiver<Option<Exit>>);
 
 impl Signals {
-    /// Starts to listen. From now on the first signal does not end the process, but the second signal does.
+    /// Starts to listen for signals. From then on, the first signal does not end the process, but the second signal
+    /// does.
     pub(crate) fn listen() -> Result<Self, CommandError> {
         let (sender, receiver) = watch::channel(None);
-        let mut source = Source::new()
+        let mut source = SignalSource::new()
             .map_err(|source| CommandError::Io { doing: "cannot listen for signals".to_owned(), source })?;
         tokio::spawn(async move {
             let first = source.next().await;
@@ -46,7 +47,7 @@ impl Signals {
 pub(crate) struct Reloads(watch::Receiver<()>);
 
 impl Reloads {
-    /// Starts to listen. From now on SIGHUP does not end the process.
+    /// Starts to listen for SIGHUP, which does not end the process from then on.
     pub(crate) fn listen() -> Result<Self, CommandError> {
         let (sender, receiver) = watch::channel(());
         let mut hangups = Hangups::new()
@@ -71,8 +72,8 @@ impl Reloads {
     }
 }
 
-/// Runs blocking work, which stops soon after the flag is set, by the first signal. Returns its result, and the
-/// exit code of the signal.
+/// Runs blocking work. The first signal sets a flag, and the work stops soon after that. Returns the result of the
+/// work, and the exit code of the signal.
 pub(crate) async fn run_until_signal<T: Send + 'static>(
     work: impl FnOnce(&Arc<AtomicBool>) -> T + Send + 'static,
 ) -> Result<(T, Option<Exit>), CommandError> {
@@ -91,13 +92,13 @@ pub(crate) async fn run_until_signal<T: Send + 'static>(
 }
 
 #[cfg(unix)]
-struct Source {
+struct SignalSource {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
 }
 
 #[cfg(unix)]
-impl Source {
+impl SignalSource {
     fn new() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
@@ -141,10 +142,10 @@ impl Hangups {
 }
 
 #[cfg(not(unix))]
-struct Source;
+struct SignalSource;
 
 #[cfg(not(unix))]
-impl Source {
+impl SignalSource {
     fn new() -> std::io::Result<Self> {
         Ok(Self)
     }

@@ -52,12 +52,12 @@ pub(crate) enum StoreToUpgrade {
     Cassandra(CassandraStore),
 }
 
-/// Whether a missing store is created.
+/// What to do if a store is missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Absent {
+pub(crate) enum IfMissing {
     /// The store is created.
-    Make,
-    /// A missing store is an error: for a command that only reads, its name is probably mistyped.
+    Create,
+    /// A missing store is an error: for a command that only reads, the name is probably mistyped.
     Refuse,
 }
 
@@ -66,13 +66,13 @@ impl Store {
     pub(crate) async fn open(
         settings: &Settings,
         clock: Arc<dyn Clock>,
-        absent: Absent,
+        absent: IfMissing,
     ) -> Result<Self, CommandError> {
         let (tables, backend) = Backend::open(settings, &clock, absent).await?;
-        Self::with(tables, backend, settings.clone(), clock).await
+        Self::from_backend(tables, backend, settings.clone(), clock).await
     }
 
-    async fn with(
+    async fn from_backend(
         tables: Arc<dyn TableStore>,
         backend: Backend,
         mut settings: Settings,
@@ -82,7 +82,7 @@ impl Store {
         Self::with_archive(tables, backend, &settings, archive, clock).await
     }
 
-    /// Opens the buckets, with settings that say whether the archive is on. Closes the store after an error.
+    /// Opens the buckets. `archive` says whether the archive is on. Closes the store after an error.
     async fn with_archive(
         tables: Arc<dyn TableStore>,
         backend: Backend,
@@ -128,13 +128,13 @@ impl Store {
         }
     }
 
-    /// Opens the store of a server. If a cluster does not answer, logs this, and [`Self::failure`] keeps
+    /// Opens the store of a server. If a cluster does not answer, logs this, and [`Self::wait_for_failure`] keeps
     /// trying. Machines start in any order, and a server that gave up would have to be restarted.
     pub(crate) async fn open_to_serve(
         settings: &Settings,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CommandError> {
-        let error = match Self::open(settings, Arc::clone(&clock), Absent::Make).await {
+        let error = match Self::open(settings, Arc::clone(&clock), IfMissing::Create).await {
             Err(error) if error.is_unavailable() => error,
             opened => return opened,
         };
@@ -146,7 +146,7 @@ impl Store {
         };
         tracing::error!("{error}");
         tracing::warn!("requests are answered with 503 until the store answers; trying again");
-        let options = cluster_options(cluster, Absent::Make)?;
+        let options = cluster_options(cluster, IfMissing::Create)?;
         let connecting = Arc::clone(&clock);
         let awaited = Arc::new(AwaitedStore::new(
             Box::new(move || {
@@ -159,12 +159,12 @@ impl Store {
             absent,
         ));
         let tables = Arc::clone(&awaited) as Arc<dyn TableStore>;
-        Self::with(tables, Backend::Awaited(awaited), settings.clone(), clock).await
+        Self::from_backend(tables, Backend::Awaited(awaited), settings.clone(), clock).await
     }
 
-    /// Tries to reach a cluster that did not answer when the store was opened, as long as waiting may help.
-    /// Returns the error if waiting cannot help. Otherwise never returns.
-    pub(crate) async fn failure(&self) -> CommandError {
+    /// Tries to reach a cluster that did not answer when the store was opened. Returns an error that waiting cannot
+    /// solve. Otherwise never returns.
+    pub(crate) async fn wait_for_failure(&self) -> CommandError {
         if let Backend::Awaited(awaited) = &self.backend
             && let Err(error) = awaited.find().await
         {
@@ -181,14 +181,14 @@ impl Store {
     pub(crate) async fn open_offline(
         arguments: &StoreArguments,
         clock: Arc<dyn Clock>,
-        absent: Absent,
+        absent: IfMissing,
     ) -> Result<Self, CommandError> {
         Self::open(&Self::settings_offline(arguments)?, clock, absent).await
     }
 
-    /// Opens the store for a rewrite of many values. The log of a SQLite store stays short, so that the store grows
-    /// little meanwhile.
-    pub(crate) async fn open_rewriting(
+    /// Opens the store for a rewrite of many values. The log of a SQLite store stays short, so that the rewrite needs
+    /// little disk space.
+    pub(crate) async fn open_for_rewrite(
         settings: &Settings,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CommandError> {
@@ -196,7 +196,7 @@ impl Store {
         if let StoreSettings::Sqlite(directory) = &settings.store {
             settings.log_bytes = short_log_bytes(directory);
         }
-        Self::open(&settings, clock, Absent::Refuse).await
+        Self::open(&settings, clock, IfMissing::Refuse).await
     }
 
     /// Opens the store for a command that changes nothing.
@@ -206,41 +206,41 @@ impl Store {
     ) -> Result<Self, CommandError> {
         let mut settings = Self::settings_offline(arguments)?;
         settings.is_read_only_command = true;
-        Self::open(&settings, clock, Absent::Refuse).await
+        Self::open(&settings, clock, IfMissing::Refuse).await
     }
 
-    /// The store that the arguments name, for a command that converts it.
-    pub(crate) async fn to_upgrade(
+    /// Finds the store that the arguments name, for a command that converts it. Connects to a cluster.
+    pub(crate) async fn find_for_upgrade(
         arguments: &StoreArguments,
         clock: Arc<dyn Clock>,
     ) -> Result<StoreToUpgrade, CommandError> {
         match Self::settings_offline(arguments)?.store {
             StoreSettings::Sqlite(directory) => {
-                check_directory(&directory, Absent::Refuse)?;
+                check_directory(&directory, IfMissing::Refuse)?;
                 Ok(StoreToUpgrade::Sqlite(directory))
             }
             StoreSettings::Cassandra(cluster) => {
-                let options = cluster_options(&cluster, Absent::Refuse)?;
+                let options = cluster_options(&cluster, IfMissing::Refuse)?;
                 let store = CassandraStore::connect(options, clock).await;
-                store.map(StoreToUpgrade::Cassandra).map_err(|error| not_connected(error, &cluster))
+                store.map(StoreToUpgrade::Cassandra).map_err(|error| connection_error(error, &cluster))
             }
             StoreSettings::Memory => Err(CommandError::Usage("memory: has no earlier format".to_owned())),
         }
     }
 
-    /// The directory of the SQLite store that the arguments name, for a command that copies its file. Other
-    /// stores have no such file: `advice` says what to do instead.
+    /// Returns the directory of the SQLite store that the arguments name, for a command that copies its file. Other
+    /// stores have no such file. For them, `advice` says what to do instead.
     pub(crate) fn sqlite_directory(
         arguments: &StoreArguments,
         advice: &str,
     ) -> Result<PathBuf, CommandError> {
         let settings = Self::settings_offline(arguments)?;
         let directory = directory_of(&settings, advice)?;
-        check_directory(directory, Absent::Refuse)?;
+        check_directory(directory, IfMissing::Refuse)?;
         Ok(directory.to_owned())
     }
 
-    /// Opens only the tables of a SQLite store, for a command on its file. Other stores have no such file:
+    /// Opens only the tables of a SQLite store, for a command on its file. Other stores have no such file. For them,
     /// `advice` says what to do instead.
     pub(crate) fn open_sqlite(
         arguments: &StoreArguments,
@@ -248,10 +248,10 @@ impl Store {
         advice: &str,
     ) -> Result<Arc<SqliteStore>, CommandError> {
         let settings = Self::settings_offline(arguments)?;
-        open_directory(&settings, directory_of(&settings, advice)?, clock, Absent::Refuse)
+        open_directory(&settings, directory_of(&settings, advice)?, clock, IfMissing::Refuse)
     }
 
-    /// The settings for a command that opens a store other than a server.
+    /// Loads the settings for a command that opens a store and is not a server.
     pub(crate) fn settings_offline(arguments: &StoreArguments) -> Result<Settings, CommandError> {
         let store = store_of(arguments.data.clone(), arguments.store.clone());
         let raw = RawSettings { store, ..RawSettings::default() };
@@ -264,8 +264,8 @@ impl Store {
         Ok(settings)
     }
 
-    /// Opens the store with the retention settings of the arguments, which override the configuration.
-    pub(crate) async fn open_retaining(
+    /// Opens the store for `rashomon retention`. The retention settings of the arguments override the configuration.
+    pub(crate) async fn open_for_retention(
         arguments: &RetentionArguments,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CommandError> {
@@ -273,17 +273,17 @@ impl Store {
         let RetentionArguments { grace, min_keep, now: deletes, .. } = *arguments;
         let flags = RetentionFlags { domain: arguments.domain.as_ref(), grace, min_keep, deletes };
         if settings.archive.is_on() {
-            return Err(nothing_to_delete("the configuration has [archive]"));
+            return Err(archive_is_on_error("the configuration has [archive]"));
         }
         let mut retaining = settings.clone();
         retaining.apply_retention_flags(flags).map_err(CommandError::Usage)?;
-        let (tables, backend) = Backend::open(&settings, &clock, Absent::Refuse).await?;
-        // The flags are no part of the configuration that the store is compared with.
+        let (tables, backend) = Backend::open(&settings, &clock, IfMissing::Refuse).await?;
+        // The store is compared with the configuration, without the flags.
         let archive = match backend.decide_archive(&mut settings) {
             // A record counts even if the configuration turns the archive off: later commands without this
             // configuration would find an archive whose bodies are gone.
             Ok(archive) if archive.is_on || matches!(backend.recorded_archive(), Ok(Some(true))) => {
-                Err(nothing_to_delete("the archive of the store is on, as recorded when it was made"))
+                Err(archive_is_on_error("the archive of the store is on, as recorded when it was made"))
             }
             decided => decided,
         };
@@ -291,9 +291,9 @@ impl Store {
         Self::with_archive(tables, backend, &retaining, archive, clock).await
     }
 
-    /// Opens the target of a migration, and creates it if it is missing. A new SQLite store records the same
-    /// about its archive as the source, if the source is a SQLite store. If the source has recorded nothing,
-    /// its archive is off unless it is configured, and so is that of the new store.
+    /// Opens the target of a migration, and creates it if it is missing. If the source is a SQLite store, a new SQLite
+    /// store records the same state of the archive as the source. If the source has recorded nothing, its archive is
+    /// off unless it is configured, and the new store records that the archive is off.
     pub(crate) async fn open_target(
         arguments: &StoreArguments,
         source: &Self,
@@ -304,27 +304,27 @@ impl Store {
             Backend::Sqlite(_) => Some(source.backend.recorded_archive()?.unwrap_or(false)),
             _ => None,
         };
-        Self::open(&settings, clock, Absent::Make).await
+        Self::open(&settings, clock, IfMissing::Create).await
     }
 
     /// Opens the store with an archive. Creates a missing store.
-    pub(crate) async fn open_archiving(
+    pub(crate) async fn open_with_archive(
         arguments: &StoreArguments,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CommandError> {
         let mut settings = Self::settings_offline(arguments)?;
         settings.enable_archive_for_sealing(None, None).map_err(CommandError::Usage)?;
-        Self::open(&settings, clock, Absent::Make).await
+        Self::open(&settings, clock, IfMissing::Create).await
     }
 
-    /// Opens the store with an archive, with the settings of the arguments, which override the configuration.
-    pub(crate) async fn open_sealing(
+    /// Opens the store with an archive. The settings of the arguments override the configuration.
+    pub(crate) async fn open_for_sealing(
         arguments: &SealArguments,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CommandError> {
         let mut settings = Self::settings_offline(&arguments.store)?;
         settings.enable_archive_for_sealing(arguments.after, arguments.idle).map_err(CommandError::Usage)?;
-        Self::open(&settings, clock, Absent::Refuse).await
+        Self::open(&settings, clock, IfMissing::Refuse).await
     }
 
     /// Whether the archive is on, and why.
@@ -347,7 +347,7 @@ impl Store {
         Arc::clone(&self.tables)
     }
 
-    /// What sends purges to HTTP caches, if there are any.
+    /// The purger, which sends purges to HTTP caches, if caches are configured.
     pub(crate) fn purger(&self) -> Option<&Purger> {
         self.purger.as_ref()
     }
@@ -378,7 +378,7 @@ impl Backend {
     async fn open(
         settings: &Settings,
         clock: &Arc<dyn Clock>,
-        absent: Absent,
+        absent: IfMissing,
     ) -> Result<(Arc<dyn TableStore>, Self), CommandError> {
         Ok(match &settings.store {
             StoreSettings::Memory => (Arc::new(Memory::new(Arc::clone(clock))), Self::Memory),
@@ -389,13 +389,13 @@ impl Backend {
             StoreSettings::Cassandra(cluster) => {
                 let options = cluster_options(cluster, absent)?;
                 let store = CassandraStore::connect(options, Arc::clone(clock)).await;
-                let store = Arc::new(store.map_err(|error| not_connected(error, cluster))?);
+                let store = Arc::new(store.map_err(|error| connection_error(error, cluster))?);
                 (Arc::clone(&store) as Arc<dyn TableStore>, Self::Cassandra(store))
             }
         })
     }
 
-    /// What the store has recorded about its archive. Only SQLite stores record it.
+    /// Whether the archive of the store is on, as the store has recorded. Only SQLite stores record this.
     fn recorded_archive(&self) -> Result<Option<bool>, CommandError> {
         let Self::Sqlite(store) = self else { return Ok(None) };
         recorded_archive(store.properties()).map_err(|what| CommandError::Open(Error::Unsupported(what)))
@@ -415,7 +415,8 @@ impl Backend {
     }
 }
 
-/// A sixtieth of the file, but at least 1 MiB. `None` if that is more than the usual size of a log.
+/// Returns a sixtieth of the size of the file, but at least 1 MiB. `None` if this is not below the default size of a
+/// log.
 fn short_log_bytes(directory: &Path) -> Option<u64> {
     let file_bytes = file_path(directory).metadata().map_or(0, |file| file.len());
     Some((file_bytes / 60).max(1 << 20)).filter(|bytes| *bytes < Options::default().log_bytes)
@@ -425,7 +426,7 @@ fn open_directory(
     settings: &Settings,
     directory: &Path,
     clock: Arc<dyn Clock>,
-    absent: Absent,
+    absent: IfMissing,
 ) -> Result<Arc<SqliteStore>, CommandError> {
     check_directory(directory, absent)?;
     let Settings { accept_lost_log, is_read_only_command, .. } = *settings;
@@ -436,16 +437,16 @@ fn open_directory(
 }
 
 /// The error of `rashomon retention` on a store whose archive is on.
-fn nothing_to_delete(why: &str) -> CommandError {
+fn archive_is_on_error(why: &str) -> CommandError {
     CommandError::Usage(format!("retention deletes nothing, since {why}: use `rashomon archive seal`"))
 }
 
-fn cluster_options(cluster: &ClusterSettings, absent: Absent) -> Result<ClusterOptions, ConfigError> {
+fn cluster_options(cluster: &ClusterSettings, absent: IfMissing) -> Result<ClusterOptions, ConfigError> {
     let options = cluster.read_options(|warning| tracing::warn!("{warning}"))?;
-    Ok(ClusterOptions { create: absent == Absent::Make, ..options })
+    Ok(ClusterOptions { create: absent == IfMissing::Create, ..options })
 }
 
-fn not_connected(error: Error, cluster: &ClusterSettings) -> CommandError {
+fn connection_error(error: Error, cluster: &ClusterSettings) -> CommandError {
     match error {
         // The settings are valid, so they do not fit this cluster.
         Error::Invalid(reason) => CommandError::Usage(format!("{}: {reason}", cluster.url())),
@@ -464,8 +465,8 @@ fn directory_of<'s>(settings: &'s Settings, advice: &str) -> Result<&'s Path, Co
     Err(CommandError::Usage(format!("{store} is not a SQLite store: {advice}")))
 }
 
-/// Checks that the path is a directory, or may become one.
-fn check_directory(directory: &Path, absent: Absent) -> Result<(), CommandError> {
+/// Checks that the path is a directory, or that a directory may be created there.
+fn check_directory(directory: &Path, absent: IfMissing) -> Result<(), CommandError> {
     if directory.metadata().is_ok_and(|metadata| !metadata.is_dir()) {
         let message = format!(
             "{} is not a directory: name the directory of a store with --data DIR",
@@ -473,7 +474,7 @@ fn check_directory(directory: &Path, absent: Absent) -> Result<(), CommandError>
         );
         return Err(CommandError::Usage(message));
     }
-    if absent == Absent::Make {
+    if absent == IfMissing::Create {
         return Ok(());
     }
     match SqliteStore::is_in(directory) {

@@ -6,7 +6,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::errors::CommandError;
 
-/// How long each runtime waits until its aborted tasks have ended, when the server stops.
+/// The maximum time for which each runtime waits, when the server stops, until its aborted tasks have ended.
 const ABORT_LIMIT: Duration = Duration::from_secs(1);
 
 /// The async runtimes of a server. [Decision 0042](../../../docs/decisions/0042-writes-have-threads-of-their-own.md)

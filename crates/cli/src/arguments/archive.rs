@@ -11,10 +11,10 @@ pub(crate) enum ArchiveCommand {
     /// Seal superseded revisions and idle pages: move them into compression blocks
     ///
     /// The latest revision of a page is sealed too if the page is idle (see --idle). Reads of sealed revisions
-    /// are the same as before. A revision leaves the tables only after its block was
-    /// read back and compared. Interrupting the command loses nothing; the next run continues. A server whose
-    /// archive is on seals by itself. On a cluster, every server must have `[archive]` in its
-    /// configuration before the first one seals.
+    /// are the same as before. A revision leaves the tables only after its block was read back and compared.
+    /// Interrupting the command loses nothing; the next run continues. A server whose archive is on seals by
+    /// itself. On a cluster, every server must have `[archive]` in its configuration before the first server
+    /// seals.
     #[command(after_help = "\
 Exit codes:
   0  done
@@ -117,7 +117,7 @@ pub(crate) struct MergeArguments {
 }
 
 /// Checks a text that is shown in one line of a listing.
-fn one_line(text: &str) -> Result<String, String> {
+fn parse_one_line(text: &str) -> Result<String, String> {
     const MAX_CHARACTERS: usize = 1000;
     if text.trim().is_empty() {
         return Err("it is empty: leave it out".to_owned());
@@ -155,11 +155,11 @@ pub(crate) struct EraseArguments {
     pub(crate) rev: Vec<Revision>,
 
     /// Name of the person who erases the revision, shown by --status, over HTTP, and in exports as JSON lines
-    #[arg(long, value_name = "NAME", value_parser = one_line)]
+    #[arg(long, value_name = "NAME", value_parser = parse_one_line)]
     pub(crate) by: Option<String>,
 
     /// Reason, shown by --status and in exports as JSON lines
-    #[arg(long, value_name = "TEXT", value_parser = one_line)]
+    #[arg(long, value_name = "TEXT", value_parser = parse_one_line)]
     pub(crate) reason: Option<String>,
 
     /// Also erase the name and the number of the user in the record of the revision
@@ -176,7 +176,7 @@ pub(crate) struct EraseArguments {
     pub(crate) give_up_damaged: bool,
 
     /// List the erasures. On a cluster, each finished erasure is listed with a time: a full compaction after
-    /// this time removes the content from the files of the nodes, and an earlier one may remove it
+    /// this time removes the content from the files of the nodes, and an earlier compaction may remove it
     #[arg(long, conflicts_with_all = ["title", "rev", "by", "reason", "user", "comment", "give_up_damaged"])]
     pub(crate) status: bool,
 }

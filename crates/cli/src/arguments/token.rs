@@ -42,7 +42,7 @@ Exit codes:
     #[command(after_help = "\
 Exit codes:
   0  the tokens are revoked
-  1  an error ended the command, or there is no token of one of the ids; the others are revoked
+  1  an error ended the command, or there is no token with one of the ids; the others are revoked
   2  the command line is wrong, or there is no store
 
 Example:
@@ -50,9 +50,9 @@ Example:
     Revoke(RevokeTokensArguments),
 }
 
-/// Where the tokens are.
+/// The location of the tokens: a store, or a running server.
 #[derive(Debug, Args)]
-pub(crate) struct TokenPlaceArguments {
+pub(crate) struct TokenLocationArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
@@ -65,7 +65,7 @@ pub(crate) struct TokenPlaceArguments {
 #[derive(Debug, Args)]
 pub(crate) struct NewTokenArguments {
     #[command(flatten)]
-    pub(crate) place: TokenPlaceArguments,
+    pub(crate) place: TokenLocationArguments,
 
     /// Rights that the token grants: read, write, import (times in the past, whole histories), rewrite (replace
     /// stored properties), admin (tokens). No right implies another
@@ -94,7 +94,7 @@ pub(crate) struct NewTokenArguments {
 #[derive(Debug, Args)]
 pub(crate) struct ListTokensArguments {
     #[command(flatten)]
-    pub(crate) place: TokenPlaceArguments,
+    pub(crate) place: TokenLocationArguments,
 
     /// Print JSON
     #[arg(long)]
@@ -104,14 +104,14 @@ pub(crate) struct ListTokensArguments {
 #[derive(Debug, Args)]
 pub(crate) struct RevokeTokensArguments {
     #[command(flatten)]
-    pub(crate) place: TokenPlaceArguments,
+    pub(crate) place: TokenLocationArguments,
 
     /// Ids of the tokens, as `rashomon token list` prints them
     #[arg(required = true, value_name = "ID")]
     pub(crate) ids: Vec<NamedToken>,
 }
 
-/// The id of a token, or the token itself, which has its id in it. No error repeats a token.
+/// The id of a token, given as the id or as the token itself. No error repeats a token.
 #[derive(Debug, Clone)]
 pub(crate) struct NamedToken(pub(crate) TokenId);
 

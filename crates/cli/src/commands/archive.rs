@@ -21,22 +21,22 @@ use crate::{
     exit::Exit,
     logging,
     output::{self, counted, share, thousands},
-    page_buckets::{bucket_in_words, domains, page_buckets},
-    progress::{Done, Progress},
+    page_buckets::{bucket_label, domains, page_buckets},
+    progress::{Progress, ProgressCounts},
     signals::Signals,
-    store::{Absent, Store},
+    store::{IfMissing, Store},
 };
 
 /// Runs a command of `rashomon archive`.
 pub(crate) async fn run(command: ArchiveCommand) -> Result<Exit, CommandError> {
-    logging::start_quietly();
+    logging::start_for_command();
     let mut signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = match &command {
-        ArchiveCommand::Seal(arguments) => Store::open_sealing(arguments, Arc::clone(&clock)).await?,
+        ArchiveCommand::Seal(arguments) => Store::open_for_sealing(arguments, Arc::clone(&clock)).await?,
         ArchiveCommand::Merge(MergeArguments { store, .. })
         | ArchiveCommand::Erase(EraseArguments { store, .. }) => {
-            Store::open_offline(store, Arc::clone(&clock), Absent::Refuse).await?
+            Store::open_offline(store, Arc::clone(&clock), IfMissing::Refuse).await?
         }
         ArchiveCommand::Verify(ArchiveVerifyArguments { store })
         | ArchiveCommand::Stats(ArchiveStatsArguments { store, .. }) => {
@@ -72,22 +72,26 @@ async fn seal(
 ) -> Result<Exit, CommandError> {
     let mut damaged = 0;
     for (domain, bucket) in page_buckets(store, arguments.domain.as_ref()).await? {
-        let name = bucket_in_words(&domain, &bucket);
+        let name = bucket_label(&domain, &bucket);
         let mut progress = Progress::new(Arc::clone(clock), name.clone(), "revision", None);
         let mut show = |sealed: &SealReport| {
-            progress.show(Done { items: sealed.revisions, bytes: sealed.raw_bytes, position: sealed.pages });
+            progress.show(ProgressCounts {
+                items: sealed.revisions,
+                bytes: sealed.raw_bytes,
+                position: sealed.pages,
+            });
         };
         let sealed =
             store.buckets().maintenance().seal(&domain, &bucket, SealOptions::default(), &mut show).await;
         progress.finish();
         let sealed = sealed?;
         damaged += sealed.damaged();
-        output::line(format_args!("{name}: {}", in_words(&sealed)))?;
+        output::line(format_args!("{name}: {}", describe_seal(&sealed)))?;
     }
     Ok(if print_damaged_rows(store) || damaged > 0 { Exit::Failed } else { Exit::Done })
 }
 
-fn in_words(sealed: &SealReport) -> String {
+fn describe_seal(sealed: &SealReport) -> String {
     let mut words = format!(
         "sealed {} with {} of {}, {} in {}",
         counted(sealed.revisions, "revision"),
@@ -125,10 +129,14 @@ async fn merge(
 ) -> Result<Exit, CommandError> {
     let mut exit = Exit::Done;
     for (domain, bucket) in page_buckets(store, arguments.domain.as_ref()).await? {
-        let name = bucket_in_words(&domain, &bucket);
+        let name = bucket_label(&domain, &bucket);
         let mut progress = Progress::new(Arc::clone(clock), name.clone(), "revision", None);
         let mut show = |merged: &CompactionReport| {
-            progress.show(Done { items: merged.revisions, bytes: merged.raw_bytes, position: merged.pages });
+            progress.show(ProgressCounts {
+                items: merged.revisions,
+                bytes: merged.raw_bytes,
+                position: merged.pages,
+            });
         };
         let options = CompactionOptions::default();
         let merged =
@@ -166,7 +174,7 @@ async fn merge(
 async fn verify(store: &Store, clock: &Arc<dyn Clock>) -> Result<Exit, CommandError> {
     let started = clock.monotonic();
     let mut progress = Progress::new(Arc::clone(clock), "archive".to_owned(), "block", None);
-    let mut show = |blocks| progress.show(Done { items: blocks, bytes: 0, position: 0 });
+    let mut show = |blocks| progress.show(ProgressCounts { items: blocks, bytes: 0, position: 0 });
     let deleted = store.key_value().deleted_page_buckets().await.map_err(rashomon_buckets::Error::from)?;
     let verified = store.buckets().maintenance().verify_archive(&deleted, &mut show).await;
     progress.finish();
@@ -192,26 +200,26 @@ struct Report {
     /// The goal for that size, from measurements of real wikis: see docs/archive.md.
     goal_percent: Option<f64>,
     /// The figures of each property.
-    properties: BTreeMap<String, Archived>,
+    properties: BTreeMap<String, PropertyReport>,
 }
 
 /// The goals for the size of blocks and index, in per cent of the uncompressed wikitext and html of a whole
 /// wiki.
-const GOALS: [(&str, f64); 2] = [("wikitext", 1.9), ("html", 0.4)];
+const SIZE_GOALS: [(&str, f64); 2] = [("wikitext", 1.9), ("html", 0.4)];
 
 /// The goal for bodies of several properties: the mean of their goals, weighted by their bytes. Other
 /// properties have no goal.
-fn goal(properties: &BTreeMap<String, Archived>) -> Option<f64> {
+fn goal(properties: &BTreeMap<String, PropertyReport>) -> Option<f64> {
     let with_goals =
-        GOALS.iter().filter_map(|(name, goal)| Some((properties.get(*name)?.raw_bytes as f64, goal)));
+        SIZE_GOALS.iter().filter_map(|(name, goal)| Some((properties.get(*name)?.raw_bytes as f64, goal)));
     let (bytes, weighted) =
         with_goals.fold((0.0, 0.0), |(sum, weighted), (bytes, goal)| (sum + bytes, weighted + bytes * goal));
     (bytes > 0.0).then(|| weighted / bytes)
 }
 
-/// The parts of a property that are in blocks and in tables.
+/// The figures of a property: its bodies in blocks, and its bodies in tables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-struct Archived {
+struct PropertyReport {
     bodies: u64,
     raw_bytes: u64,
     stored_bytes: u64,
@@ -227,7 +235,7 @@ fn percent(raw: u64, stored: u64) -> Option<f64> {
     (raw > 0).then(|| stored as f64 * 100.0 / raw as f64)
 }
 
-impl Archived {
+impl PropertyReport {
     fn of(stats: &PropertyStats) -> Self {
         Self {
             bodies: stats.archived,
@@ -247,7 +255,7 @@ impl Report {
         let open = ArchiveStats { open_revisions: stats.revisions, ..ArchiveStats::default() };
         let archive = stats.archive.unwrap_or(open);
         let properties: BTreeMap<_, _> =
-            stats.properties.iter().map(|(name, of)| (name.to_string(), Archived::of(of))).collect();
+            stats.properties.iter().map(|(name, of)| (name.to_string(), PropertyReport::of(of))).collect();
         let percent = percent(archive.raw_bytes, archive.block_bytes + archive.index_bytes);
         Self { percent, goal_percent: goal(&properties), archive, properties }
     }
@@ -322,7 +330,7 @@ async fn stats(
     Ok(if print_damaged_rows(store) { Exit::Failed } else { blocks })
 }
 
-/// Reports on standard error which damaged rows were skipped. Returns whether there were any.
+/// Reports on standard error which damaged rows were skipped. Returns whether rows were skipped.
 pub(super) fn print_damaged_rows(store: &Store) -> bool {
     let found = store.buckets().found_damage();
     for row in found.iter().take(MAX_NAMED) {
@@ -374,7 +382,7 @@ mod tests {
     fn goal_is_weighted_by_the_bytes_of_properties() {
         let of = |properties: &[(&str, u64)]| {
             let archived = properties.iter().map(|(name, raw_bytes)| {
-                ((*name).to_owned(), Archived { raw_bytes: *raw_bytes, ..Archived::default() })
+                ((*name).to_owned(), PropertyReport { raw_bytes: *raw_bytes, ..PropertyReport::default() })
             });
             goal(&archived.collect()).map(|goal| (goal * 100.0).round() / 100.0)
         };

@@ -15,7 +15,7 @@ use crate::{
     exit::Exit,
     logging,
     output::{self, counted},
-    progress::{Done, Progress},
+    progress::{Progress, ProgressCounts},
     signals::run_until_signal,
     store::Store,
 };
@@ -26,9 +26,9 @@ const ADVICE: &str = "to back up a Cassandra cluster, use `nodetool snapshot` on
 
 /// The result of a backup.
 #[derive(Debug, Serialize)]
-struct Backup<'a> {
+struct BackupOutput<'a> {
     #[serde(flatten)]
-    state: State<'a>,
+    state: StateOutput<'a>,
     read_pages: u64,
     log_bytes: u64,
     last_snapshot_ms: u128,
@@ -37,7 +37,7 @@ struct Backup<'a> {
 
 /// A state of a backup.
 #[derive(Debug, Serialize)]
-struct State<'a> {
+struct StateOutput<'a> {
     state: u32,
     time: &'a str,
     store: &'a str,
@@ -49,13 +49,13 @@ struct State<'a> {
 
 /// The result of a restore.
 #[derive(Debug, Serialize)]
-struct Restored<'a> {
+struct RestoreOutput<'a> {
     #[serde(flatten)]
-    state: State<'a>,
+    state: StateOutput<'a>,
     needs_upgrade: bool,
 }
 
-impl<'a> From<&'a StateInfo> for State<'a> {
+impl<'a> From<&'a StateInfo> for StateOutput<'a> {
     fn from(info: &'a StateInfo) -> Self {
         Self {
             state: info.number,
@@ -71,7 +71,7 @@ impl<'a> From<&'a StateInfo> for State<'a> {
 
 /// Adds a state to a backup, and prints what it holds.
 pub(crate) async fn back_up(arguments: BackupArguments) -> Result<Exit, CommandError> {
-    logging::start_quietly();
+    logging::start_for_command();
     let store = Store::sqlite_directory(&arguments.store, ADVICE)?;
     // A rate of 0 is no limit.
     let bytes_per_second = NonZeroUsize::new(usize::try_from(arguments.rate.0).unwrap_or(usize::MAX));
@@ -94,7 +94,7 @@ pub(crate) async fn back_up(arguments: BackupArguments) -> Result<Exit, CommandE
     };
     let state = &report.state;
     if arguments.json {
-        output::json(&Backup {
+        output::json(&BackupOutput {
             state: state.into(),
             read_pages: report.read_pages,
             log_bytes: report.log_bytes,
@@ -125,11 +125,11 @@ pub(crate) async fn back_up(arguments: BackupArguments) -> Result<Exit, CommandE
 
 /// Makes a store from a backup, or lists the states of the backup.
 pub(crate) async fn restore(arguments: RestoreArguments) -> Result<Exit, CommandError> {
-    logging::start_quietly();
+    logging::start_for_command();
     let Some(directory) = arguments.data.filter(|_| !arguments.list) else {
         let states = rashomon_backup::states(&arguments.from)?;
         if arguments.json {
-            output::json(&states.iter().map(State::from).collect::<Vec<_>>())?;
+            output::json(&states.iter().map(StateOutput::from).collect::<Vec<_>>())?;
             return Ok(Exit::Done);
         }
         for state in states {
@@ -155,8 +155,8 @@ pub(crate) async fn restore(arguments: RestoreArguments) -> Result<Exit, Command
         Err(exit) => return Ok(exit),
     };
     if arguments.json {
-        let (state, needs_upgrade) = (State::from(&report.state), report.needs_upgrade);
-        output::json(&Restored { state, needs_upgrade })?;
+        let (state, needs_upgrade) = (StateOutput::from(&report.state), report.needs_upgrade);
+        output::json(&RestoreOutput { state, needs_upgrade })?;
     } else {
         output::line(format_args!(
             "state {}, of {}, restored into {}: {} in {}, each compared with its hash",
@@ -185,7 +185,11 @@ async fn run<T: Send + 'static>(
     let (result, exit) = run_until_signal(move |is_interrupted| {
         let result = work(&mut |copied: Copied| {
             progress.set_total(copied.total);
-            progress.show(Done { items: copied.pages, bytes: copied.bytes, position: copied.finished });
+            progress.show(ProgressCounts {
+                items: copied.pages,
+                bytes: copied.bytes,
+                position: copied.finished,
+            });
             !is_interrupted.load(Ordering::Relaxed)
         });
         progress.finish();

@@ -21,14 +21,14 @@ use crate::{
     errors::CommandError,
     exit::Exit,
     logging, output,
-    progress::{Done, Progress},
+    progress::{Progress, ProgressCounts},
     signals::Signals,
-    store::{Absent, Store, seed},
+    store::{IfMissing, Store, seed},
 };
 
 /// Replays a history through every strategy, and reports the costs of each.
 pub(crate) async fn run(arguments: CompareStrategiesArguments) -> Result<Exit, CommandError> {
-    logging::start_quietly();
+    logging::start_for_command();
     let mut signals = Signals::listen()?;
     tokio::select! {
         done = Box::pin(compare(&arguments)) => done,
@@ -37,7 +37,7 @@ pub(crate) async fn run(arguments: CompareStrategiesArguments) -> Result<Exit, C
 }
 
 async fn compare(arguments: &CompareStrategiesArguments) -> Result<Exit, CommandError> {
-    [&arguments.json, &arguments.svg].into_iter().flatten().try_for_each(|path| can_be_written(path))?;
+    [&arguments.json, &arguments.svg].into_iter().flatten().try_for_each(|path| check_writable(path))?;
     let history = History::read(&arguments.input, arguments.pages.map(usize::from)).await?;
     let mut report = Report {
         backend: arguments.backend.to_string().split(':').next().unwrap_or_default().to_owned(),
@@ -77,7 +77,7 @@ async fn replay_on(
     let mut settings = Settings::load_offline(raw, arguments.config.as_deref())?;
     // The replay has its own buckets on the tables.
     settings.new_store_archive = Some(false);
-    let opened = Store::open(&settings, Arc::clone(&clock) as Arc<dyn Clock>, Absent::Make).await?;
+    let opened = Store::open(&settings, Arc::clone(&clock) as Arc<dyn Clock>, IfMissing::Create).await?;
     let tables: Arc<dyn TableStore> = match shared {
         // The keyspace may have other tables, such as those of the previous strategy.
         true => Arc::new(Isolated::new(opened.tables(), seed()?)),
@@ -85,7 +85,7 @@ async fn replay_on(
     };
     let watch: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut progress = Progress::new(watch, contestant.name.to_owned(), "edit", None);
-    let mut show = |items| progress.show(Done { items, bytes: 0, position: 0 });
+    let mut show = |items| progress.show(ProgressCounts { items, bytes: 0, position: 0 });
     let report = replay(contestant, history, clock, tables, &mut show).await;
     progress.finish();
     opened.close().await;
@@ -107,8 +107,8 @@ fn store_of(backend: &StoreUrl, number: usize) -> Result<StoreUrl, CommandError>
     Ok(StoreUrl::Sqlite(own))
 }
 
-/// Checks whether a file can be written, before the measurement takes hours. Does not change the file.
-fn can_be_written(path: &Path) -> Result<(), CommandError> {
+/// Checks that a file can be written, since the measurement may take hours. Does not change the file.
+fn check_writable(path: &Path) -> Result<(), CommandError> {
     let is_new = !path.exists();
     let opened = OpenOptions::new().append(true).create(true).open(path);
     match opened.and_then(|_| if is_new { std::fs::remove_file(path) } else { Ok(()) }) {

@@ -15,9 +15,9 @@ use crate::{
     errors::CommandError,
     exit::Exit,
     logging, output,
-    server::{self, Served},
+    server::{self, ServedStores},
     signals::{Reloads, Signals},
-    store::{Absent, Store},
+    store::{IfMissing, Store},
     threads::ServerThreads,
 };
 
@@ -38,11 +38,11 @@ async fn open_and_serve(arguments: DemoArguments, writes: Handle) -> Result<Exit
     let store = store_of(data, store).unwrap_or(StoreUrl::Memory);
     let mut settings =
         Settings::load(RawSettings { store: Some(store), listen, access, ..RawSettings::default() }, None)?;
-    logging::start_quietly();
+    logging::start_for_command();
     let (signals, reloads) = (Signals::listen()?, Reloads::listen()?);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let store = Store::open(&settings, Arc::clone(&clock), Absent::Make).await?;
-    let served = Served { store: &store, registry: None, writes: &writes };
+    let store = Store::open(&settings, Arc::clone(&clock), IfMissing::Create).await?;
+    let served = ServedStores { store: &store, registry: None, writes: &writes };
     let outcome = load_and_serve(&mut settings, chosen, served, clock, signals, reloads).await;
     store.close().await;
     outcome
@@ -51,7 +51,7 @@ async fn open_and_serve(arguments: DemoArguments, writes: Handle) -> Result<Exit
 async fn load_and_serve(
     settings: &mut Settings,
     chosen: bool,
-    served: Served<'_>,
+    served: ServedStores<'_>,
     clock: Arc<dyn Clock>,
     signals: Signals,
     reloads: Reloads,
@@ -63,7 +63,11 @@ async fn load_and_serve(
         .map_err(|source| CommandError::Io { doing: "cannot listen".to_owned(), source })?;
     settings.serve_at_hosts(rashomon_sample_wiki::domain(), &["localhost".to_owned(), host(address.ip())]);
     if address.port() != wanted.port() && wanted.port() != 0 {
-        output::line(format_args!("Port {} is taken; this is on port {}.\n", wanted.port(), address.port()))?;
+        output::line(format_args!(
+            "Port {} is in use; the demo is on port {}.\n",
+            wanted.port(),
+            address.port()
+        ))?;
     }
     output::line(welcome(address, loaded))?;
     server::serve(listener, served, settings, None, clock, signals, reloads).await?;
@@ -117,7 +121,7 @@ curl -L '{wiki}/The_Night_of_the_Marigold?rev/2004-11-13T12:00:00Z/wikitext'
 # A page of your own
 curl --data _rev=1 --data _user=You --data-urlencode 'html=<p>I was there, and saw it otherwise.</p>' '{wiki}/Accounts/Yours?rev/'
 
-Ctrl-C ends it.",
+Ctrl-C stops the demo.",
         output::counted(loaded.revisions, "revision"),
         output::counted(loaded.renders, "render"),
     )

@@ -22,14 +22,14 @@ use crate::{
     exit::Exit,
     logging,
     output::{self, counted, thousands},
-    progress::{Done, Progress},
+    progress::{Progress, ProgressCounts},
     signals::Signals,
     store::Store,
 };
 
-/// Copies one store into another, and compares them if asked to.
+/// Copies one store into another, and compares both stores if --verify is given.
 pub(crate) async fn run(arguments: MigrateArguments) -> Result<Exit, CommandError> {
-    logging::start_quietly();
+    logging::start_for_command();
     let signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     if name_of(&arguments.from) == name_of(&arguments.to) {
@@ -60,8 +60,8 @@ pub(crate) async fn run(arguments: MigrateArguments) -> Result<Exit, CommandErro
     outcome
 }
 
-/// The identity of a store, which does not depend on how the command line names it: a directory may have
-/// several names.
+/// Returns a name that identifies a store. The name does not depend on the command line: a directory may have several
+/// names.
 fn name_of(store: &StoreUrl) -> String {
     let whole = |directory: &Path| std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     match store {
@@ -109,17 +109,17 @@ impl Run {
         let mut copied = Counts::default();
         let mut show = |now: Counts| {
             copied = now;
-            progress.show(Done { items: now.rows, bytes: now.bytes, position: 0 });
+            progress.show(ProgressCounts { items: now.rows, bytes: now.bytes, position: 0 });
         };
-        let mut asked = None;
+        let mut stop_signal = None;
         let outcome = {
             let copying = migration.copy(&stop, &mut show);
             tokio::pin!(copying);
             loop {
                 tokio::select! {
                     outcome = &mut copying => break outcome,
-                    exit = self.signals.first(), if asked.is_none() => {
-                        asked = Some(exit);
+                    exit = self.signals.first(), if stop_signal.is_none() => {
+                        stop_signal = Some(exit);
                         stop.store(true, Ordering::Relaxed);
                     }
                 }
@@ -127,7 +127,7 @@ impl Run {
         };
         progress.finish();
         let outcome = outcome.inspect_err(print_next_step)?;
-        if let Some(exit) = asked.filter(|_| outcome == Outcome::Stopped || self.verify) {
+        if let Some(exit) = stop_signal.filter(|_| outcome == Outcome::Stopped || self.verify) {
             output::to_stderr(format_args!(
                 "stopped after {}: copied rows stay; to continue, run the same command again",
                 counted(copied.rows, "row")
@@ -143,7 +143,7 @@ impl Run {
     async fn compare(&mut self, migration: &Migration) -> Result<Result<bool, Exit>, CommandError> {
         let mut progress = Progress::new(Arc::clone(&self.clock), "comparing".to_owned(), "row", None);
         let mut show = |now: Counts| {
-            progress.show(Done { items: now.rows, bytes: now.bytes, position: 0 });
+            progress.show(ProgressCounts { items: now.rows, bytes: now.bytes, position: 0 });
         };
         let compared = tokio::select! {
             compared = migration.compare(&mut show) => Ok(compared),

@@ -17,8 +17,8 @@ use crate::{
     exit::Exit,
     logging,
     output::{self, counted, thousands},
-    page_buckets::{bucket_in_words, page_buckets},
-    progress::{Done, Progress},
+    page_buckets::{bucket_label, page_buckets},
+    progress::{Progress, ProgressCounts},
     signals::Signals,
     store::Store,
 };
@@ -29,25 +29,25 @@ struct Report {
     /// The policy, if all buckets have the same policy.
     policy: Option<String>,
     /// The buckets, as `enwiki` for the bucket `page`, and `enwiki/docs` for another one.
-    domains: BTreeMap<String, OfBucket>,
+    domains: BTreeMap<String, BucketReport>,
     /// The buckets for which the configuration keeps everything.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     kept: BTreeSet<String>,
     #[serde(flatten)]
-    culled: Option<Culled>,
+    culled: Option<CullReport>,
 }
 
 /// The values that the policy of a bucket would delete.
 #[derive(Debug, Serialize)]
-struct OfBucket {
+struct BucketReport {
     policy: String,
     #[serde(flatten)]
     run: DryRun,
 }
 
-/// The deleted values, counted, and what prevented the deletion of others.
+/// The number of deleted values, and the reasons why other values were not deleted.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
-struct Culled {
+struct CullReport {
     renders_culled: u64,
     bytes_culled: u64,
     /// Whether pages could not be culled, because some of their rows are damaged.
@@ -58,10 +58,10 @@ struct Culled {
 
 /// Reports the values that the policies would delete, or deletes them.
 pub(crate) async fn run(arguments: RetentionArguments) -> Result<Exit, CommandError> {
-    logging::start_quietly();
+    logging::start_for_command();
     let mut signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let store = Store::open_retaining(&arguments, Arc::clone(&clock)).await?;
+    let store = Store::open_for_retention(&arguments, Arc::clone(&clock)).await?;
     let done = tokio::select! {
         done = Box::pin(report_or_cull(&arguments, &store, &clock)) => done,
         exit = signals.first() => Ok(exit),
@@ -78,17 +78,17 @@ async fn report_or_cull(
     let buckets = store.buckets();
     let (mut report, mut culled_buckets) = (Report::default(), Vec::new());
     for (domain, bucket) in page_buckets(store, arguments.domain.as_ref()).await? {
-        let name = bucket_in_words(&domain, &bucket);
+        let name = bucket_label(&domain, &bucket);
         let Some(policy) = buckets.settings().retention.of_bucket(&domain, &bucket) else {
             report.kept.insert(name);
             continue;
         };
-        let policy = in_words(policy);
+        let policy = describe_policy(policy);
         let mut progress = Progress::new(Arc::clone(clock), name.clone(), "page", None);
-        let mut show = |pages| progress.show(Done { items: pages, bytes: 0, position: 0 });
+        let mut show = |pages| progress.show(ProgressCounts { items: pages, bytes: 0, position: 0 });
         let run = buckets.maintenance().dry_run(&domain, &bucket, &mut show).await;
         progress.finish();
-        report.domains.insert(name, OfBucket { policy, run: run? });
+        report.domains.insert(name, BucketReport { policy, run: run? });
         culled_buckets.push((domain, bucket));
     }
     report.policy = report.one_policy().map(str::to_owned);
@@ -103,29 +103,29 @@ async fn report_or_cull(
         Some(culled) => culled.print()?,
         None => {}
     }
-    report.culled.map_or(Ok(()), Culled::check_complete)?;
+    report.culled.map_or(Ok(()), CullReport::check_complete)?;
     Ok(Exit::Done)
 }
 
 /// Enqueues all stored values, and processes the queue.
-async fn cull(buckets: &RevisionStore, of: &[(DomainName, BucketName)]) -> Result<Culled, CommandError> {
+async fn cull(buckets: &RevisionStore, of: &[(DomainName, BucketName)]) -> Result<CullReport, CommandError> {
     let limit = NonZeroUsize::new(4096).unwrap_or(NonZeroUsize::MIN);
-    let mut culled = Culled::default();
+    let mut culled = CullReport::default();
     // If everything is kept, there is nothing to process.
-    let mut lapsed = !of.is_empty();
-    if lapsed {
+    let mut must_rescan = !of.is_empty();
+    if must_rescan {
         // If the clock was set back, the first sweep sets the cursor of the queue to the present, and skips
         // entries that are eligible already. So it runs before the values are enqueued.
         let sweep = buckets.maintenance().sweep(limit).await?;
         culled.add(sweep);
     }
     // If queue entries have expired, all values are enqueued once more.
-    while std::mem::take(&mut lapsed) {
+    while std::mem::take(&mut must_rescan) {
         enqueue_existing(buckets, of).await?;
         loop {
             let sweep = buckets.maintenance().sweep(limit).await?;
             culled.add(sweep);
-            lapsed |= sweep.lapsed;
+            must_rescan |= sweep.lapsed;
             if sweep.entries == 0 {
                 break;
             }
@@ -153,7 +153,7 @@ async fn enqueue_existing(
     Ok(())
 }
 
-impl Culled {
+impl CullReport {
     fn add(&mut self, sweep: Sweep) {
         self.renders_culled += sweep.renders;
         self.bytes_culled += sweep.bytes;
@@ -166,7 +166,7 @@ impl Culled {
         output::line(format_args!("culled {renders}, {bytes}"))
     }
 
-    /// Describes why eligible values were not deleted.
+    /// Returns an error if eligible values were not deleted.
     fn check_complete(self) -> Result<(), CommandError> {
         if self.paused {
             return Err(CommandError::Retention(
@@ -188,7 +188,7 @@ impl Culled {
 }
 
 impl Report {
-    /// The policy of all buckets, unless they differ.
+    /// The policy of all buckets. `None` if they have several policies.
     fn one_policy(&self) -> Option<&str> {
         let mut policies = self.domains.values().map(|of| of.policy.as_str());
         let first = policies.next()?;
@@ -202,7 +202,7 @@ impl Report {
         if let Some(policy) = &self.policy {
             output::line(policy)?;
         }
-        for (name, OfBucket { policy, run }) in &self.domains {
+        for (name, BucketReport { policy, run }) in &self.domains {
             if self.policy.is_none() {
                 output::line(format_args!("{name}: {policy}"))?;
             }
@@ -232,7 +232,7 @@ impl Report {
     }
 }
 
-fn in_words(policy: &Policy) -> String {
+fn describe_policy(policy: &Policy) -> String {
     let what = match policy.cull {
         rashomon_buckets::Cull::Revisions => "superseded revisions and renders",
         rashomon_buckets::Cull::Renders => "superseded renders",

@@ -13,15 +13,15 @@ use crate::{
     exit::Exit,
     logging,
     output::{self, counted, thousands},
-    page_buckets::{bucket_in_words, page_bucket, page_buckets},
-    progress::{Done, Progress},
+    page_buckets::{bucket_label, page_bucket, page_buckets},
+    progress::{Progress, ProgressCounts},
     signals::Signals,
     store::Store,
 };
 
 /// Brings stored values to the current version of their spec.
 pub(crate) async fn run(arguments: RewriteArguments) -> Result<Exit, CommandError> {
-    logging::start_quietly();
+    logging::start_for_command();
     let mut signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let settings = Store::settings_offline(&arguments.store)?;
@@ -29,7 +29,7 @@ pub(crate) async fn run(arguments: RewriteArguments) -> Result<Exit, CommandErro
     let made = transformers_for_rewrite(&settings, arguments.with.as_deref(), current)
         .map_err(CommandError::Usage)?;
     let (transformers, target) = made;
-    let store = Store::open_rewriting(&settings, Arc::clone(&clock)).await?;
+    let store = Store::open_for_rewrite(&settings, Arc::clone(&clock)).await?;
     let options = RewriteOptions {
         property: arguments.property.clone(),
         target,
@@ -62,9 +62,9 @@ async fn rewrite(
     progress: &mut Progress,
 ) -> Result<(), CommandError> {
     for (domain, bucket) in buckets_of(arguments, store).await? {
-        progress.set_label(bucket_in_words(&domain, &bucket));
+        progress.set_label(bucket_label(&domain, &bucket));
         let mut show = |now: &RewriteReport| {
-            progress.show(Done { items: now.all_rewritten(), bytes: now.new_bytes, position: 0 });
+            progress.show(ProgressCounts { items: now.all_rewritten(), bytes: now.new_bytes, position: 0 });
         };
         let rewritten = rewriter.bucket(&domain, &bucket, arguments.from.as_ref(), &mut show).await;
         rewritten.map_err(|error| match error {
@@ -75,7 +75,7 @@ async fn rewrite(
     Ok(())
 }
 
-/// The buckets of the arguments.
+/// Returns the buckets that the arguments name.
 async fn buckets_of(
     arguments: &RewriteArguments,
     store: &Store,
@@ -87,7 +87,7 @@ async fn buckets_of(
     }
 }
 
-/// Names the failures on standard error, and prints the counts.
+/// Prints the failures on standard error, and the counts on standard output.
 fn print(report: &RewriteReport, seconds: f64) -> Result<(), CommandError> {
     for failure in &report.failures.first {
         output::to_stderr(format_args!("not rewritten: {failure}"));

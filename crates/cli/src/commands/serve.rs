@@ -14,7 +14,7 @@ use crate::{
     exit::Exit,
     logging, output,
     registry::Registry,
-    server::{self, Served},
+    server::{self, ServedStores},
     signals::{Reloads, Signals},
     store::Store,
     threads::ServerThreads,
@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: ServeArguments) -> Result<Exit, CommandError> {
     let raw = RawSettings { store: store_of(data, raw.store.clone()), ..raw };
     let mut settings = Settings::load(raw.clone(), config.as_deref())?;
     settings.accept_lost_log = accept_lost_log;
-    let _log = logging::start_beside(settings.merged.log_format, &settings.merged.log_level);
+    let _log = logging::start_in_thread(settings.merged.log_format, &settings.merged.log_level);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let target = settings.merged.audit_log.clone();
     let audit_log =
@@ -74,14 +74,14 @@ async fn open_and_serve(
     if let Some(reloader) = reloader {
         tokio::spawn(reloader.run(reloads.clone()));
     }
-    let served = Served { store: &store, registry: registry.as_ref(), writes: &writes };
+    let served = ServedStores { store: &store, registry: registry.as_ref(), writes: &writes };
     let declared = DeclaredBuckets::of(settings, &store, registry.as_ref());
     let outcome = match Box::pin(declared.make()).await {
         Err(error) => Err(error),
         Ok(is_done) => tokio::select! {
             outcome = listen_and_serve(settings, served, audit_log, clock, signals, reloads) => outcome,
-            error = store.failure() => Err(error),
-            error = failure_of(registry.as_ref()) => Err(error),
+            error = store.wait_for_failure() => Err(error),
+            error = wait_for_registry_failure(registry.as_ref()) => Err(error),
             error = declared.keep_trying(), if !is_done => Err(error),
         },
     };
@@ -93,10 +93,10 @@ async fn open_and_serve(
     outcome
 }
 
-/// The error of a store of the registry, if waiting for it cannot help. Otherwise never returns.
-async fn failure_of(registry: Option<&Registry>) -> CommandError {
+/// Returns an error of a store of the registry that waiting cannot solve. Otherwise never returns.
+async fn wait_for_registry_failure(registry: Option<&Registry>) -> CommandError {
     match registry {
-        Some(registry) => registry.failure().await,
+        Some(registry) => registry.wait_for_failure().await,
         None => std::future::pending().await,
     }
 }
@@ -111,7 +111,7 @@ async fn reopen(audit_log: AuditLog, mut reloads: Reloads) {
 
 async fn listen_and_serve(
     settings: &Settings,
-    served: Served<'_>,
+    served: ServedStores<'_>,
     audit_log: Option<AuditLog>,
     clock: Arc<dyn Clock>,
     signals: Signals,

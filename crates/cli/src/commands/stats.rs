@@ -16,7 +16,7 @@ use crate::{
     exit::Exit,
     logging,
     output::{self, counted},
-    progress::{Done, Progress},
+    progress::{Progress, ProgressCounts},
     store::Store,
 };
 
@@ -63,7 +63,7 @@ struct Table {
 
 /// Prints the content of a store.
 pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError> {
-    logging::start_quietly();
+    logging::start_for_command();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = Store::open_for_reading(&arguments.store, Arc::clone(&clock)).await?;
     let counted = Box::pin(count(&store, &clock)).await;
@@ -115,7 +115,11 @@ pub(super) async fn stats_of(
 ) -> Result<DomainStats, CommandError> {
     let mut progress = Progress::new(Arc::clone(clock), domain.to_string(), "revision", None);
     let mut show = |stats: &PageStats| {
-        progress.show(Done { items: stats.revisions, bytes: stats.raw_bytes, position: stats.pages });
+        progress.show(ProgressCounts {
+            items: stats.revisions,
+            bytes: stats.raw_bytes,
+            position: stats.pages,
+        });
     };
     let stats = rashomon_service::stats(store.buckets(), domain, &mut show).await;
     progress.finish();

@@ -17,16 +17,16 @@ use crate::{
     exit::Exit,
     logging,
     output::{self, counted},
-    progress::{Done, Progress},
+    progress::{Progress, ProgressCounts},
     signals::{Signals, run_until_signal},
     store::{Store, StoreToUpgrade},
 };
 
 /// Converts a store to the format of this program.
 pub(crate) async fn run(arguments: UpgradeArguments) -> Result<Exit, CommandError> {
-    logging::start_quietly();
+    logging::start_for_command();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    match Store::to_upgrade(&arguments.store, Arc::clone(&clock)).await? {
+    match Store::find_for_upgrade(&arguments.store, Arc::clone(&clock)).await? {
         StoreToUpgrade::Sqlite(directory) => upgrade_file(&arguments, directory, clock).await,
         StoreToUpgrade::Cassandra(cluster) => {
             let mut signals = Signals::listen()?;
@@ -81,7 +81,7 @@ async fn upgrade_file(
     })
     .await?;
     let seconds = clock.monotonic().saturating_sub(started).as_secs_f64();
-    match outcome.map_err(failed)? {
+    match outcome.map_err(upgrade_error)? {
         UpgradeOutcome::Upgraded(report) => report_upgrade(report, seconds, arguments.json),
         UpgradeOutcome::Current { format } => {
             if arguments.json {
@@ -102,7 +102,7 @@ async fn upgrade_file(
     }
 }
 
-/// Shows the progress of a step, beginning with a new line or bar for each step.
+/// Shows the progress of a step. Each step has a line or a bar of its own.
 fn show(shown: &mut Option<(UpgradeStep, Progress)>, clock: &Arc<dyn Clock>, now: UpgradeProgress) {
     if shown.as_ref().is_none_or(|(step, _)| *step != now.step) {
         let (label, total) = match now.step {
@@ -114,7 +114,7 @@ fn show(shown: &mut Option<(UpgradeStep, Progress)>, clock: &Arc<dyn Clock>, now
         shown.replace((now.step, progress)).iter().for_each(|(_, progress)| progress.finish());
     }
     if let Some((_, progress)) = shown {
-        progress.show(Done { items: now.rows, bytes: now.bytes, position: now.bytes });
+        progress.show(ProgressCounts { items: now.rows, bytes: now.bytes, position: now.bytes });
     }
 }
 
@@ -176,8 +176,8 @@ fn describe_missing(missing: &MissingSpace) -> String {
     )
 }
 
-/// The error of the command.
-fn failed(error: Error) -> CommandError {
+/// Converts an error of the upgrade.
+fn upgrade_error(error: Error) -> CommandError {
     match error {
         Error::Unavailable(outage @ Outage::StorageFull { .. }) => CommandError::Upgrade(format!(
             "{outage}: the store is as it was before: free more space, and run the command again"

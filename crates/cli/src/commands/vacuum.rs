@@ -12,7 +12,7 @@ use crate::{
     errors::CommandError,
     exit::Exit,
     logging, output,
-    progress::{Done, Progress},
+    progress::{Progress, ProgressCounts},
     signals::Signals,
     store::Store,
 };
@@ -38,7 +38,7 @@ struct Size {
 
 /// Gives free space in the file of a store back to the file system.
 pub(crate) async fn run(arguments: VacuumArguments) -> Result<Exit, CommandError> {
-    logging::start_quietly();
+    logging::start_for_command();
     let mut signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = Store::open_sqlite(&arguments.store, Arc::clone(&clock), ADVICE);
@@ -82,16 +82,16 @@ async fn free_pages(store: &SqliteStore, before: &Size, clock: Arc<dyn Clock>) -
     let vacuumed = store
         .vacuum(|now: VacuumProgress| {
             let bytes = now.returned_bytes;
-            progress.show(Done { items: now.returned_pages, bytes, position: bytes });
+            progress.show(ProgressCounts { items: now.returned_pages, bytes, position: bytes });
         })
         .await;
     progress.finish();
-    vacuumed.map_err(|error| failed(error, "free at least 10 MB"))
+    vacuumed.map_err(|error| vacuum_error(error, "free at least 10 MB"))
 }
 
 /// Rewrites the file, if there is room for it.
 async fn rewrite(store: &SqliteStore) -> Result<(), CommandError> {
-    if let Some(missing) = store.missing_space().map_err(|error| failed(error, "free some space"))? {
+    if let Some(missing) = store.missing_space().map_err(|error| vacuum_error(error, "free some space"))? {
         return Err(CommandError::Vacuum(format!(
             "not enough disk space to rewrite the file: the rewrite needs {} in {}, and {} are free. The \
              free pages were given back, and nothing else was changed: free more space, or name another \
@@ -102,11 +102,11 @@ async fn rewrite(store: &SqliteStore) -> Result<(), CommandError> {
         )));
     }
     output::to_stderr("rewriting the file");
-    store.rewrite().await.map_err(|error| failed(error, "free some space"))
+    store.rewrite().await.map_err(|error| vacuum_error(error, "free some space"))
 }
 
-/// The error of the command. `advice` says what to do if the disk is full.
-fn failed(error: Error, advice: &str) -> CommandError {
+/// Converts an error of the vacuum. `advice` says what to do if the disk is full.
+fn vacuum_error(error: Error, advice: &str) -> CommandError {
     match error {
         Error::Unavailable(outage @ Outage::StorageFull { .. }) => CommandError::Vacuum(format!(
             "{outage}: nothing is lost, and the file system keeps the space that was given back: {advice} on \

@@ -11,18 +11,18 @@ use crate::{
     exit::Exit,
     logging,
     output::{self, counted},
-    progress::{Done, Progress},
+    progress::{Progress, ProgressCounts},
     signals::Signals,
-    store::{Absent, Store},
+    store::{IfMissing, Store},
 };
 
 /// Checks a store, and names each problem.
 pub(crate) async fn run(arguments: VerifyArguments) -> Result<Exit, CommandError> {
-    logging::start_quietly();
+    logging::start_for_command();
     let mut signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = if arguments.repair && !arguments.dry_run {
-        Store::open_offline(&arguments.store, Arc::clone(&clock), Absent::Refuse).await?
+        Store::open_offline(&arguments.store, Arc::clone(&clock), IfMissing::Refuse).await?
     } else {
         Store::open_for_reading(&arguments.store, Arc::clone(&clock)).await?
     };
@@ -75,7 +75,7 @@ async fn repair_keys(store: &Store, dry_run: bool) -> Result<Vec<String>, Comman
     Ok(plan.repairs)
 }
 
-/// The problems of a store.
+/// The problems that were found in a store.
 #[derive(Debug, Default)]
 struct Problems {
     named: Vec<String>,
@@ -117,7 +117,7 @@ async fn check_files(
             let total = Some(now.file_bytes);
             let progress =
                 progress.get_or_insert_with(|| Progress::new(clock.clone(), "rows".to_owned(), "row", total));
-            progress.show(Done { items: now.rows, bytes: now.bytes, position: now.bytes });
+            progress.show(ProgressCounts { items: now.rows, bytes: now.bytes, position: now.bytes });
         });
         progress.iter().for_each(Progress::finish);
         report
@@ -137,7 +137,7 @@ async fn check_buckets(
     problems: &mut Problems,
 ) -> Result<String, CommandError> {
     let mut progress = Progress::new(Arc::clone(clock), "bodies".to_owned(), "text", None);
-    let mut show = |bodies| progress.show(Done { items: bodies, bytes: 0, position: 0 });
+    let mut show = |bodies| progress.show(ProgressCounts { items: bodies, bytes: 0, position: 0 });
     let verified = match rashomon_service::verify(store.buckets(), &mut show).await {
         Ok(report) => {
             store.buckets().maintenance().count_orphans(MIN_ORPHAN_AGE).await.map(|orphans| (report, orphans))

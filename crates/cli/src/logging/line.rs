@@ -10,7 +10,7 @@ use rashomon_configuration::LogFormat;
 use serde_json::Value;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The size limit of a log line in bytes.
+/// The maximum size of a log line in bytes.
 pub(super) const MAX_LINE_BYTES: usize = 16 << 10;
 
 /// The maximum number of bytes of a string in a JSON line that is too long.
@@ -40,7 +40,7 @@ pub(super) struct LineWriter<W> {
 
 impl<W: Write> Write for LineWriter<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.inner.write_all(&bounded(line, self.format))?;
+        self.inner.write_all(&shorten_line(line, self.format))?;
         Ok(line.len())
     }
 
@@ -50,7 +50,7 @@ impl<W: Write> Write for LineWriter<W> {
 }
 
 /// Shortens a line that is too long. A JSON line stays valid JSON.
-fn bounded(line: &[u8], format: LogFormat) -> Cow<'_, [u8]> {
+fn shorten_line(line: &[u8], format: LogFormat) -> Cow<'_, [u8]> {
     if line.len() <= MAX_LINE_BYTES {
         return Cow::Borrowed(line);
     }
@@ -90,16 +90,16 @@ mod tests {
     #[test]
     fn long_line_of_text_is_shortened_and_keeps_its_end() {
         let line = format!("INFO request url={} status=400\n", "x".repeat(1 << 20));
-        let shortened = bounded(line.as_bytes(), LogFormat::Text).into_owned();
+        let shortened = shorten_line(line.as_bytes(), LogFormat::Text).into_owned();
         assert!(shortened.len() <= MAX_LINE_BYTES, "{}", shortened.len());
         assert!(shortened.starts_with(b"INFO request") && shortened.ends_with(b" status=400\n"));
-        assert_eq!(&*bounded(b"short\n", LogFormat::Text), b"short\n");
+        assert_eq!(&*shorten_line(b"short\n", LogFormat::Text), b"short\n");
     }
 
     #[test]
     fn long_line_of_json_stays_json() {
         let line = format!(r#"{{"level":"INFO","detail":"{}","status":400}}"#, "x".repeat(1 << 20)) + "\n";
-        let shortened = bounded(line.as_bytes(), LogFormat::Json).into_owned();
+        let shortened = shorten_line(line.as_bytes(), LogFormat::Json).into_owned();
         assert!(shortened.len() <= MAX_LINE_BYTES && shortened.ends_with(b"}\n"), "{}", shortened.len());
         let event: Value = serde_json::from_slice(&shortened).unwrap();
         assert_eq!((&event["level"], &event["status"]), (&Value::from("INFO"), &Value::from(400)));
@@ -109,7 +109,7 @@ mod tests {
     fn json_line_of_very_many_fields_is_replaced_by_a_message() {
         let fields: Vec<String> = (0..5000).map(|field| format!("\"field{field}\":true")).collect();
         let line = format!(r#"{{"level":"WARN",{}}}"#, fields.join(","));
-        let event: Value = serde_json::from_slice(&bounded(line.as_bytes(), LogFormat::Json)).unwrap();
+        let event: Value = serde_json::from_slice(&shorten_line(line.as_bytes(), LogFormat::Json)).unwrap();
         assert_eq!(event["level"], "WARN");
         assert!(event["message"].as_str().unwrap().contains("left out"), "{event}");
     }

@@ -61,7 +61,7 @@ pub(crate) const ALONE: bool = false;
 
 /// The text of `archive erase --status` for an erased revision.
 pub(crate) const ERASED: &str =
-    "deleted; the nodes' files hold the content until a compaction removes it: a full one after 20";
+    "deleted; the nodes' files hold the content until a compaction removes it: a full compaction after 20";
 
 /// The time limit for dropping the tables of a keyspace.
 const DROP_LIMIT: Duration = Duration::from_secs(60);

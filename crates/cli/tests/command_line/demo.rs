@@ -71,7 +71,7 @@ fn demo_takes_the_next_free_port() {
         taken
     });
     let (demo, said) = demo(directory.path(), &[]);
-    assert!(said.starts_with("Port 7231 is taken; this is on port "), "{said}");
+    assert!(said.starts_with("Port 7231 is in use; the demo is on port "), "{said}");
     assert!(paste(curl_lines(&said)[0]).contains("Hollin Skerry wiki"));
     demo.stop().ends_with(0);
 }

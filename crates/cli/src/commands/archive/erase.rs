@@ -9,7 +9,7 @@ use crate::{
     errors::CommandError,
     exit::Exit,
     output::{self, counted},
-    page_buckets::{bucket_in_words, domains, page_bucket, page_buckets},
+    page_buckets::{bucket_label, domains, page_bucket, page_buckets},
     store::Store,
 };
 
@@ -49,22 +49,22 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
         let skipped_damage = buckets.maintenance().skipped_damage();
         match skipped_damage.iter().find(|one| is_of(one, &page, *rev)) {
             Some(_) if arguments.give_up_damaged => {}
-            Some(damage) => return Err(unreadable(*rev, damage)),
+            Some(damage) => return Err(unreadable_block_error(*rev, damage)),
             None => {
                 domains(store, Some(domain)).await?;
                 return Err(not_there(error));
             }
         }
     }
-    let mut gone = GivenUp::default();
+    let mut given_up = GivenUpRevisions::default();
     if arguments.give_up_damaged {
         for rev in &arguments.rev {
-            gone.add(buckets.maintenance().give_up_unreadable(&page, *rev).await?)?;
+            given_up.add(buckets.maintenance().give_up_unreadable(&page, *rev).await?)?;
         }
     }
     let mut exit = Exit::Done;
     for rev in &arguments.rev {
-        if gone.has(&page, *rev)
+        if given_up.has(&page, *rev)
             && matches!(buckets.newest_render(&page, *rev).await, Err(Error::NotFound(_)))
         {
             output::line(format_args!(
@@ -81,8 +81,8 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
             give_up_damaged: arguments.give_up_damaged,
         };
         let erased = rashomon_service::erase(buckets, &page, *rev, options).await.map_err(not_there)?;
-        print(*rev, &erased)?;
-        print_same_bytes(arguments, &erased)?;
+        print_erasure(*rev, &erased)?;
+        print_first_erasure(arguments, &erased)?;
         print_given_up(&erased)?;
         if erased.left > 0 {
             exit = Exit::Failed;
@@ -91,8 +91,8 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
     Ok(exit)
 }
 
-/// The error if a damaged block makes it unknown whether the revision exists.
-fn unreadable(rev: Revision, damage: &SkippedDamage) -> CommandError {
+/// The error for a revision that may be in a damaged block.
+fn unreadable_block_error(rev: Revision, damage: &SkippedDamage) -> CommandError {
     CommandError::Erase(format!(
         "revision {rev} may be in a block that cannot be read, and cannot be erased there: {}; if neither a \
          replica nor a backup has the block, --give-up-damaged gives up all its revisions",
@@ -102,9 +102,9 @@ fn unreadable(rev: Revision, damage: &SkippedDamage) -> CommandError {
 
 /// The revisions in unreadable blocks that were given up.
 #[derive(Debug, Default)]
-struct GivenUp(Vec<SkippedDamage>);
+struct GivenUpRevisions(Vec<SkippedDamage>);
 
-impl GivenUp {
+impl GivenUpRevisions {
     /// Adds the revisions that were given up, and reports them.
     fn add(&mut self, given_up: Vec<SkippedDamage>) -> Result<(), CommandError> {
         for SkippedDamage { page, block, revisions: (first, last), count, why } in &given_up {
@@ -138,7 +138,7 @@ fn print_given_up(erased: &EraseReport) -> Result<(), CommandError> {
     output::line(format_args!("{count} given up: if an export has them, import it"))
 }
 
-fn print(rev: Revision, erased: &EraseReport) -> Result<(), CommandError> {
+fn print_erasure(rev: Revision, erased: &EraseReport) -> Result<(), CommandError> {
     let again = if erased.again { ", which had been erased before" } else { "" };
     output::line(format_args!(
         "erased revision {rev}{again}: {} and {}, {} rewritten",
@@ -164,16 +164,16 @@ fn print(rev: Revision, erased: &EraseReport) -> Result<(), CommandError> {
         ))?;
         if let Some(time) = erased.kept_for {
             output::line(format_args!(
-                "if it prints this again, a failed write may still make pages reference the blocks: then run \
-                 it after {} s",
+                "if the command prints this again, a failed write may still make pages reference the blocks: then \
+                 run the command after {} s",
                 time.as_secs()
             ))?;
         }
     }
     match erased.kept_for {
         Some(time) => output::line(format_args!(
-            "the nodes' files hold the content until a compaction removes it: a full one after {} s does, an \
-             earlier one may (see --status); `nodetool flush` and `nodetool compact` on each node remove it \
+            "the nodes' files hold the content until a compaction removes it: a full compaction after {} s does, \
+             and an earlier one may (see --status); `nodetool flush` and `nodetool compact` on each node remove it \
              at once; docs/erasing.md names other places that may have it",
             time.as_secs()
         )),
@@ -181,11 +181,11 @@ fn print(rev: Revision, erased: &EraseReport) -> Result<(), CommandError> {
     }
 }
 
-/// Reports that the erasure keeps its first author and reason.
-fn print_same_bytes(arguments: &EraseArguments, erased: &EraseReport) -> Result<(), CommandError> {
+/// Reports that a repeated erasure keeps the author and the reason of the first erasure.
+fn print_first_erasure(arguments: &EraseArguments, erased: &EraseReport) -> Result<(), CommandError> {
     let Erasure { at, by, reason } = &erased.erasure;
-    let is_said = arguments.by.is_some() || arguments.reason.is_some();
-    if !is_said || (by, reason) == (&arguments.by, &arguments.reason) {
+    let has_flags = arguments.by.is_some() || arguments.reason.is_some();
+    if !has_flags || (by, reason) == (&arguments.by, &arguments.reason) {
         return Ok(());
     }
     let what = format!("{}{}", time(*at), by_whom_and_why(&erased.erasure));
@@ -198,14 +198,14 @@ fn by_whom_and_why(Erasure { by, reason, .. }: &Erasure) -> String {
     format!("{by}{why}")
 }
 
-/// Lists the erasures.
+/// Prints the erasures and their states.
 pub(super) async fn status(arguments: &EraseArguments, store: &Store) -> Result<Exit, CommandError> {
     let mut exit = Exit::Done;
     for (domain, bucket) in page_buckets(store, arguments.domain.as_ref()).await? {
         if arguments.bucket.as_ref().is_some_and(|only| *only != bucket.without_id()) {
             continue;
         }
-        let name = bucket_in_words(&domain, &bucket);
+        let name = bucket_label(&domain, &bucket);
         for state in rashomon_service::erasures(store.buckets(), &domain, &bucket).await? {
             let ErasureState { page, rev, erasure, finished_at, kept_until } = &state;
             let by_whom = by_whom_and_why(erasure);
@@ -218,7 +218,7 @@ pub(super) async fn status(arguments: &EraseArguments, store: &Store) -> Result<
                 (Some(_), Some(until)) => {
                     format!(
                         "deleted; the nodes' files hold the content until a compaction removes it: a full \
-                         one after {} does, an earlier one may",
+                         compaction after {} does, and an earlier one may",
                         time(*until)
                     )
                 }

@@ -1,4 +1,4 @@
-//! The bodies of entries: the file that is stored, and the file or stream that is written.
+//! The bodies of entries: the input of a stored entry, and the output of a read entry.
 
 use std::{
     io::Write as _,
@@ -42,7 +42,7 @@ impl Upload {
     }
 }
 
-/// Where a body is written to.
+/// The output of a body.
 pub(super) enum Sink {
     /// A file that gets its name when it is complete.
     File { file: Box<AtomicFile>, handle: std::fs::File, path: PathBuf },
@@ -62,7 +62,7 @@ impl Sink {
     pub(super) async fn write(&mut self, bytes: Bytes) -> Result<(), CommandError> {
         match self {
             Self::File { handle, path, .. } => {
-                // At most a chunk, so a runtime with several threads is not held up.
+                // The bytes are at most a chunk, so the write does not delay a runtime with several threads.
                 handle.write_all(&bytes).map_err(|source| cannot_write(path, source))
             }
             Self::Standard(stdout) => stdout.write_all(&bytes).await.map_err(of_stdout),

@@ -8,9 +8,12 @@ use rashomon_key_value::{Bucket, BucketType, Definition, EntryKey, EntryTag, Err
 use tokio::io::AsyncReadExt as _;
 
 use super::{
-    as_flag,
     body::{Sink, Upload},
-    place::{Created, ListPage, ListedEntry, PAGE_ROWS, no_bucket, no_entry, other_definition},
+    name_flag,
+    place::{
+        CreateOutcome, ListPage, ListedEntry, PAGE_ROWS, missing_bucket_error, missing_entry_error,
+        other_definition_error,
+    },
 };
 use crate::{
     arguments::{BucketPath, EntryPath},
@@ -22,9 +25,9 @@ use crate::{
 const READ_BYTES: usize = 1 << 16;
 
 /// An open store.
-pub(super) struct Local(Box<Store>);
+pub(super) struct LocalBuckets(Box<Store>);
 
-impl Local {
+impl LocalBuckets {
     pub(super) fn new(store: Store) -> Self {
         Self(Box::new(store))
     }
@@ -37,7 +40,7 @@ impl Local {
                 "the bucket {path} has pages, not entries: use `rashomon export`, or the HTTP API"
             )));
         }
-        bucket.ok_or_else(|| no_bucket(path))
+        bucket.ok_or_else(|| missing_bucket_error(path))
     }
 
     pub(super) async fn buckets(
@@ -56,16 +59,16 @@ impl Local {
         BucketPath { domain, bucket }: &BucketPath,
         definition: &Definition,
         replace: bool,
-    ) -> Result<Created, CommandError> {
+    ) -> Result<CreateOutcome, CommandError> {
         let store = self.0.key_value();
         match store.ensure_bucket(domain, bucket, definition.clone()).await {
-            Ok(created) => Ok(if created.is_new { Created::New } else { Created::Existed }),
+            Ok(created) => Ok(if created.is_new { CreateOutcome::New } else { CreateOutcome::Existed }),
             Err(Error::OtherDefinition { stored })
                 if replace && stored.definition.bucket_type == definition.bucket_type =>
             {
                 let is_unchanged = |tag: &EntryTag| *tag == stored.etag;
                 let replaced = store.replace_definition(domain, bucket, definition.clone(), &is_unchanged);
-                replaced.await.map(|_| Created::Replaced).map_err(|error| match error {
+                replaced.await.map(|_| CreateOutcome::Replaced).map_err(|error| match error {
                     Error::ConditionFailed => CommandError::Bucket(
                         "another process changed the definition at the same time: run the command again"
                             .to_owned(),
@@ -75,10 +78,10 @@ impl Local {
             }
             Err(Error::OtherDefinition { stored }) => {
                 let path = BucketPath { domain: domain.clone(), bucket: bucket.clone() };
-                Err(other_definition(&path, &stored.definition, definition))
+                Err(other_definition_error(&path, &stored.definition, definition))
             }
             // Such as a `max_size` above the limit of the store's settings. Nothing was changed.
-            Err(Error::Definition(error)) => Err(CommandError::Usage(as_flag(&error.to_string()))),
+            Err(Error::Definition(error)) => Err(CommandError::Usage(name_flag(&error.to_string()))),
             Err(error) => Err(CommandError::of_bucket(error)),
         }
     }
@@ -87,7 +90,7 @@ impl Local {
         let deleted = self.0.key_value().delete_bucket(&path.domain, &path.bucket).await;
         match deleted.map_err(CommandError::of_bucket)? {
             true => Ok(()),
-            false => Err(no_bucket(path)),
+            false => Err(missing_bucket_error(path)),
         }
     }
 
@@ -127,7 +130,7 @@ impl Local {
     pub(super) async fn read(&self, path: &EntryPath, output: Option<&Path>) -> Result<(), CommandError> {
         let bucket = self.bucket(&path.bucket).await?;
         let entry = self.0.key_value().entry(&bucket, &path.key).await.map_err(CommandError::of_bucket)?;
-        let entry = entry.ok_or_else(|| no_entry(path))?;
+        let entry = entry.ok_or_else(|| missing_entry_error(path))?;
         let mut sink = Sink::open(output)?;
         match &entry.body {
             Body::Inline(body) => sink.write(body.plain.clone()).await?,

@@ -11,7 +11,7 @@ use rashomon_key_value::{BucketType, Definition, check_new_bucket};
 
 use self::{
     body::{Sink, Upload},
-    place::{Created, Place},
+    place::{CreateOutcome, Location},
 };
 use crate::{
     arguments::{
@@ -21,12 +21,12 @@ use crate::{
     errors::CommandError,
     exit::Exit,
     logging, output,
-    store::Absent,
+    store::IfMissing,
 };
 
 /// Carries out a command on buckets or entries.
 pub(crate) async fn run(command: BucketCommand) -> Result<Exit, CommandError> {
-    logging::start_quietly();
+    logging::start_for_command();
     match command {
         BucketCommand::List(arguments) => Box::pin(list(arguments)).await,
         BucketCommand::Create(arguments) => Box::pin(create(arguments)).await,
@@ -37,7 +37,7 @@ pub(crate) async fn run(command: BucketCommand) -> Result<Exit, CommandError> {
 }
 
 async fn list(arguments: ListBucketsArguments) -> Result<Exit, CommandError> {
-    let mut place = Place::open_for_reading(&arguments.place).await?;
+    let mut place = Location::open_for_reading(&arguments.place).await?;
     let listed = match &arguments.path {
         DomainOrBucket::Domain(domain) => shown::list_buckets(&mut place, domain, arguments.json).await,
         DomainOrBucket::Bucket(path) => shown::list_entries(&mut place, path, arguments.json).await,
@@ -59,25 +59,25 @@ async fn create(arguments: CreateBucketArguments) -> Result<Exit, CommandError> 
         ttl: ttl.map(|ttl| ttl.0.as_secs()),
         max_size: max_size.map(|size| size.0),
     };
-    // Checked before a store is opened or a server is asked, so that a mistake has no effect. The place checks
-    // `max_size`, whose limit it knows.
+    // Checked before a store is opened or a server is asked, so that a mistake has no effect. The store or the server
+    // checks `max_size`, since the limit is known there.
     let checked = check_new_bucket(&path.bucket).map_err(|error| error.to_string());
     checked
-        .and_then(|()| definition.check(u64::MAX).map_err(|error| as_flag(&error.to_string())))
+        .and_then(|()| definition.check(u64::MAX).map_err(|error| name_flag(&error.to_string())))
         .map_err(CommandError::Usage)?;
-    let mut place = Place::open(&place, Absent::Make).await?;
+    let mut place = Location::open(&place, IfMissing::Create).await?;
     let created = place.create(&path, &definition, replace).await;
     place.close().await;
     output::line(match created? {
-        Created::New => format!("created {path}: {definition}"),
-        Created::Existed => format!("{path} exists already with this definition"),
-        Created::Replaced => format!("replaced the definition of {path}: {definition}"),
+        CreateOutcome::New => format!("created {path}: {definition}"),
+        CreateOutcome::Existed => format!("{path} exists already with this definition"),
+        CreateOutcome::Replaced => format!("replaced the definition of {path}: {definition}"),
     })?;
     Ok(Exit::Done)
 }
 
-/// Replaces the member that an error of a definition begins with by the flag.
-fn as_flag(error: &str) -> String {
+/// Replaces the member at the beginning of an error of a definition by the flag.
+fn name_flag(error: &str) -> String {
     match ["content_type", "max_size", "ttl", "public"].iter().find(|member| error.starts_with(**member)) {
         Some(member) => error.replacen(member, &format!("--{}", member.replace('_', "-")), 1),
         None => error.to_owned(),
@@ -98,7 +98,7 @@ async fn delete(arguments: DeleteBucketArguments) -> Result<Exit, CommandError> 
             )));
         }
     }
-    let mut place = Place::open(&arguments.place, Absent::Refuse).await?;
+    let mut place = Location::open(&arguments.place, IfMissing::Refuse).await?;
     let deleted = match &arguments.path {
         BucketOrEntry::Bucket(path) => place.delete_bucket(path).await,
         BucketOrEntry::Entry(path) => place.delete_entry(path).await,
@@ -113,7 +113,7 @@ async fn delete(arguments: DeleteBucketArguments) -> Result<Exit, CommandError> 
 }
 
 async fn get(arguments: GetEntryArguments) -> Result<Exit, CommandError> {
-    let mut place = Place::open_for_reading(&arguments.place).await?;
+    let mut place = Location::open_for_reading(&arguments.place).await?;
     let read = async {
         if place.bucket_type(&arguments.path.bucket).await? == BucketType::Counter {
             let value = place.value(&arguments.path).await?;
@@ -132,10 +132,10 @@ async fn put(arguments: PutEntryArguments) -> Result<Exit, CommandError> {
     if let Some(content_type) = &arguments.content_type {
         let definition =
             Definition { content_type: Some(content_type.clone()), ..Definition::of(BucketType::Blob) };
-        definition.check(u64::MAX).map_err(|error| CommandError::Usage(as_flag(&error.to_string())))?;
+        definition.check(u64::MAX).map_err(|error| CommandError::Usage(name_flag(&error.to_string())))?;
     }
     let upload = Upload::open(&arguments.file).await?;
-    let mut place = Place::open(&arguments.place, Absent::Refuse).await?;
+    let mut place = Location::open(&arguments.place, IfMissing::Refuse).await?;
     let stored = place.put(&arguments.path, upload, arguments.content_type).await;
     place.close().await;
     let size = stored?;
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_flags() {
-        assert_eq!(as_flag("max_size is a number"), "--max-size is a number");
-        assert_eq!(as_flag("content_type: no"), "--content-type: no");
+        assert_eq!(name_flag("max_size is a number"), "--max-size is a number");
+        assert_eq!(name_flag("content_type: no"), "--content-type: no");
     }
 }

@@ -1,4 +1,4 @@
-//! Where buckets are: in a store, or behind a running server.
+//! The location of buckets: a store, or a running server.
 
 use std::{path::Path, sync::Arc};
 
@@ -6,27 +6,27 @@ use rashomon_buckets::{BucketName, DomainName};
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_key_value::{BucketType, Definition, EntryKey};
 
-use super::{body::Upload, local::Local, remote::Remote};
+use super::{body::Upload, local::LocalBuckets, remote::RemoteBuckets};
 use crate::{
-    arguments::{BucketPath, BucketPlaceArguments, EntryPath},
+    arguments::{BucketLocationArguments, BucketPath, EntryPath},
     errors::CommandError,
-    store::{Absent, Store},
+    store::{IfMissing, Store},
 };
 
 /// The number of buckets or entries that are read at once.
 pub(super) const PAGE_ROWS: usize = 100;
 
-/// The place of buckets.
-pub(super) enum Place {
+/// The location of buckets.
+pub(super) enum Location {
     /// A store that this command has opened.
-    Store(Local),
+    Store(LocalBuckets),
     /// A running server.
-    Server(Box<Remote>),
+    Server(Box<RemoteBuckets>),
 }
 
-/// What a request to create a bucket has done.
+/// The outcome of a request to create a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Created {
+pub(super) enum CreateOutcome {
     New,
     Existed,
     Replaced,
@@ -45,21 +45,24 @@ pub(super) enum ListedEntry {
     Counter { key: String, value: i64 },
 }
 
-impl Place {
-    /// Opens the place for a command that may change something.
-    pub(super) async fn open(arguments: &BucketPlaceArguments, absent: Absent) -> Result<Self, CommandError> {
+impl Location {
+    /// Opens the location for a command that may change something.
+    pub(super) async fn open(
+        arguments: &BucketLocationArguments,
+        absent: IfMissing,
+    ) -> Result<Self, CommandError> {
         if let Some(server) = &arguments.to {
-            return Ok(Self::Server(Box::new(Remote::connect(server).await?)));
+            return Ok(Self::Server(Box::new(RemoteBuckets::connect(server).await?)));
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let store = Box::pin(Store::open_offline(&arguments.store, clock, absent)).await;
         Self::of_store(store)
     }
 
-    /// Opens the place for a command that only reads.
-    pub(super) async fn open_for_reading(arguments: &BucketPlaceArguments) -> Result<Self, CommandError> {
+    /// Opens the location for a command that only reads.
+    pub(super) async fn open_for_reading(arguments: &BucketLocationArguments) -> Result<Self, CommandError> {
         if let Some(server) = &arguments.to {
-            return Ok(Self::Server(Box::new(Remote::connect(server).await?)));
+            return Ok(Self::Server(Box::new(RemoteBuckets::connect(server).await?)));
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         Self::of_store(Box::pin(Store::open_for_reading(&arguments.store, clock)).await)
@@ -67,7 +70,7 @@ impl Place {
 
     fn of_store(store: Result<Store, CommandError>) -> Result<Self, CommandError> {
         let store = store.map_err(|error| error.if_busy(", ask the server: add --to with its URL"))?;
-        Ok(Self::Store(Local::new(store)))
+        Ok(Self::Store(LocalBuckets::new(store)))
     }
 
     pub(super) async fn buckets(
@@ -81,7 +84,7 @@ impl Place {
         }
     }
 
-    /// The type of a bucket. An error if there is none of this name.
+    /// Returns the type of a bucket. A bucket that does not exist is an error, and so is a bucket of pages.
     pub(super) async fn bucket_type(&mut self, path: &BucketPath) -> Result<BucketType, CommandError> {
         let bucket_type = match self {
             Self::Store(store) => store.bucket(path).await?.bucket_type(),
@@ -100,7 +103,7 @@ impl Place {
         path: &BucketPath,
         definition: &Definition,
         replace: bool,
-    ) -> Result<Created, CommandError> {
+    ) -> Result<CreateOutcome, CommandError> {
         match self {
             Self::Store(store) => store.create(path, definition, replace).await,
             Self::Server(server) => server.create(path, definition, replace).await,
@@ -178,25 +181,29 @@ impl Place {
 }
 
 /// The error for a bucket that does not exist.
-pub(super) fn no_bucket(path: &BucketPath) -> CommandError {
+pub(super) fn missing_bucket_error(path: &BucketPath) -> CommandError {
     CommandError::Bucket(format!(
-        "there is no bucket {path}: `rashomon bucket list {}` has those that exist",
+        "there is no bucket {path}: `rashomon bucket list {}` lists the existing buckets",
         path.domain
     ))
 }
 
 /// The error for an entry that does not exist.
-pub(super) fn no_entry(path: &EntryPath) -> CommandError {
+pub(super) fn missing_entry_error(path: &EntryPath) -> CommandError {
     CommandError::Bucket(format!(
-        "there is no entry {}/{}, or it has expired: `rashomon bucket list {}` has those that exist",
+        "there is no entry {}/{}, or it has expired: `rashomon bucket list {}` lists the existing entries",
         path.bucket, path.key, path.bucket
     ))
 }
 
 /// The error for a bucket that exists with another definition.
-pub(super) fn other_definition(path: &BucketPath, stored: &Definition, new: &Definition) -> CommandError {
+pub(super) fn other_definition_error(
+    path: &BucketPath,
+    stored: &Definition,
+    new: &Definition,
+) -> CommandError {
     let cure = if stored.bucket_type == new.bucket_type {
-        "to replace the stored one, run the same command with --replace"
+        "to replace the stored definition, run the same command with --replace"
     } else {
         "the type of a bucket never changes: choose another name, or delete the bucket with its entries first"
     };

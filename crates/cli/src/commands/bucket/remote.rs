@@ -1,4 +1,4 @@
-//! Buckets behind a running server.
+//! Buckets that a running server serves.
 
 use std::{io, path::Path};
 
@@ -16,9 +16,12 @@ use serde_json::Value;
 use tokio_util::io::ReaderStream;
 
 use super::{
-    as_flag,
     body::{Sink, Upload},
-    place::{Created, ListPage, ListedEntry, PAGE_ROWS, no_bucket, no_entry, other_definition},
+    name_flag,
+    place::{
+        CreateOutcome, ListPage, ListedEntry, PAGE_ROWS, missing_bucket_error, missing_entry_error,
+        other_definition_error,
+    },
 };
 use crate::{
     arguments::{BucketPath, EntryPath},
@@ -26,7 +29,7 @@ use crate::{
     output,
 };
 
-/// The size limit of an answer with a document. A page of entries may have as many keys and content types.
+/// The maximum size of an answer with a document. The largest is a list of entries with long keys and content types.
 const MAX_DOCUMENT_BYTES: usize = 4 << 20;
 
 /// The number of bytes of a file that are read at once.
@@ -36,7 +39,7 @@ const READ_BYTES: usize = 1 << 16;
 pub(crate) type RequestBody = UnsyncBoxBody<Bytes, io::Error>;
 
 /// A connection to a server.
-pub(crate) struct Remote {
+pub(crate) struct RemoteBuckets {
     server: ServerUrl,
     client: Client<RequestBody>,
 }
@@ -48,15 +51,15 @@ pub(crate) struct Answer {
     document: Value,
 }
 
-impl Remote {
+impl RemoteBuckets {
     pub(crate) async fn connect(server: &ServerUrl) -> Result<Self, CommandError> {
-        let remote = Self::connect_again(server).await?;
+        let remote = Self::connect_without_warning(server).await?;
         output::warn_of_exposed_token(server, &remote.client);
         Ok(remote)
     }
 
-    /// As [`Self::connect`], without a warning.
-    pub(crate) async fn connect_again(server: &ServerUrl) -> Result<Self, CommandError> {
+    /// Connects like [`Self::connect`], without a warning about an exposed token.
+    pub(crate) async fn connect_without_warning(server: &ServerUrl) -> Result<Self, CommandError> {
         Ok(Self { server: server.clone(), client: connect(server).await? })
     }
 
@@ -121,7 +124,7 @@ impl Remote {
         CommandError::Refused(format!("{} refused the request ({}): {reason}", self.server, answer.status))
     }
 
-    /// The document of a successful answer.
+    /// Parses the document of a successful answer. Another answer is an error.
     pub(crate) fn parse<T: DeserializeOwned>(&self, answer: Answer) -> Result<T, CommandError> {
         if !answer.status.is_success() {
             return Err(self.refused(&answer));
@@ -131,8 +134,8 @@ impl Remote {
         })
     }
 
-    /// The definition of a bucket and its entity tag. `None` if there is no such bucket.
-    pub(crate) async fn defined(
+    /// Returns the definition of a bucket and its entity tag. `None` if there is no such bucket.
+    pub(crate) async fn find_definition(
         &mut self,
         path: &BucketPath,
     ) -> Result<Option<(Definition, String)>, CommandError> {
@@ -145,8 +148,8 @@ impl Remote {
     }
 
     pub(super) async fn definition(&mut self, path: &BucketPath) -> Result<Definition, CommandError> {
-        let defined = self.defined(path).await?;
-        defined.map(|(definition, _)| definition).ok_or_else(|| no_bucket(path))
+        let found = self.find_definition(path).await?;
+        found.map(|(definition, _)| definition).ok_or_else(|| missing_bucket_error(path))
     }
 
     pub(super) async fn buckets(
@@ -170,9 +173,9 @@ impl Remote {
         let mut items = Vec::new();
         for Listed { name } in list.buckets {
             let path = BucketPath { domain: domain.clone(), bucket: name };
-            // A bucket that was deleted meanwhile is left out, and so is the built-in one.
+            // A bucket that was deleted meanwhile is left out, and so is the built-in bucket.
             if path.bucket != BucketName::page()
-                && let Some((definition, _)) = self.defined(&path).await?
+                && let Some((definition, _)) = self.find_definition(&path).await?
             {
                 items.push((path.bucket, definition));
             }
@@ -204,28 +207,30 @@ impl Remote {
         path: &BucketPath,
         definition: &Definition,
         replace: bool,
-    ) -> Result<Created, CommandError> {
+    ) -> Result<CreateOutcome, CommandError> {
         let answer = self.put_definition(path, definition, None).await?;
         match answer.status {
-            StatusCode::CREATED => return Ok(Created::New),
-            StatusCode::OK => return Ok(Created::Existed),
+            StatusCode::CREATED => return Ok(CreateOutcome::New),
+            StatusCode::OK => return Ok(CreateOutcome::Existed),
             StatusCode::CONFLICT => {}
             // The definition itself is wrong, such as a `max_size` above the limit of the server.
             StatusCode::UNPROCESSABLE_ENTITY => {
-                let reason = as_flag(&refusal_reason(&answer.document));
+                let reason = name_flag(&refusal_reason(&answer.document));
                 return Err(CommandError::Usage(format!("{} refused the definition: {reason}", self.server)));
             }
             _ => return Err(self.refused(&answer)),
         }
-        let Some((stored, etag)) = self.defined(path).await? else { return Err(self.refused(&answer)) };
+        let Some((stored, etag)) = self.find_definition(path).await? else {
+            return Err(self.refused(&answer));
+        };
         if !replace || stored.bucket_type != definition.bucket_type {
-            return Err(other_definition(path, &stored, definition));
+            return Err(other_definition_error(path, &stored, definition));
         }
         let answer = self.put_definition(path, definition, Some(&etag)).await?;
-        if answer.status.is_success() { Ok(Created::Replaced) } else { Err(self.refused(&answer)) }
+        if answer.status.is_success() { Ok(CreateOutcome::Replaced) } else { Err(self.refused(&answer)) }
     }
 
-    /// Deletes what is at a path.
+    /// Sends a DELETE for a path.
     async fn delete(&mut self, path: &str) -> Result<Answer, CommandError> {
         self.ask(Method::DELETE, path).await
     }
@@ -234,7 +239,7 @@ impl Remote {
         let answer = self.delete(&format!("/v1/{path}")).await?;
         match answer.status {
             StatusCode::NO_CONTENT => Ok(()),
-            StatusCode::NOT_FOUND => Err(no_bucket(path)),
+            StatusCode::NOT_FOUND => Err(missing_bucket_error(path)),
             _ => Err(self.refused(&answer)),
         }
     }
@@ -298,7 +303,7 @@ impl Remote {
         let response = self.send(request).await?;
         match response.status() {
             StatusCode::OK => {}
-            StatusCode::NOT_FOUND => return Err(no_entry(path)),
+            StatusCode::NOT_FOUND => return Err(missing_entry_error(path)),
             _ => {
                 let answer = self.document(response).await?;
                 return Err(self.refused(&answer));

@@ -1,14 +1,14 @@
-//! Lists of buckets and entries, as they are printed.
+//! Prints lists of buckets and entries.
 
 use rashomon_buckets::DomainName;
 use serde_json::json;
 
-use super::place::{ListedEntry, Place};
+use super::place::{ListedEntry, Location};
 use crate::{arguments::BucketPath, errors::CommandError, output};
 
 /// Prints the buckets of a domain, a page of the list at a time.
 pub(super) async fn list_buckets(
-    place: &mut Place,
+    place: &mut Location,
     domain: &DomainName,
     as_json: bool,
 ) -> Result<(), CommandError> {
@@ -31,7 +31,7 @@ pub(super) async fn list_buckets(
 
 /// Prints the entries of a bucket, a page of the list at a time.
 pub(super) async fn list_entries(
-    place: &mut Place,
+    place: &mut Location,
     path: &BucketPath,
     as_json: bool,
 ) -> Result<(), CommandError> {

@@ -7,18 +7,18 @@ use rashomon_dumps::Format;
 use rashomon_entry_dumps::{EntryExportError, EntryExportReport, export_entries};
 use rashomon_key_value::Bucket;
 
-use super::{check_domain, target::Target, until_signal, write_failure};
+use super::{check_domain, target::Target, until_signal, write_error};
 use crate::{
     arguments::ExportArguments,
     errors::CommandError,
     exit::Exit,
     output::{self, entries},
-    progress::{Done, Progress},
+    progress::{Progress, ProgressCounts},
     signals::Signals,
     store::Store,
 };
 
-/// Refuses flags that are for pages. Entries have only one format.
+/// Refuses flags that are for pages only. Entries have only one format.
 fn check_arguments(arguments: &ExportArguments, format: Format) -> Result<(), CommandError> {
     let bucket = &arguments.bucket;
     let wrong = if !arguments.titles.is_empty() {
@@ -51,7 +51,7 @@ pub(super) async fn write(
     let label = format!("{}/{}", arguments.domain, arguments.bucket);
     let mut progress = Progress::new(clock, label, "entry", None);
     let exported = export_entries(store.key_value(), &bucket, target, |now| {
-        progress.show(Done { items: now.entries, bytes: now.body_bytes, position: 0 });
+        progress.show(ProgressCounts { items: now.entries, bytes: now.body_bytes, position: 0 });
     });
     let exported = until_signal(exported, &mut signals, gone).await;
     progress.finish();
@@ -69,14 +69,15 @@ async fn bucket_of(arguments: &ExportArguments, store: &Store) -> Result<Arc<Buc
     let bucket = store.key_value().bucket(domain, name).await.map_err(CommandError::of_bucket)?;
     bucket.ok_or_else(|| {
         CommandError::Export(format!(
-            "{domain} has no bucket {name}: `rashomon bucket list {domain}` has those that exist; nothing was written"
+            "{domain} has no bucket {name}: `rashomon bucket list {domain}` lists the existing buckets; nothing was \
+             written"
         ))
     })
 }
 
 fn failure(error: &EntryExportError, arguments: &ExportArguments) -> CommandError {
     match error {
-        EntryExportError::Write(source) => write_failure(source, arguments.output.as_deref()),
+        EntryExportError::Write(source) => write_error(source, arguments.output.as_deref()),
         error => CommandError::Export(error.to_string()),
     }
 }

@@ -11,15 +11,15 @@ use rashomon_dumps::{
     CountedItems, ExportError, ExportOptions, ExportReport, Format, Loss, Unreadable, Warning, export,
 };
 
-use self::target::{Gone, Target};
+use self::target::{DeletionWaiter, Target};
 use crate::{
     arguments::{ExportArguments, ExportFormat},
     errors::CommandError,
     exit::Exit,
     logging,
     output::{self, counted, thousands},
-    page_buckets::{FoundBucket, bucket_in_words, find_bucket},
-    progress::{Done, Progress},
+    page_buckets::{FoundBucket, bucket_label, find_bucket},
+    progress::{Progress, ProgressCounts},
     signals::Signals,
     store::Store,
 };
@@ -29,7 +29,7 @@ const MAX_NAMED_BUCKETS: usize = 10;
 
 /// Writes a domain to a file or to standard output.
 pub(crate) async fn run(arguments: ExportArguments) -> Result<Exit, CommandError> {
-    logging::start_quietly();
+    logging::start_for_command();
     let format = format_of(&arguments)?;
     let signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -104,12 +104,12 @@ async fn check_titles(
         }
     }
     let Some(first) = arguments.titles.first() else { return Ok(()) };
-    let name = bucket_in_words(&arguments.domain, bucket);
+    let name = bucket_label(&arguments.domain, bucket);
     let message = format!("{name} has no page {first}: nothing was written");
     Err(CommandError::Export(message))
 }
 
-/// Says which buckets a domain has, if it has no page in the bucket `page`: the flag --bucket may have been forgotten.
+/// Names the buckets of a domain that has no page in the bucket `page`: the flag --bucket may have been forgotten.
 async fn warn_of_no_pages(
     arguments: &ExportArguments,
     bucket: &BucketName,
@@ -152,12 +152,12 @@ async fn write(
     let buckets = store.buckets();
     buckets.maintenance().skip_damage();
     let exported = export(buckets, buckets.catalog(), &arguments.domain, &options, target, |now| {
-        progress.show(Done { items: now.revisions, bytes: now.bytes, position: 0 });
+        progress.show(ProgressCounts { items: now.revisions, bytes: now.bytes, position: 0 });
     });
     let exported = until_signal(exported, &mut signals, gone).await;
     progress.finish();
     let (report, target) = match exported {
-        Ok(exported) => exported.map_err(|error| failure(&error, arguments.output.as_deref()))?,
+        Ok(exported) => exported.map_err(|error| export_error(&error, arguments.output.as_deref()))?,
         Err(exit) => return Ok(exit),
     };
     target.finish()?;
@@ -166,12 +166,12 @@ async fn write(
     Ok(if report.is_clean() { Exit::Done } else { Exit::Partly })
 }
 
-/// Waits for the end of an export, or for a signal, whose exit code is the error. Without a complete export, waits until
-/// its file is gone.
+/// Waits for the end of an export, or for a signal. The exit code of the signal is the outer error. If the export is
+/// not complete, also waits until its temporary file is deleted.
 async fn until_signal<T, E>(
     export: impl Future<Output = Result<T, E>>,
     signals: &mut Signals,
-    gone: Gone,
+    gone: DeletionWaiter,
 ) -> Result<Result<T, E>, Exit> {
     let exported = tokio::select! {
         exported = Box::pin(export) => Ok(exported),
@@ -186,15 +186,15 @@ async fn until_signal<T, E>(
     exported
 }
 
-fn failure(error: &ExportError, output: Option<&Path>) -> CommandError {
+fn export_error(error: &ExportError, output: Option<&Path>) -> CommandError {
     match error {
-        ExportError::Write(source) => write_failure(source, output),
+        ExportError::Write(source) => write_error(source, output),
         error => CommandError::Export(error.to_string()),
     }
 }
 
 /// The error for a target that cannot be written.
-fn write_failure(source: &io::Error, output: Option<&Path>) -> CommandError {
+fn write_error(source: &io::Error, output: Option<&Path>) -> CommandError {
     if source.kind() == io::ErrorKind::BrokenPipe {
         return CommandError::Export("the reader of the export stopped before its end".to_owned());
     }

@@ -11,8 +11,8 @@ use tokio::sync::oneshot;
 
 use crate::errors::CommandError;
 
-/// How long a thread may take to finish a write after the export was aborted.
-const LAST_PART: Duration = Duration::from_secs(10);
+/// The maximum time to wait for the last write of a thread after the export was aborted.
+const LAST_WRITE_LIMIT: Duration = Duration::from_secs(10);
 
 /// The target of an export.
 #[derive(Debug)]
@@ -28,13 +28,13 @@ enum Writer {
     Standard(Stdout),
 }
 
-/// Completes when the temporary file of a target is deleted: the thread that writes to it deletes it.
+/// Waits until the temporary file of a target is deleted. The thread that writes to the file deletes it.
 #[derive(Debug)]
-pub(super) struct Gone(Option<oneshot::Receiver<()>>);
+pub(super) struct DeletionWaiter(Option<oneshot::Receiver<()>>);
 
 impl Target {
     /// Creates a temporary file that gets this name at the end, or opens standard output.
-    pub(super) fn open(output: Option<&Path>) -> Result<(Self, Gone), CommandError> {
+    pub(super) fn open(output: Option<&Path>) -> Result<(Self, DeletionWaiter), CommandError> {
         let writer = match output {
             None => Writer::Standard(io::stdout()),
             Some(path) => {
@@ -44,7 +44,7 @@ impl Target {
             }
         };
         let (open, gone) = oneshot::channel();
-        Ok((Self { writer, _open: open }, Gone(output.map(|_| gone))))
+        Ok((Self { writer, _open: open }, DeletionWaiter(output.map(|_| gone))))
     }
 
     /// Completes the output. A file gets its final name.
@@ -92,12 +92,12 @@ impl Write for Target {
     }
 }
 
-impl Gone {
+impl DeletionWaiter {
     /// Waits until the temporary file is deleted, up to a time limit.
     pub(super) async fn wait(self) {
         if let Some(gone) = self.0 {
             // The sender never sends, and is only dropped. So the result has no information.
-            let _ = tokio::time::timeout(LAST_PART, gone).await;
+            let _ = tokio::time::timeout(LAST_WRITE_LIMIT, gone).await;
         }
     }
 }

@@ -18,8 +18,8 @@ use crate::{errors::CommandError, output};
 /// The number of bytes of the dump that one read returns.
 const READ_BYTES: usize = 1 << 16;
 
-/// The size limit of a line of the answer, or of the whole answer if it is an error.
-const MAX_LINE: usize = 1 << 20;
+/// The maximum size of a line of the answer, or of the whole answer if it is an error.
+const MAX_LINE_BYTES: usize = 1 << 20;
 
 /// A dump to be sent to the server.
 pub(super) struct Upload {
@@ -73,13 +73,14 @@ pub(super) async fn send(
     let request = request
         .body(StreamBody::new(pieces))
         .map_err(|error| CommandError::Import(format!("cannot make a request for {server}: {error}")))?;
-    let response = client.send(request).await.map_err(|error| broken(&server.to_string(), &error))?;
+    let response =
+        client.send(request).await.map_err(|error| broken_connection_error(&server.to_string(), &error))?;
     let status = response.status();
     let answer = Answer { server: server.to_string(), body: response.into_body(), buffer: BytesMut::new() };
     if status.is_success() { Ok(answer) } else { Err(answer.refusal(status).await) }
 }
 
-fn broken(server: &str, error: &(dyn Error + 'static)) -> CommandError {
+fn broken_connection_error(server: &str, error: &(dyn Error + 'static)) -> CommandError {
     let reason = last_cause(error);
     CommandError::Import(format!(
         "the connection to {server} broke ({reason}): stored revisions stay; to continue, import the files \
@@ -96,9 +97,9 @@ impl Answer {
                 line.truncate(end);
                 return Ok(Some(line.freeze()));
             }
-            if self.buffer.len() > MAX_LINE {
+            if self.buffer.len() > MAX_LINE_BYTES {
                 let error = io::Error::new(io::ErrorKind::InvalidData, "a line of the answer is too long");
-                return Err(broken(&self.server, &error));
+                return Err(broken_connection_error(&self.server, &error));
             }
             if !self.more().await? {
                 let rest = self.buffer.split();
@@ -116,14 +117,14 @@ impl Answer {
                 }
                 Ok(true)
             }
-            Some(Err(error)) => Err(broken(&self.server, &error)),
+            Some(Err(error)) => Err(broken_connection_error(&self.server, &error)),
         }
     }
 
-    /// The reason why the server refused the dump: the text of the server, if it sent one.
+    /// The error if the server refused the dump, with the reason of the server, if it sent a reason.
     async fn refusal(mut self, status: StatusCode) -> CommandError {
         // If the connection ends early, the message is the received part.
-        while self.buffer.len() < MAX_LINE && matches!(self.more().await, Ok(true)) {}
+        while self.buffer.len() < MAX_LINE_BYTES && matches!(self.more().await, Ok(true)) {}
         let problem: serde_json::Value = serde_json::from_slice(&self.buffer).unwrap_or_default();
         let reason = refusal_reason(&problem);
         CommandError::Import(format!("{} refused the import ({status}): {reason}", self.server))

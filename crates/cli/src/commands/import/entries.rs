@@ -9,13 +9,13 @@ use rashomon_entry_dumps::{
 };
 use rashomon_key_value::{BucketType, check_new_bucket};
 
-use super::{label, local, not_read, shown};
+use super::{display_name, list_unread_files, local, progress_label};
 use crate::{
     arguments::ImportArguments,
     errors::CommandError,
     exit::Exit,
     output::{self, entries, thousands},
-    progress::{Done, Progress},
+    progress::{Progress, ProgressCounts},
     signals::Signals,
 };
 
@@ -39,18 +39,18 @@ pub(super) async fn run<T: EntryTarget>(
     }
     let mut is_clean = true;
     for file in &arguments.files {
-        match one_file(file, target, clock, signals).await? {
+        match import_file(file, target, clock, signals).await? {
             Ok((report, outcome)) => {
                 print(&report, file, arguments)?;
                 is_clean &= report.is_clean();
                 if let Err(error) = outcome {
-                    return Err(failure(&error, before, arguments, file));
+                    return Err(import_error(&error, before, arguments, file));
                 }
             }
             Err(exit) => {
                 output::to_stderr(format_args!(
                     "stopped in {}: stored entries stay; to continue, import the files again",
-                    shown(file)
+                    display_name(file)
                 ));
                 return Ok(exit);
             }
@@ -59,23 +59,23 @@ pub(super) async fn run<T: EntryTarget>(
     Ok(if is_clean { Exit::Done } else { Exit::Partly })
 }
 
-/// What an import of one file did, and the error that ended it, if any.
-type Imported = (EntryImportReport, Result<(), EntryImportError>);
+/// The report of the import of one file, and the error that ended the import, if any.
+type FileOutcome = (EntryImportReport, Result<(), EntryImportError>);
 
 /// Imports a file. Returns the exit code of a signal that interrupted the import.
-async fn one_file<T: EntryTarget>(
+async fn import_file<T: EntryTarget>(
     file: &Path,
     target: &mut T,
     clock: &Arc<dyn Clock>,
     signals: &mut Signals,
-) -> Result<Result<Imported, Exit>, CommandError> {
-    let source = local::source(file)?;
+) -> Result<Result<FileOutcome, Exit>, CommandError> {
+    let source = local::open_source(file)?;
     let options = EntryImportOptions { now: clock.now(), decompression: DecompressionLimits::default() };
-    let mut progress = Progress::new(Arc::clone(clock), label(file), "entry", source.size());
+    let mut progress = Progress::new(Arc::clone(clock), progress_label(file), "entry", source.size());
     let consumed = source.consumed();
     let import = import_entries(target, source, &options, |now| {
         let position = consumed.load(std::sync::atomic::Ordering::Relaxed);
-        progress.show(Done { items: now.entries(), bytes: 0, position });
+        progress.show(ProgressCounts { items: now.entries(), bytes: 0, position });
     });
     let ended = tokio::select! {
         imported = Box::pin(import) => Ok(imported),
@@ -85,8 +85,8 @@ async fn one_file<T: EntryTarget>(
     Ok(ended)
 }
 
-/// The error that ended an import. `before` is the type that the bucket had before, if it existed.
-fn failure(
+/// Describes the error that ended an import. `before` is the type that the bucket had before, if it existed.
+fn import_error(
     error: &EntryImportError,
     before: Option<BucketType>,
     arguments: &ImportArguments,
@@ -118,12 +118,12 @@ fn failure(
         ),
         _ => String::new(),
     };
-    let rest = not_read(&arguments.files, file);
-    CommandError::Import(format!("{}: {error}{cure}{rest}", shown(file)))
+    let rest = list_unread_files(&arguments.files, file);
+    CommandError::Import(format!("{}: {error}{cure}{rest}", display_name(file)))
 }
 
 fn print(report: &EntryImportReport, file: &Path, arguments: &ImportArguments) -> Result<(), CommandError> {
-    let file = shown(file);
+    let file = display_name(file);
     print_items(&file, &report.conflicts, "is stored with other content, which stays");
     print_items(&file, &report.left_out, "was left out");
     let made = if report.is_new_bucket { " (a new bucket)" } else { "" };

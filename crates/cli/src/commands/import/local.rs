@@ -7,20 +7,20 @@ use rashomon_clock::Clock;
 use rashomon_dumps::{ImportError, ImportOptions, ImportProgress, Source};
 use rashomon_entry_dumps::StoreTarget;
 
-use super::{entries, is_standard_input, label, not_read, report::Outcome, shown};
+use super::{display_name, entries, is_standard_input, list_unread_files, progress_label, report::Outcome};
 use crate::{
     arguments::ImportArguments,
     errors::CommandError,
     exit::Exit,
     output,
     page_buckets::{FoundBucket, find_bucket},
-    progress::{Done, Progress},
+    progress::{Progress, ProgressCounts},
     signals::Signals,
-    store::{Absent, Store},
+    store::{IfMissing, Store},
 };
 
-/// How an import of one file ended.
-enum Ended {
+/// The outcome of the import of one file.
+enum FileOutcome {
     Finished(Outcome),
     Failed(ImportError),
     Stopped(Exit, ImportProgress),
@@ -32,14 +32,16 @@ pub(super) async fn run(
     mut signals: Signals,
 ) -> Result<Exit, CommandError> {
     let store = match arguments.archive {
-        true => Store::open_archiving(&arguments.store, Arc::clone(&clock)).await,
-        false => Store::open_offline(&arguments.store, Arc::clone(&clock), Absent::Make).await,
+        true => Store::open_with_archive(&arguments.store, Arc::clone(&clock)).await,
+        false => Store::open_offline(&arguments.store, Arc::clone(&clock), IfMissing::Create).await,
     };
     let store =
         store.map_err(|error| error.if_busy(", import through the server: --to http://127.0.0.1:7231"))?;
     let (domain, bucket) = (&arguments.domain, &arguments.bucket);
     let outcome = match find_bucket(&store, domain, bucket).await {
-        Ok(FoundBucket::Pages(bucket)) => files(arguments, &bucket, &store, &clock, &mut signals).await,
+        Ok(FoundBucket::Pages(bucket)) => {
+            import_files(arguments, &bucket, &store, &clock, &mut signals).await
+        }
         Ok(FoundBucket::NoPages(before)) => {
             let mut target = StoreTarget::new(store.key_value(), domain.clone(), bucket.clone());
             Box::pin(entries::run(arguments, before, &mut target, &clock, &mut signals)).await
@@ -51,7 +53,7 @@ pub(super) async fn run(
     outcome
 }
 
-async fn files(
+async fn import_files(
     arguments: &ImportArguments,
     bucket: &BucketName,
     store: &Store,
@@ -61,23 +63,23 @@ async fn files(
     let started = clock.monotonic();
     let mut total = Outcome::default();
     for file in &arguments.files {
-        match one_file(arguments, bucket, file, store, clock, signals).await? {
-            Ended::Finished(outcome) => {
-                outcome.print_exceptions(&shown(file));
+        match import_file(arguments, bucket, file, store, clock, signals).await? {
+            FileOutcome::Finished(outcome) => {
+                outcome.print_exceptions(&display_name(file));
                 total.add(&outcome);
             }
-            Ended::Failed(error) => {
+            FileOutcome::Failed(error) => {
                 let outcome = Outcome::from(*error.report);
-                outcome.print_exceptions(&shown(file));
+                outcome.print_exceptions(&display_name(file));
                 total.add(&outcome);
                 output::line(total.summary(clock.monotonic().saturating_sub(started)))?;
-                let message = format!("{}: {}", shown(file), error.failure);
-                return Err(CommandError::Import(message + &not_read(&arguments.files, file)));
+                let message = format!("{}: {}", display_name(file), error.failure);
+                return Err(CommandError::Import(message + &list_unread_files(&arguments.files, file)));
             }
-            Ended::Stopped(exit, progress) => {
+            FileOutcome::Stopped(exit, progress) => {
                 output::to_stderr(format_args!(
                     "stopped in {} after {}: stored revisions stay; to continue, import the files again",
-                    shown(file),
+                    display_name(file),
                     output::counted(progress.revisions, "revision"),
                 ));
                 return Ok(exit);
@@ -88,29 +90,29 @@ async fn files(
     Ok(if total.is_clean() { Exit::Done } else { Exit::Partly })
 }
 
-async fn one_file(
+async fn import_file(
     arguments: &ImportArguments,
     bucket: &BucketName,
     file: &Path,
     store: &Store,
     clock: &Arc<dyn Clock>,
     signals: &mut Signals,
-) -> Result<Ended, CommandError> {
-    let source = source(file)?;
-    // Where the archive is off, all revisions are stored as rows. Servers may write to a cluster meanwhile, and
-    // nothing else may write to pages that are imported into blocks.
+) -> Result<FileOutcome, CommandError> {
+    let source = open_source(file)?;
+    // Where the archive is off, all revisions are stored as rows. Nothing else may write to pages that are imported
+    // into blocks, but servers may write to a cluster during the import.
     let is_alone = store.sqlite().is_some();
     let archive = arguments.archive || (is_alone && !arguments.rows);
     let mut options = ImportOptions { bucket: bucket.clone(), archive, ..ImportOptions::default() };
     if let Some(jobs) = arguments.jobs {
         options.jobs = jobs.get();
     }
-    let mut progress = Progress::new(Arc::clone(clock), label(file), "revision", source.size());
+    let mut progress = Progress::new(Arc::clone(clock), progress_label(file), "revision", source.size());
     let mut last = ImportProgress { pages: 0, revisions: 0, text_bytes: 0, read: 0, size: None };
     let (buckets, catalog) = (store.buckets(), store.buckets().catalog());
     let mut show = |now: &ImportProgress| {
         last = *now;
-        progress.show(Done { items: now.revisions, bytes: now.text_bytes, position: now.read });
+        progress.show(ProgressCounts { items: now.revisions, bytes: now.text_bytes, position: now.read });
     };
     let import = rashomon_dumps::import(buckets, catalog, &arguments.domain, source, &options, &mut show);
     let ended = tokio::select! {
@@ -119,13 +121,13 @@ async fn one_file(
     };
     progress.finish();
     Ok(match ended {
-        Ok(Ok(report)) => Ended::Finished(report.into()),
-        Ok(Err(error)) => Ended::Failed(error),
-        Err(exit) => Ended::Stopped(exit, last),
+        Ok(Ok(report)) => FileOutcome::Finished(report.into()),
+        Ok(Err(error)) => FileOutcome::Failed(error),
+        Err(exit) => FileOutcome::Stopped(exit, last),
     })
 }
 
-pub(super) fn source(file: &Path) -> Result<Source, CommandError> {
+pub(super) fn open_source(file: &Path) -> Result<Source, CommandError> {
     if is_standard_input(file) {
         return Ok(Source::stream(std::io::stdin()));
     }

@@ -19,11 +19,11 @@ use crate::{arguments::ImportArguments, errors::CommandError, exit::Exit, loggin
 
 /// Imports files into the store, or sends them to a server.
 pub(crate) async fn run(arguments: ImportArguments) -> Result<Exit, CommandError> {
-    logging::start_quietly();
+    logging::start_for_command();
     let signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    // Checks all names first, so that a mistyped name is reported before the other files take hours. So every
-    // problem with a name is an error of the command line.
+    // All names are checked first, so that a mistyped name is reported before the import of other files takes hours. So
+    // a problem with a name is always an error of the command line.
     arguments.files.iter().try_for_each(|file| check_readable(file))?;
     match &arguments.to {
         Some(server) => remote::run(server, &arguments, clock, signals).await,
@@ -55,20 +55,20 @@ fn is_standard_input(file: &Path) -> bool {
     file == Path::new(STANDARD_INPUT)
 }
 
-/// The name of a file in messages.
-fn shown(file: &Path) -> String {
+/// Returns the name of a file for messages.
+fn display_name(file: &Path) -> String {
     if is_standard_input(file) { "standard input".to_owned() } else { file.display().to_string() }
 }
 
-/// The name of a file in the progress, without its path, which would be too long.
-fn label(file: &Path) -> String {
+/// Returns the name of a file for the progress, without its path, which would be too long.
+fn progress_label(file: &Path) -> String {
     let name = file.file_name().filter(|_| !is_standard_input(file));
-    name.map_or_else(|| shown(file), |name| name.display().to_string())
+    name.map_or_else(|| display_name(file), |name| name.display().to_string())
 }
 
 /// Lists, for messages, the files that were not read because `file` stopped the import.
-fn not_read(files: &[PathBuf], file: &Path) -> String {
+fn list_unread_files(files: &[PathBuf], file: &Path) -> String {
     let rest: Vec<String> =
-        files.iter().skip_while(|other| *other != file).skip(1).map(|file| shown(file)).collect();
+        files.iter().skip_while(|other| *other != file).skip(1).map(|file| display_name(file)).collect();
     if rest.is_empty() { String::new() } else { format!("; not read: {}", rest.join(", ")) }
 }

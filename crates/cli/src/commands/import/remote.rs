@@ -1,4 +1,4 @@
-//! Sends dumps to a server that has the store open, and shows its answers.
+//! Sends dumps to a server that has the store open, and prints its answers.
 
 use std::{path::Path, sync::Arc};
 
@@ -11,18 +11,17 @@ use serde::Deserialize;
 
 use super::{
     connection::{Answer, Upload, send},
-    entries, label, not_read,
+    display_name, entries, list_unread_files, progress_label,
     report::Outcome,
     server_target::ServerTarget,
-    shown,
 };
 use crate::{
     arguments::{BucketPath, ImportArguments},
-    commands::bucket::remote::Remote,
+    commands::bucket::remote::RemoteBuckets,
     errors::CommandError,
     exit::Exit,
     output,
-    progress::{Done, Progress},
+    progress::{Progress, ProgressCounts},
     signals::Signals,
 };
 
@@ -54,9 +53,9 @@ pub(super) async fn run(
     let started = clock.monotonic();
     let mut total = Outcome::default();
     for file in &arguments.files {
-        let mut progress = Progress::new(Arc::clone(&clock), label(file), "revision", size(file));
+        let mut progress = Progress::new(Arc::clone(&clock), progress_label(file), "revision", size(file));
         let sent = tokio::select! {
-            sent = Box::pin(one_file(server, arguments, file, &mut progress)) => Ok(sent),
+            sent = Box::pin(send_file(server, arguments, file, &mut progress)) => Ok(sent),
             exit = signals.first() => Err(exit),
         };
         progress.finish();
@@ -67,20 +66,20 @@ pub(super) async fn run(
                 return Ok(exit);
             }
         };
-        outcome.print_exceptions(&shown(file));
+        outcome.print_exceptions(&display_name(file));
         total.add(&outcome);
         if let Some(error) = error {
             output::line(total.summary(clock.monotonic().saturating_sub(started)))?;
-            let message = format!("{}: {}", shown(file), shorten(error, MAX_ERROR_BYTES));
-            return Err(CommandError::Import(message + &not_read(&arguments.files, file)));
+            let message = format!("{}: {}", display_name(file), shorten(error, MAX_ERROR_BYTES));
+            return Err(CommandError::Import(message + &list_unread_files(&arguments.files, file)));
         }
     }
     output::line(total.summary(clock.monotonic().saturating_sub(started)))?;
     Ok(if total.is_clean() { Exit::Done } else { Exit::Partly })
 }
 
-/// The bucket of the import, if it has entries or does not exist. `None` if it has pages, or if the client may not read
-/// its definition: then the server says whether it may be imported into.
+/// Returns the target of the import, if the bucket has entries or does not exist. `None` if the bucket has pages, or if
+/// the client may not read its definition. In these cases, the server decides whether to accept the import.
 async fn key_value_bucket(
     server: &ServerUrl,
     arguments: &ImportArguments,
@@ -89,7 +88,7 @@ async fn key_value_bucket(
         return Ok(None);
     }
     let path = BucketPath { domain: arguments.domain.clone(), bucket: arguments.bucket.clone() };
-    let mut remote = Remote::connect(server).await?;
+    let mut remote = RemoteBuckets::connect(server).await?;
     let answer = remote.ask(Method::GET, &format!("/v1/{path}")).await?;
     let before = match answer.status {
         StatusCode::NOT_FOUND => None,
@@ -101,7 +100,7 @@ async fn key_value_bucket(
 }
 
 /// Sends a file. Returns the outcome, and the error that ended the import early, if any.
-async fn one_file(
+async fn send_file(
     server: &ServerUrl,
     arguments: &ImportArguments,
     file: &Path,
@@ -112,7 +111,7 @@ async fn one_file(
     loop {
         match next_line(&mut answer, server).await? {
             Line::Progress { revisions, text_bytes, read_bytes } => {
-                progress.show(Done { items: revisions, bytes: text_bytes, position: read_bytes });
+                progress.show(ProgressCounts { items: revisions, bytes: text_bytes, position: read_bytes });
             }
             Line::Done(outcome) => return Ok((outcome, None)),
             Line::Failed { outcome, error } => return Ok((outcome, Some(error))),

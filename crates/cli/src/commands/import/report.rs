@@ -103,16 +103,16 @@ impl Outcome {
         self.sealed = self.sealed.into_iter().chain(other.sealed).reduce(|one, other| one + other);
     }
 
-    /// Names, on standard error, the first exceptions of each kind, and says how many more there are.
+    /// Prints the first exceptions of each kind on standard error, and the number of the others.
     pub(super) fn print_exceptions(&self, file: &str) {
-        print(
+        print_items(
             file,
             self.conflicts,
             &self.first_conflicts,
-            "is stored with different content; the stored one stays",
+            "is stored with different content; the stored revision stays",
         );
-        print(file, self.left_out, &self.first_left_out, "was left out");
-        print(
+        print_items(file, self.left_out, &self.first_left_out, "was left out");
+        print_items(
             file,
             self.mismatches,
             &self.first_mismatches,
@@ -144,26 +144,26 @@ impl Outcome {
             thousands(self.conflicts),
             thousands(self.left_out),
             counted(self.mismatches, "text"),
-            self.rows_in_words(),
+            self.describe_rows(),
         )
     }
 
-    /// The number of revisions that an import into blocks stored as rows, and why.
-    fn rows_in_words(&self) -> String {
+    /// Describes how many revisions an import into blocks stored as rows, and why.
+    fn describe_rows(&self) -> String {
         let total: u64 = self.as_rows.values().sum();
         if total == 0 {
             return String::new();
         }
         let of_reason = |(reason, count): (&RowReason, &u64)| {
-            format!("{} {}", thousands(*count), reason_in_words(*reason))
+            format!("{} {}", thousands(*count), describe_reason(*reason))
         };
         let reasons: Vec<_> = self.as_rows.iter().map(of_reason).collect();
         format!("; {} as rows: {}", counted(total, "revision"), reasons.join(", "))
     }
 }
 
-/// Which revisions became rows for this reason, as the end of a sentence.
-fn reason_in_words(reason: RowReason) -> &'static str {
+/// Describes which revisions became rows for this reason, as the end of a sentence.
+fn describe_reason(reason: RowReason) -> &'static str {
     match reason {
         RowReason::StoredPage => "of pages that had revisions before",
         RowReason::Repeated => "of pages with a revision that the input has twice",
@@ -173,7 +173,7 @@ fn reason_in_words(reason: RowReason) -> &'static str {
     }
 }
 
-fn print(file: &str, count: u64, first: &[Exception], what: &str) {
+fn print_items(file: &str, count: u64, first: &[Exception], what: &str) {
     for Exception { title, rev, line, detail } in first {
         let rev = rev.map_or_else(String::new, |rev| format!(" {rev}"));
         let title = title.as_ref().map_or_else(String::new, |title| format!(" of {title}"));

@@ -17,14 +17,15 @@ use tokio::task::JoinHandle;
 
 use crate::{
     arguments::{BucketPath, EntryPath},
-    commands::bucket::remote::{Answer, Remote, RequestBody, invalid_request, path_of},
+    commands::bucket::remote::{Answer, RemoteBuckets, RequestBody, invalid_request, path_of},
     errors::CommandError,
 };
 
-/// The number of pieces of a body that wait to be sent, besides one. A piece has at most a mebibyte.
+/// The number of pieces of a body that wait to be sent, besides one piece of the sender. A piece has at most a
+/// mebibyte.
 const WAITING_PIECES: usize = 0;
 
-/// What a server sends for an entry without a stored `Cache-Control`.
+/// The `Cache-Control` that a server sends for an entry without a stored one.
 const DEFAULT_CACHE_CONTROL: &str = "max-age=0, must-revalidate";
 
 type Result<T> = std::result::Result<T, EntryImportError>;
@@ -34,25 +35,25 @@ pub(super) struct ServerTarget {
     server: ServerUrl,
     path: BucketPath,
     definition: Option<Definition>,
-    /// The connection. `None` while a body is sent, and after one was broken off.
-    remote: Option<Remote>,
+    /// The connection. `None` while a body is sent, and after the transfer of a body was broken off.
+    remote: Option<RemoteBuckets>,
 }
 
 impl ServerTarget {
-    pub(super) fn new(server: &ServerUrl, path: BucketPath, remote: Remote) -> Self {
+    pub(super) fn new(server: &ServerUrl, path: BucketPath, remote: RemoteBuckets) -> Self {
         Self { server: server.clone(), path, definition: None, remote: Some(remote) }
     }
 
-    /// The connection, which is opened again if a body was broken off, or if the server has closed it.
-    async fn remote(&mut self) -> Result<&mut Remote> {
+    /// Returns the connection. Opens it again if the transfer of a body was broken off, or if the server has closed it.
+    async fn remote(&mut self) -> Result<&mut RemoteBuckets> {
         let remote = self.take_remote().await?;
         Ok(self.remote.insert(remote))
     }
 
-    async fn take_remote(&mut self) -> Result<Remote> {
+    async fn take_remote(&mut self) -> Result<RemoteBuckets> {
         match self.remote.take().filter(|remote| !remote.is_closed()) {
             Some(remote) => Ok(remote),
-            None => Remote::connect_again(&self.server).await.map_err(failed),
+            None => RemoteBuckets::connect_without_warning(&self.server).await.map_err(request_error),
         }
     }
 
@@ -70,12 +71,12 @@ impl ServerTarget {
         has_headers(answer, exported, has_ttl)
     }
 
-    /// Whether the body of an entry has this SHA-1. `false` if the entry has other headers now, or is gone.
+    /// Whether the body of an entry has the SHA-1 of the export. `false` if the entry has other headers, or is gone.
     async fn has_body(&mut self, key: &EntryKey, entry: &ExportedEntry) -> Result<bool> {
         let path = self.path_of(key);
         let remote = self.remote().await?;
-        let request = remote.empty_request(Method::GET, &path).map_err(failed)?;
-        let response = remote.send(request).await.map_err(failed)?;
+        let request = remote.empty_request(Method::GET, &path).map_err(request_error)?;
+        let response = remote.send(request).await.map_err(request_error)?;
         let (head, mut body) = response.into_parts();
         let mut hasher = Sha1::new();
         // The body is read to its end, so that the connection can be used again.
@@ -93,13 +94,13 @@ impl ServerTarget {
     }
 }
 
-/// The SHA-1 of the bytes so far, in hexadecimal digits.
+/// Returns the SHA-1 of the bytes so far, in hexadecimal digits.
 fn digits(hasher: Sha1) -> String {
     rashomon_buckets::Sha1(hasher.finalize().into()).to_string()
 }
 
-/// An error of a request.
-fn failed(error: CommandError) -> EntryImportError {
+/// Converts an error of a request.
+fn request_error(error: CommandError) -> EntryImportError {
     EntryImportError::Server(format!("{error}: stored entries stay; to continue, import the files again"))
 }
 
@@ -127,8 +128,8 @@ fn has_headers(answer: &HeaderMap, exported: &Headers, has_ttl: bool) -> bool {
     directives(of_export, has_ttl) == directives(of_answer, has_ttl)
 }
 
-/// The directives of a `Cache-Control` that a server sends as they are stored. It sends others by the rights of the
-/// client, and by the time until the entry expires.
+/// Returns the directives of a `Cache-Control` that a server sends as they are stored. The other directives depend on
+/// the rights of the client, and on the time until the entry expires.
 fn directives(text: &str, has_ttl: bool) -> BTreeSet<String> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
     let parts = parts.map(|part| match part.split_once('=') {
@@ -148,26 +149,26 @@ fn directives(text: &str, has_ttl: bool) -> BTreeSet<String> {
         .collect()
 }
 
-/// A body that is sent to the server. The last piece is held back until the whole body is known to be undamaged.
+/// A body that is sent to the server. The last piece is sent only when the whole body is known to be undamaged.
 pub(super) struct ServerBody {
     path: String,
     entry: ExportedEntry,
     hasher: Sha1,
-    held: Bytes,
+    last_piece: Bytes,
     upload: Option<Upload>,
 }
 
-/// A PUT under way.
+/// A PUT whose body is being sent.
 struct Upload {
     pieces: mpsc::Sender<io::Result<Frame<Bytes>>>,
     /// Returns the connection with the answer.
-    sent: JoinHandle<(Remote, std::result::Result<Response<Incoming>, CommandError>)>,
+    sent: JoinHandle<(RemoteBuckets, std::result::Result<Response<Incoming>, CommandError>)>,
 }
 
 impl ServerTarget {
     fn put(
         &self,
-        remote: &Remote,
+        remote: &RemoteBuckets,
         path: &str,
         entry: &ExportedEntry,
         body: RequestBody,
@@ -180,7 +181,7 @@ impl ServerTarget {
         for (name, value) in &entry.headers.other {
             request = request.header(name, value);
         }
-        request.body(body).map_err(|error| failed(invalid_request(&error)))
+        request.body(body).map_err(|error| request_error(invalid_request(&error)))
     }
 
     /// Begins to send a body of several pieces.
@@ -196,10 +197,10 @@ impl ServerTarget {
         Ok(Upload { pieces, sent })
     }
 
-    /// The outcome of a PUT.
-    async fn stored(&mut self, response: Response<Incoming>) -> Result<StoreOutcome> {
+    /// Returns the outcome of a PUT.
+    async fn read_outcome(&mut self, response: Response<Incoming>) -> Result<StoreOutcome> {
         let remote = self.remote().await?;
-        let answer = remote.document(response).await.map_err(failed)?;
+        let answer = remote.document(response).await.map_err(request_error)?;
         let reason = |answer: &Answer| remote.refused(answer).to_string();
         Ok(match answer.status {
             StatusCode::CREATED => StoreOutcome::New,
@@ -207,7 +208,7 @@ impl ServerTarget {
             StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {
                 StoreOutcome::Refused { reason: reason(&answer) }
             }
-            _ => return Err(failed(remote.refused(&answer))),
+            _ => return Err(request_error(remote.refused(&answer))),
         })
     }
 }
@@ -219,13 +220,13 @@ impl EntryTarget for ServerTarget {
     async fn ensure_bucket(&mut self, definition: &Definition) -> Result<(Definition, bool)> {
         let path = self.path.clone();
         let remote = self.remote().await?;
-        let stored = remote.defined(&path).await.map_err(failed)?;
+        let stored = remote.find_definition(&path).await.map_err(request_error)?;
         // The limit of the server is not known here.
         let filled = |definition: &Definition| definition.with_defaults(u64::MAX);
         let (stored, is_new) = match stored {
             Some((stored, _)) if filled(&stored) == filled(definition) => (stored, false),
             stored => {
-                let answer = remote.put_definition(&path, definition, None).await.map_err(failed)?;
+                let answer = remote.put_definition(&path, definition, None).await.map_err(request_error)?;
                 match (answer.status, stored) {
                     (StatusCode::CREATED, _) => (definition.clone(), true),
                     (StatusCode::OK, stored) => {
@@ -237,7 +238,7 @@ impl EntryTarget for ServerTarget {
                             exported: Box::new(definition.clone()),
                         });
                     }
-                    _ => return Err(failed(remote.refused(&answer))),
+                    _ => return Err(request_error(remote.refused(&answer))),
                 }
             }
         };
@@ -251,7 +252,7 @@ impl EntryTarget for ServerTarget {
 
     async fn counter(&mut self, key: &EntryKey) -> Result<Option<i64>> {
         let path = self.entry(key);
-        let value = self.remote().await?.value(&path).await.map_err(failed)?;
+        let value = self.remote().await?.value(&path).await.map_err(request_error)?;
         // A server does not show whether a counter of 0 was ever incremented.
         Ok(Some(value).filter(|value| *value != 0))
     }
@@ -264,24 +265,24 @@ impl EntryTarget for ServerTarget {
             .request(Method::POST, &path)
             .header(header::CONTENT_TYPE, "application/json")
             .body(body.map_err(|never| match never {}).boxed_unsync())
-            .map_err(|error| failed(invalid_request(&error)))?;
-        let response = remote.send(request).await.map_err(failed)?;
-        let answer = remote.document(response).await.map_err(failed)?;
-        if answer.status.is_success() { Ok(()) } else { Err(failed(remote.refused(&answer))) }
+            .map_err(|error| request_error(invalid_request(&error)))?;
+        let response = remote.send(request).await.map_err(request_error)?;
+        let answer = remote.document(response).await.map_err(request_error)?;
+        if answer.status.is_success() { Ok(()) } else { Err(request_error(remote.refused(&answer))) }
     }
 
     async fn compare(&mut self, key: &EntryKey, entry: &ExportedEntry) -> Result<Comparison> {
         let path = self.path_of(key);
         let remote = self.remote().await?;
-        let request = remote.empty_request(Method::HEAD, &path).map_err(failed)?;
-        let response = remote.send(request).await.map_err(failed)?;
+        let request = remote.empty_request(Method::HEAD, &path).map_err(request_error)?;
+        let response = remote.send(request).await.map_err(request_error)?;
         match response.status() {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND => return Ok(Comparison::Missing),
             _ => {
                 // The answer to a HEAD has no reason.
-                let answer = remote.ask(Method::GET, &path).await.map_err(failed)?;
-                return Err(failed(remote.refused(&answer)));
+                let answer = remote.ask(Method::GET, &path).await.map_err(request_error)?;
+                return Err(request_error(remote.refused(&answer)));
             }
         }
         let head = response.headers();
@@ -298,12 +299,12 @@ impl EntryTarget for ServerTarget {
 
     async fn begin(&mut self, key: &EntryKey, entry: ExportedEntry) -> Result<ServerBody> {
         let path = self.path_of(key);
-        Ok(ServerBody { path, entry, hasher: Sha1::new(), held: Bytes::new(), upload: None })
+        Ok(ServerBody { path, entry, hasher: Sha1::new(), last_piece: Bytes::new(), upload: None })
     }
 
     async fn write(&mut self, body: &mut ServerBody, bytes: Vec<u8>) -> Result<()> {
         body.hasher.update(&bytes);
-        let before = std::mem::replace(&mut body.held, bytes.into());
+        let before = std::mem::replace(&mut body.last_piece, bytes.into());
         if before.is_empty() {
             return Ok(());
         }
@@ -311,28 +312,28 @@ impl EntryTarget for ServerTarget {
             Some(upload) => upload,
             none => none.insert(self.begin_upload(&body.path, &body.entry).await?),
         };
-        // If the server has answered already, nobody receives the piece.
+        // If the server has answered already, there is no receiver for the piece.
         let _ = upload.pieces.send(Ok(Frame::data(before))).await;
         Ok(())
     }
 
     async fn finish(&mut self, body: ServerBody) -> Result<StoreOutcome> {
-        let ServerBody { path, entry, hasher, held, upload } = body;
+        let ServerBody { path, entry, hasher, last_piece, upload } = body;
         let sha1 = digits(hasher);
         if sha1 != entry.sha1 {
             return Ok(StoreOutcome::Damaged { sha1 });
         }
         let response = match upload {
             Some(Upload { mut pieces, sent }) => {
-                let _ = pieces.send(Ok(Frame::data(held))).await;
+                let _ = pieces.send(Ok(Frame::data(last_piece))).await;
                 drop(pieces);
                 let (remote, response) =
-                    sent.await.map_err(|error| failed(CommandError::Stopped(error.to_string())))?;
+                    sent.await.map_err(|error| request_error(CommandError::Stopped(error.to_string())))?;
                 self.remote = Some(remote);
                 response
             }
             None => {
-                let body = Full::new(held).map_err(|never| match never {}).boxed_unsync();
+                let body = Full::new(last_piece).map_err(|never| match never {}).boxed_unsync();
                 let mut remote = self.take_remote().await?;
                 let request = self.put(&remote, &path, &entry, body)?;
                 let response = remote.send(request).await;
@@ -340,7 +341,7 @@ impl EntryTarget for ServerTarget {
                 response
             }
         };
-        let response = response.map_err(failed)?;
-        self.stored(response).await
+        let response = response.map_err(request_error)?;
+        self.read_outcome(response).await
     }
 }

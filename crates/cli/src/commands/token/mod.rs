@@ -6,18 +6,18 @@ use rashomon_access::{TokenDocument, TokenRequest};
 use rashomon_clock::{Clock as _, SystemClock};
 use serde::Serialize;
 
-use self::place::Place;
+use self::place::Location;
 use crate::{
     arguments::{ListTokensArguments, NamedToken, NewTokenArguments, RevokeTokensArguments, TokenCommand},
     errors::CommandError,
     exit::Exit,
     logging, output,
-    store::Absent,
+    store::IfMissing,
 };
 
 /// Makes, lists or revokes tokens.
 pub(crate) async fn run(command: TokenCommand) -> Result<Exit, CommandError> {
-    logging::start_quietly();
+    logging::start_for_command();
     match command {
         TokenCommand::New(arguments) => make(arguments).await,
         TokenCommand::List(arguments) => list(arguments).await,
@@ -30,22 +30,22 @@ async fn make(arguments: NewTokenArguments) -> Result<Exit, CommandError> {
     let buckets = Some(buckets).filter(|buckets| !buckets.is_empty());
     let request = TokenRequest { rights, domains, buckets, expires, note };
     // Checked before a store is opened or a server is asked, so that a mistake has no effect.
-    request.check(SystemClock::new().now()).map_err(|error| CommandError::Usage(as_flag(&error)))?;
-    let mut place = Place::open(&place, Absent::Make).await?;
+    request.check(SystemClock::new().now()).map_err(|error| CommandError::Usage(name_flag(&error)))?;
+    let mut place = Location::open(&place, IfMissing::Create).await?;
     let made = place.make(&request).await;
     place.close().await;
     output::line(made?)?;
     Ok(Exit::Done)
 }
 
-/// Replaces the member that an error of a request begins with by the flag.
-fn as_flag(error: &str) -> String {
+/// Replaces the member at the beginning of an error of a request by the flag.
+fn name_flag(error: &str) -> String {
     let singular = error.replacen("domains: ", "domain: ", 1).replacen("buckets: ", "bucket: ", 1);
     format!("--{singular}")
 }
 
 async fn list(arguments: ListTokensArguments) -> Result<Exit, CommandError> {
-    let mut place = Place::open(&arguments.place, Absent::Refuse).await?;
+    let mut place = Location::open(&arguments.place, IfMissing::Refuse).await?;
     let listed = place.list().await;
     place.close().await;
     let tokens = listed?;
@@ -64,7 +64,7 @@ async fn list(arguments: ListTokensArguments) -> Result<Exit, CommandError> {
 }
 
 async fn revoke(arguments: RevokeTokensArguments) -> Result<Exit, CommandError> {
-    let mut place = Place::open(&arguments.place, Absent::Refuse).await?;
+    let mut place = Location::open(&arguments.place, IfMissing::Refuse).await?;
     let mut exit = Exit::Done;
     let mut result = Ok(());
     for NamedToken(id) in &arguments.ids {
@@ -112,7 +112,7 @@ fn table(tokens: &[TokenDocument]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The date and the minute of a time in RFC 3339, in UTC.
+/// Shortens a time in RFC 3339 to its date and its minute, in UTC.
 fn minute(time: &str) -> String {
     time.chars().take(16).map(|letter| if letter == 'T' { ' ' } else { letter }).collect()
 }
@@ -123,8 +123,8 @@ mod tests {
 
     #[test]
     fn errors_name_the_flags() {
-        assert_eq!(as_flag("domains: '**' matches no domain"), "--domain: '**' matches no domain");
-        assert_eq!(as_flag("rights: name at least one"), "--rights: name at least one");
+        assert_eq!(name_flag("domains: '**' matches no domain"), "--domain: '**' matches no domain");
+        assert_eq!(name_flag("rights: name at least one"), "--rights: name at least one");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Where tokens are: in a store, or behind a running server.
+//! The location of tokens: a store, or a running server.
 
 use std::sync::Arc;
 
@@ -12,22 +12,25 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
-    arguments::TokenPlaceArguments,
+    arguments::TokenLocationArguments,
     errors::CommandError,
     output,
-    store::{Absent, Store},
+    store::{IfMissing, Store},
 };
 
-/// The place of the tokens.
-pub(super) enum Place {
+/// The location of the tokens.
+pub(super) enum Location {
     /// A store that this command has opened.
     Store { store: Box<Store>, tokens: TokenStore, clock: Arc<dyn Clock> },
     /// A running server.
     Server { server: ServerUrl, client: Client<Full<Bytes>> },
 }
 
-impl Place {
-    pub(super) async fn open(arguments: &TokenPlaceArguments, absent: Absent) -> Result<Self, CommandError> {
+impl Location {
+    pub(super) async fn open(
+        arguments: &TokenLocationArguments,
+        absent: IfMissing,
+    ) -> Result<Self, CommandError> {
         if let Some(server) = &arguments.to {
             let client = connect(server).await?;
             output::warn_of_exposed_token(server, &client);
