@@ -18,11 +18,11 @@ const RANDOM_CHARACTERS: usize = 6;
 /// A file that is written under a temporary name in the same folder, and renamed when it is complete and
 /// synced.
 ///
-/// If it is dropped before that, nothing is left behind. A killed process leaves its temporary file, and the
-/// next process that writes a file of this name deletes it.
+/// A file that is dropped before that leaves nothing behind. A killed process leaves its temporary file. The next
+/// process that writes a file of this name deletes the temporary file.
 ///
-/// A target that is no regular file, such as a device or a named pipe, is written directly, since nothing can
-/// take its place.
+/// A target that is not a regular file, such as a device or a named pipe, is written directly, since a rename would
+/// replace it by a regular file.
 #[derive(Debug)]
 pub struct AtomicFile {
     target: Target,
@@ -35,8 +35,8 @@ enum Target {
 }
 
 impl AtomicFile {
-    /// Creates a file to be written under this name. If the name is a symbolic link to a file, that file is
-    /// written. A link without a target is replaced.
+    /// Creates a file to be written under this name. If the name is a symbolic link to a file, the file is written. A
+    /// link without a target is replaced.
     pub fn create(path: &Path) -> io::Result<Self> {
         let path = match fs::metadata(path) {
             Ok(metadata) if metadata.is_file() => fs::canonicalize(path)?,
@@ -56,7 +56,7 @@ impl AtomicFile {
         let mut prefix = OsString::from(".");
         prefix.push(name);
         delete_abandoned(&folder, &prefix);
-        let file = temporary(&folder, &prefix)?;
+        let file = create_temporary(&folder, &prefix)?;
         Ok(Self { target: Target::Temporary { file, path, folder } })
     }
 
@@ -82,8 +82,8 @@ impl AtomicFile {
     }
 }
 
-/// Makes a file with a new name. The file stays locked while a process writes to it.
-fn temporary(folder: &Path, prefix: &OsStr) -> io::Result<NamedTempFile> {
+/// Creates a file with a new name. The file stays locked while a process writes to it.
+fn create_temporary(folder: &Path, prefix: &OsStr) -> io::Result<NamedTempFile> {
     loop {
         let create = |path: &Path| File::options().write(true).create_new(true).open(path);
         let file = tempfile::Builder::new()
@@ -101,8 +101,7 @@ fn temporary(folder: &Path, prefix: &OsStr) -> io::Result<NamedTempFile> {
     }
 }
 
-/// Deletes files that killed processes have left, which nobody has locked. A file that cannot be deleted
-/// stays.
+/// Deletes files that killed processes have left. Such files are not locked. A file that cannot be deleted stays.
 fn delete_abandoned(folder: &Path, prefix: &OsStr) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {

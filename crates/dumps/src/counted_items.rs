@@ -1,7 +1,7 @@
 //! Counts items, and keeps the first of them.
 
-/// A number of items, and the first of them. The default limit keeps enough items to see the problem, and few
-/// enough to be read.
+/// A number of items, and the first of them. The default limit keeps enough items to show a problem, and few enough for
+/// a person to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CountedItems<T, const MAX: usize = 20> {
     /// The number of items.

@@ -4,7 +4,7 @@ use std::{fmt, io, sync::Arc};
 
 use crate::compression::SpoolError;
 
-/// An input could not be read to its end. Everything complete before this position has been returned.
+/// The error for an input that cannot be read to its end. All complete events before the position have been returned.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{position}: {problem}")]
 pub struct ReadError {
@@ -34,7 +34,7 @@ pub enum Problem {
     /// The input is well-formed, but has a feature that is not supported.
     #[error("{0}")]
     Unsupported(String),
-    /// Something in the input exceeds a limit.
+    /// A part of the input exceeds a limit.
     #[error("{0}")]
     TooLarge(String),
     /// Other imports use the space for temporary files. The input itself may be valid.
@@ -57,7 +57,7 @@ pub struct InputPosition {
     pub revision: Option<String>,
     /// Whether the position is inside that revision, rather than after it.
     pub inside: bool,
-    /// The line, counted from 1. It is 0 if nothing could be read at all.
+    /// The line, counted from 1; 0 if nothing could be read at all.
     pub line: u64,
     /// The offset in bytes, counted from 0, in the decompressed input.
     pub offset: u64,
@@ -93,7 +93,7 @@ impl ReadError {
 
 impl Problem {
     /// Converts an error of the decompressed stream.
-    pub(crate) fn of_io(error: impl Into<Arc<io::Error>>) -> Self {
+    pub(crate) fn from_io_error(error: impl Into<Arc<io::Error>>) -> Self {
         let error = error.into();
         if crate::compression::source_failed(&error) {
             return Self::Source(error);
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn full_disk_other_faults_and_other_imports_are_told_apart() {
-        let of = |error: SpoolError| Problem::of_io(io::Error::from(error));
+        let of = |error: SpoolError| Problem::from_io_error(io::Error::from(error));
         // ENOSPC, EDQUOT, EROFS.
         for (code, is_full) in [(28, true), (122, true), (30, false)] {
             let problem = of(SpoolError::disk(io::Error::from_raw_os_error(code)));

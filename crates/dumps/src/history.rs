@@ -16,8 +16,8 @@ pub enum Event {
     /// A revision of a page.
     Revision(Title, Box<SourceRevision>),
     /// The end of a page, and the metadata of the page. The XML reader gives metadata only if a revision of the
-    /// page will be stored. The JSON lines reader gives what the line of the page has. A page may occur several
-    /// times.
+    /// page will be stored. The JSON lines reader gives the metadata in the line of the page. A page may occur
+    /// several times.
     PageEnd(Title, Option<PageInfo>),
     /// Revisions that cannot be stored.
     LeftOut(LeftOut),
@@ -72,7 +72,7 @@ pub struct SourceProperty {
 pub struct LeftOut {
     /// The line in which the revision begins. For a whole page, the line of the page.
     pub line: u64,
-    /// The page's title from the input. A title that is not valid is shortened, and a valid one may be.
+    /// The title of the page in the input. An invalid title is shortened, and a valid title may be shortened.
     pub title: Option<String>,
     /// The revision's number, if it has one.
     pub rev: Option<Revision>,

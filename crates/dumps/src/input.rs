@@ -2,11 +2,11 @@
 
 use std::io::{self, BufRead, Read};
 
-/// The number of bytes that are read ahead.
-const BUFFER: usize = 1 << 17;
+/// The maximum number of bytes that are read ahead.
+const BUFFER_BYTES: usize = 1 << 17;
 
-/// A buffered reader that counts lines and offsets. The reader returns no more bytes than a budget until the budget
-/// is renewed. So a tokenizer cannot use more memory than the budget.
+/// A buffered reader that counts lines and offsets. The reader returns at most the bytes of a budget, until the budget
+/// is set again. So a tokenizer cannot use more memory than the budget.
 pub(crate) struct Input<R> {
     inner: R,
     buffer: Box<[u8]>,
@@ -18,14 +18,14 @@ pub(crate) struct Input<R> {
     line: u64,
 }
 
-/// The budget is used up.
+/// The error of a read if the budget is used up.
 #[derive(Debug, thiserror::Error)]
 #[error("too much at once")]
 pub(crate) struct OverBudget;
 
 impl<R: Read> Input<R> {
     pub(crate) fn new(inner: R) -> Self {
-        let buffer = vec![0; BUFFER].into_boxed_slice();
+        let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
         Self { inner, buffer, begin: 0, end: 0, at_end: false, budget: usize::MAX, offset: 0, line: 1 }
     }
 

@@ -4,8 +4,8 @@ use rashomon_buckets::{Parent, Revision};
 
 use crate::{LeftOut, LeftOutReason};
 
-/// Reads the parent of a revision. `None` if the input has none. A revision cannot be its own parent.
-pub(crate) fn of_revision(rev: Revision, text: Option<&str>) -> Result<Option<Parent>, LeftOutReason> {
+/// Reads the parent of a revision. `None` if the input has no parent. A revision cannot be its own parent.
+pub(crate) fn parse_parent(rev: Revision, text: Option<&str>) -> Result<Option<Parent>, LeftOutReason> {
     let Some(text) = text else { return Ok(None) };
     match text.trim().parse().ok().and_then(Parent::from_number) {
         Some(Parent::Revision(parent)) if parent == rev => Err(LeftOutReason::OwnParent),

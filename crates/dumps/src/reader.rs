@@ -15,14 +15,17 @@ pub struct HistoryReader<'a> {
     format: Box<dyn FormatReader + 'a>,
     /// Events that were found but not returned yet.
     found: VecDeque<Event>,
-    then: Then,
+    state: ReaderState,
 }
 
-/// What follows the events that were found.
-enum Then {
-    More,
-    Error(ReadError),
-    Nothing,
+/// The state of a reader after the events that were found.
+enum ReaderState {
+    /// More of the input can be read.
+    Open,
+    /// The reader returns this error next.
+    Failed(ReadError),
+    /// The reader returns nothing more.
+    Ended,
 }
 
 impl<'a> HistoryReader<'a> {
@@ -52,27 +55,27 @@ impl<'a> HistoryReader<'a> {
                 return Err(ReadError { problem, position: position_in(&input) });
             }
         };
-        Ok(Self { format, found: VecDeque::new(), then: Then::More })
+        Ok(Self { format, found: VecDeque::new(), state: ReaderState::Open })
     }
 
     /// Returns the next event, or `None` at the end.
-    #[allow(clippy::should_implement_trait)] // The function can fail, and is fused.
+    #[allow(clippy::should_implement_trait)] // The function can fail, and returns `None` after an error.
     pub fn next(&mut self) -> Result<Option<Event>, ReadError> {
         loop {
             if let Some(event) = self.found.pop_front() {
                 return Ok(Some(event));
             }
-            match std::mem::replace(&mut self.then, Then::Nothing) {
-                Then::Nothing => return Ok(None),
-                Then::Error(error) => return Err(error),
-                Then::More => {}
+            match std::mem::replace(&mut self.state, ReaderState::Ended) {
+                ReaderState::Ended => return Ok(None),
+                ReaderState::Failed(error) => return Err(error),
+                ReaderState::Open => {}
             }
-            self.then = match self.format.step(&mut self.found) {
-                Ok(true) => Then::More,
-                Ok(false) => Then::Nothing,
+            self.state = match self.format.step(&mut self.found) {
+                Ok(true) => ReaderState::Open,
+                Ok(false) => ReaderState::Ended,
                 Err(problem) => {
                     let position = self.format.position(&problem);
-                    Then::Error(ReadError { problem, position })
+                    ReaderState::Failed(ReadError { problem, position })
                 }
             };
         }
@@ -86,11 +89,11 @@ fn position_in<R: Read>(input: &Input<R>) -> InputPosition {
 /// Returns the first significant byte without consuming it. Consumes spaces and a byte order mark before it.
 fn first_byte<R: Read>(input: &mut Input<R>) -> Result<Option<u8>, Problem> {
     loop {
-        let available = input.fill_buf().map_err(Problem::of_io)?;
+        let available = input.fill_buf().map_err(Problem::from_io_error)?;
         let Some(&first) = available.first() else { return Ok(None) };
         if first == 0xef {
             let mut mark = [0; 3];
-            input.read_exact(&mut mark).map_err(Problem::of_io)?;
+            input.read_exact(&mut mark).map_err(Problem::from_io_error)?;
             if mark != [0xef, 0xbb, 0xbf] {
                 return Ok(Some(first));
             }

@@ -6,14 +6,14 @@ use rashomon_clock::{Timestamp, rfc3339};
 use crate::{LeftOut, LeftOutReason};
 
 /// Reads the time of a revision. It must not be later than `latest`.
-pub(crate) fn of_revision(text: Option<&str>, latest: Timestamp) -> Result<Timestamp, LeftOutReason> {
+pub(crate) fn parse_revision_time(text: Option<&str>, latest: Timestamp) -> Result<Timestamp, LeftOutReason> {
     let text = text.ok_or(LeftOutReason::NoTimestamp)?;
     let time = parse(text).ok_or_else(|| LeftOutReason::BadTimestamp(LeftOut::shorten(text)))?;
-    check(time, latest).map(|()| time)
+    check_not_future(time, latest).map(|()| time)
 }
 
 /// Checks that a time is not in the future.
-pub(crate) fn check(time: Timestamp, latest: Timestamp) -> Result<(), LeftOutReason> {
+pub(crate) fn check_not_future(time: Timestamp, latest: Timestamp) -> Result<(), LeftOutReason> {
     if time > latest { Err(LeftOutReason::InFuture(rfc3339::format(time))) } else { Ok(()) }
 }
 

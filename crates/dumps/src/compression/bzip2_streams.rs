@@ -8,10 +8,10 @@ use std::io::{self, BufRead, Chain, Cursor, Read};
 use bzip2::bufread::BzDecoder;
 
 /// The size of an empty stream, which is the shortest possible stream.
-const EMPTY_BYTES: usize = 14;
+const EMPTY_STREAM_BYTES: usize = 14;
 
 /// The rest of an empty stream after the magic bytes and the level: the end mark and a checksum of zero.
-const EMPTY_END: &[u8] = &[0x17, 0x72, 0x45, 0x38, 0x50, 0x90, 0, 0, 0, 0];
+const EMPTY_STREAM_END: &[u8] = &[0x17, 0x72, 0x45, 0x38, 0x50, 0x90, 0, 0, 0, 0];
 
 /// The first bytes of a stream, and the rest of the input.
 type Stream<R> = Chain<Cursor<Vec<u8>>, R>;
@@ -70,12 +70,12 @@ impl<R: BufRead> Read for Bzip2Streams<R> {
 
 /// Skips empty streams. Returns the first bytes of the next stream, or none at the end.
 fn skip_empty_streams(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
-    let mut first = Vec::with_capacity(EMPTY_BYTES);
+    let mut first = Vec::with_capacity(EMPTY_STREAM_BYTES);
     loop {
         first.clear();
-        input.take(EMPTY_BYTES as u64).read_to_end(&mut first)?;
+        input.take(EMPTY_STREAM_BYTES as u64).read_to_end(&mut first)?;
         let is_empty_stream =
-            matches!(&first[..], [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..] if rest == EMPTY_END);
+            matches!(&first[..], [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..] if rest == EMPTY_STREAM_END);
         if !is_empty_stream {
             return Ok(first);
         }
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn streams_with_empty_ones_between_are_read_as_one() {
         let (empty, one) = (packed(b""), packed(b"one"));
-        assert_eq!(empty.len(), EMPTY_BYTES);
+        assert_eq!(empty.len(), EMPTY_STREAM_BYTES);
         assert_eq!(unpack(b"").unwrap(), b"");
         assert_eq!(unpack(&empty).unwrap(), b"");
         for before in 0..30 {
@@ -121,11 +121,11 @@ mod tests {
         let (empty, one) = (packed(b""), packed(b"one"));
         let cut = [&empty[..], &one[..one.len() - 1]].concat();
         assert_eq!(unpack(&cut).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-        for end in 1..EMPTY_BYTES {
+        for end in 1..EMPTY_STREAM_BYTES {
             let input = [&one[..], &empty[..end]].concat();
             assert_eq!(unpack(&input).unwrap_err().kind(), io::ErrorKind::UnexpectedEof, "{end}");
         }
-        for bad in [&b"garbage that is long"[..], b"BZh0", &[b"BZh9", EMPTY_END, b"x"].concat()] {
+        for bad in [&b"garbage that is long"[..], b"BZh0", &[b"BZh9", EMPTY_STREAM_END, b"x"].concat()] {
             let mut streams = Bzip2Streams::new(io::Cursor::new([&one[..], bad].concat()));
             let mut content = [0; 3];
             streams.read_exact(&mut content).unwrap();

@@ -32,7 +32,7 @@ fn too_large(what: &str, limit: u64) -> io::Error {
     )
 }
 
-/// A decoder whose errors about memory name the limit, and tell users what they can do.
+/// A decoder whose errors about memory name the limit, and say what to do.
 pub(super) struct MemoryErrors<R> {
     decoder: R,
     format: &'static str,

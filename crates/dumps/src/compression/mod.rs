@@ -43,11 +43,11 @@ pub enum Compression {
     SevenZip,
 }
 
-/// The number of bytes by which a format is recognised.
-const MAGIC: usize = 6;
+/// The number of bytes at the beginning of an input by which its format is recognised.
+const MAGIC_BYTES: usize = 6;
 
 impl Compression {
-    fn of(first: &[u8]) -> Self {
+    fn detect(first: &[u8]) -> Self {
         match first {
             [0x1f, 0x8b, ..] => Self::Gzip,
             [b'B', b'Z', b'h', b'1'..=b'9', ..] => Self::Bzip2,
@@ -74,7 +74,7 @@ pub struct DecompressionLimits {
 }
 
 impl Default for DecompressionLimits {
-    /// The needs of the largest dumps: windows and dictionaries of 2 GiB, and archives of 64 GiB.
+    /// The limits that the largest dumps need: windows and dictionaries of 2 GiB, and archives of 64 GiB.
     fn default() -> Self {
         const SPOOL: u64 = 64 << 30;
         Self { memory: (2 << 30) + (64 << 20), spool: Arc::new(SpoolSpace::new(SPOOL, SPOOL)) }
@@ -95,22 +95,27 @@ pub fn read<T>(
         (Input::File(mut file), consumed) => {
             let magic = first_bytes(&mut file)?;
             io::Seek::rewind(&mut file)?;
-            if Compression::of(&magic) == Compression::SevenZip {
+            if Compression::detect(&magic) == Compression::SevenZip {
                 return seven_zip::read(file, consumed, limits.memory, read);
             }
-            Ok(stream(Box::new(CountingReader::new(file, consumed)), Compression::of(&magic), limits, read)?)
+            Ok(read_stream(
+                Box::new(CountingReader::new(file, consumed)),
+                Compression::detect(&magic),
+                limits,
+                read,
+            )?)
         }
         (Input::Stream(input), consumed) => {
             let mut input = CountingReader::new(input, consumed);
             let magic = first_bytes(&mut input)?;
-            let compression = Compression::of(&magic);
+            let compression = Compression::detect(&magic);
             let counter = input.counter();
             let whole = Cursor::new(magic).chain(input);
             if compression == Compression::SevenZip {
                 let spooled = seven_zip::spool(whole, &limits.spool)?;
                 return seven_zip::read(spooled.file()?, counter, limits.memory, read);
             }
-            stream(Box::new(whole), compression, limits, read)
+            read_stream(Box::new(whole), compression, limits, read)
         }
     }
 }
@@ -122,12 +127,12 @@ pub fn source_failed(error: &io::Error) -> bool {
 }
 
 fn first_bytes(input: &mut impl Read) -> io::Result<Vec<u8>> {
-    let mut magic = Vec::with_capacity(MAGIC);
-    input.take(MAGIC as u64).read_to_end(&mut magic)?;
+    let mut magic = Vec::with_capacity(MAGIC_BYTES);
+    input.take(MAGIC_BYTES as u64).read_to_end(&mut magic)?;
     Ok(magic)
 }
 
-fn stream<T>(
+fn read_stream<T>(
     input: Box<dyn Read + Send + '_>,
     compression: Compression,
     limits: &DecompressionLimits,
@@ -158,8 +163,8 @@ fn stream<T>(
     Ok(read(&mut reader, compression))
 }
 
-/// A reader that fails if anything follows the compressed data. The lzma format cannot be concatenated, so
-/// its decoder does not check this.
+/// A reader that fails if other data follows the compressed data. Files in the lzma format cannot be concatenated, so
+/// the decoder does not check this.
 struct NoTrailingData<R>(liblzma::bufread::XzDecoder<R>);
 
 impl<R: BufRead> Read for NoTrailingData<R> {

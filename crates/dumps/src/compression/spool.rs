@@ -11,7 +11,7 @@ use std::{
 };
 
 /// The number of bytes that are reserved and copied in one step.
-const PIECE: usize = 1 << 18;
+const PIECE_BYTES: usize = 1 << 18;
 
 /// Why an archive that arrives as a stream cannot be stored, although it may be valid.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ pub(crate) enum SpoolError {
 }
 
 impl SpoolError {
-    /// An error of the temporary file, not of the archive.
+    /// Creates the error for a failure of the temporary file. The archive itself may be valid.
     pub(crate) fn disk(error: io::Error) -> Self {
         Self::Disk { folder: std::env::temp_dir().display().to_string(), error }
     }
@@ -104,7 +104,7 @@ impl SpoolSpace {
             space: Arc::clone(self),
             bytes: 0,
         };
-        let mut piece = vec![0; PIECE];
+        let mut piece = vec![0; PIECE_BYTES];
         loop {
             let count = match stream.read(&mut piece) {
                 Ok(0) => break,

@@ -65,11 +65,11 @@ fn text() -> Vec<u8> {
 fn formats_are_recognised_by_their_first_bytes() {
     for (compression, compress) in CONCATENABLE {
         let input = compress(&text());
-        assert_eq!(Compression::of(&input[..MAGIC]), compression);
+        assert_eq!(Compression::detect(&input[..MAGIC_BYTES]), compression);
         assert_eq!(decompressed(input).unwrap(), text());
     }
     let input = lzma(&text());
-    assert_eq!(Compression::of(&input[..MAGIC]), Compression::Lzma);
+    assert_eq!(Compression::detect(&input[..MAGIC_BYTES]), Compression::Lzma);
     assert_eq!(decompressed(input).unwrap(), text());
     assert_eq!(decompressed(text()).unwrap(), text());
     assert_eq!(decompressed(Vec::new()).unwrap(), b"");
@@ -95,7 +95,7 @@ fn truncated_data_is_an_error_at_every_length() {
     let all: Vec<_> = CONCATENABLE.into_iter().chain([(Compression::Lzma, lzma as Compress)]).collect();
     for (compression, compress) in all {
         let whole = compress(&text());
-        for end in (MAGIC + 10..whole.len()).step_by(7).chain([whole.len() - 1]) {
+        for end in (MAGIC_BYTES + 10..whole.len()).step_by(7).chain([whole.len() - 1]) {
             let error =
                 decompressed(whole[..end].to_vec()).expect_err(&format!("{compression:?} cut at {end}"));
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{compression:?} cut at {end}: {error}");
@@ -300,7 +300,7 @@ fn output_is_compressed_as_its_suffix_says() {
         assert!(!path.exists());
         output.finish().unwrap();
         let bytes = std::fs::read(&path).unwrap();
-        assert_eq!(Compression::of(&bytes), compression, "{name}");
+        assert_eq!(Compression::detect(&bytes), compression, "{name}");
         assert_eq!(decompressed(bytes).unwrap(), text(), "{name}");
     }
 }

@@ -5,25 +5,25 @@ use std::collections::{BTreeMap, HashMap};
 use bytes::Bytes;
 use rashomon_buckets::{Body, Page, PropertyName, Result, Revision, RevisionStore, Tid};
 
-/// Reads the bodies of properties of revisions. Reads ahead, in order, as many revisions as the bucket
+/// Reads the bodies of properties of revisions. Reads ahead, in ascending order, as many revisions as the bucket
 /// returns in one call.
 #[derive(Debug, Default)]
 pub(super) struct Bodies {
-    runs: HashMap<PropertyName, Run>,
+    runs: HashMap<PropertyName, BodyRun>,
 }
 
 /// Bodies of consecutive revisions.
 #[derive(Debug)]
-struct Run {
+struct BodyRun {
     bodies: BTreeMap<Revision, Body>,
-    /// The last revision of the run. If a revision before it has no body here, none is stored.
+    /// The last revision of the run. If an earlier revision has no body in the run, no body is stored.
     last: Option<Revision>,
 }
 
 impl Bodies {
-    /// Returns the body of a property of a revision. The caller should ask for the revisions up to `last`
-    /// next.
-    pub(super) async fn of_revision(
+    /// Returns the body of a property of a revision. Reads ahead up to the revision `last`, whose body the caller
+    /// should request in a later call.
+    pub(super) async fn read_revision_body(
         &mut self,
         buckets: &RevisionStore,
         page: &Page,
@@ -36,7 +36,7 @@ impl Bodies {
             let bodies: BTreeMap<_, _> =
                 bodies.into_iter().map(|(rev, property)| (rev, property.body)).collect();
             let last = bodies.keys().last().copied();
-            self.runs.insert(name.clone(), Run { bodies, last });
+            self.runs.insert(name.clone(), BodyRun { bodies, last });
         }
         let body = self.runs.get_mut(name).and_then(|run| run.bodies.remove(&rev));
         match body {
@@ -47,7 +47,7 @@ impl Bodies {
 }
 
 /// Returns the body of a property of a render.
-pub(super) async fn of_render(
+pub(super) async fn read_render_body(
     buckets: &RevisionStore,
     page: &Page,
     tid: Tid,

@@ -44,10 +44,10 @@ pub struct ExportOptions {
 /// `progress` is called after each part of a page. Must be called within a runtime of tokio; `writer` is used
 /// on one of its blocking threads. Writes to the store during the export may be included or not.
 ///
-/// Data that the store has lost is left out, each revision or render as a whole, and the report lists it. The
-/// same holds for damaged rows; a title whose row is damaged is taken from its key. Damaged blocks of the
-/// archive are skipped in this way only after a call of `Maintenance::skip_damage`. Otherwise such a block
-/// ends the export with an error.
+/// A revision or a render whose data the store has lost is left out as a whole, and the report lists it. Damaged rows
+/// are treated in the same way; a title whose row is damaged is taken from the key of the row. Damaged blocks of the
+/// archive are skipped only after a call of `Maintenance::skip_damage`. Otherwise such a block ends the export with an
+/// error.
 pub async fn export<W: Write + Send + 'static>(
     buckets: &RevisionStore,
     catalog: &Catalog,
@@ -77,20 +77,20 @@ pub async fn export<W: Write + Send + 'static>(
         sink,
         pipe,
         report: ExportReport { damaged, ..ExportReport::default() },
-        numbers: report::Numbers::default(),
+        numbers: report::WrittenNumbers::default(),
     };
     let page_of = |title| Page { domain: domain.clone(), bucket: options.bucket.clone(), title };
     if let Some(titles) = &options.titles {
         let titles: std::collections::BTreeSet<_> = titles.iter().cloned().collect();
         for title in titles {
-            if !export.page(page_of(title.clone()), &mut progress).await? {
+            if !export.export_page(page_of(title.clone()), &mut progress).await? {
                 export.report.missing.push(title);
             }
         }
     } else {
         let mut pages = catalog.pages(domain, &options.bucket);
         while let Some(page) = pages.next().await? {
-            export.page(page, &mut progress).await?;
+            export.export_page(page, &mut progress).await?;
         }
     }
     export.finish().await
@@ -105,10 +105,10 @@ struct Export<'a, W> {
     sink: Sink,
     pipe: Pipe<W>,
     report: ExportReport,
-    numbers: report::Numbers,
+    numbers: report::WrittenNumbers,
 }
 
-/// The output of pages: a buffer, from which full parts are taken.
+/// The writer of pages. Its output is a buffer, which is passed on when it is full.
 enum Sink {
     Xml(XmlWriter<Vec<u8>>),
     JsonLines(JsonLinesWriter<Vec<u8>>),
@@ -132,26 +132,26 @@ impl Sink {
 
 impl<W: Write + Send + 'static> Export<'_, W> {
     /// Writes a page. Returns `false` if it does not exist.
-    async fn page(
+    async fn export_page(
         &mut self,
         page: Page,
         progress: &mut (impl FnMut(&ExportProgress) + Send),
     ) -> Result<bool, ExportError> {
-        let mut one = PageExport::new(self, page).await?;
+        let mut page = PageExport::new(self, page).await?;
         loop {
-            let more = one.part().await?;
-            one.export.pass_on(false).await?;
-            progress(&one.export.report.progress());
+            let more = page.write_part().await?;
+            page.export.flush_buffer(false).await?;
+            progress(&page.export.report.progress());
             if !more {
-                return one.end();
+                return page.end_page();
             }
         }
     }
 
-    /// Passes the written data on to the thread that writes it, if there is enough of it.
-    async fn pass_on(&mut self, all: bool) -> Result<(), ExportError> {
+    /// Passes the buffer to the thread that writes it, if the buffer is full, or if `all` is set.
+    async fn flush_buffer(&mut self, all: bool) -> Result<(), ExportError> {
         let buffer = self.sink.buffer();
-        if all || buffer.len() >= pipe::PART {
+        if all || buffer.len() >= pipe::PART_BYTES {
             let part = std::mem::take(buffer);
             self.report.bytes += part.len() as u64;
             self.pipe.send(part).await?;
@@ -161,7 +161,7 @@ impl<W: Write + Send + 'static> Export<'_, W> {
 
     async fn finish(mut self) -> Result<(ExportReport, W), ExportError> {
         self.buckets.found_damage().iter().for_each(|found| self.report.add_damage(found));
-        self.pass_on(true).await?;
+        self.flush_buffer(true).await?;
         let rest = self.sink.finish()?;
         self.report.bytes += rest.len() as u64;
         self.pipe.send(rest).await?;

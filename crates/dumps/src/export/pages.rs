@@ -18,9 +18,9 @@ use crate::{
     xml::{self, Outcome, WrittenRevision, WrittenSlot, WrittenText},
 };
 
-/// The number of revisions that are requested in one call. Their bodies are then read ahead, at most about 4
-/// MiB of each property.
-const REVISIONS: usize = 64;
+/// The number of revisions that are requested in one call. Their bodies are then read ahead, at most about 4 MiB of
+/// each property.
+const REVISIONS_PER_CALL: usize = 64;
 
 /// Writes one page, part by part.
 pub(super) struct PageExport<'a, 'b, W> {
@@ -29,15 +29,15 @@ pub(super) struct PageExport<'a, 'b, W> {
     info: Option<PageInfo>,
     after: Option<Revision>,
     bodies: Bodies,
-    /// Reasons why bodies of the last written revisions could not be read.
+    /// The reasons why bodies of the last written revisions could not be read.
     lost: BTreeMap<Revision, String>,
     /// The completely unreadable blocks that have been reported.
     lost_blocks: BTreeSet<String>,
-    state: State,
+    state: ExportState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ExportState {
     /// No part of the page has been written.
     NotBegun,
     Begun,
@@ -62,10 +62,10 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             bodies: Bodies::default(),
             lost: BTreeMap::new(),
             lost_blocks: BTreeSet::new(),
-            state: State::NotBegun,
+            state: ExportState::NotBegun,
         };
         if !this.export.history {
-            match this.before_latest().await {
+            match this.number_before_latest().await {
                 Err(ExportError::Store(Error::Store(StoreError::Corrupt(why)))) => {
                     let what = format!("the latest revision of {} is left out: {why}", this.page.title);
                     this.export.report.damaged.add(what);
@@ -78,8 +78,8 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         Ok(this)
     }
 
-    /// The number before that of the latest revision, so that the latest is the first that is read.
-    async fn before_latest(&self) -> Result<Option<Revision>, ExportError> {
+    /// Returns the number before the number of the latest revision, so that the latest revision is read first.
+    async fn number_before_latest(&self) -> Result<Option<Revision>, ExportError> {
         match self.export.buckets.latest_render(&self.page).await {
             Ok(render) => Ok(Revision::new(render.record.rev.get() - 1)),
             Err(Error::NotFound(Missing::Page)) => Ok(None),
@@ -88,14 +88,14 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
     }
 
     /// Writes the next revisions. Returns `false` if there are no more.
-    pub(super) async fn part(&mut self) -> Result<bool, ExportError> {
-        let more = self.revisions().await?;
+    pub(super) async fn write_part(&mut self) -> Result<bool, ExportError> {
+        let more = self.write_revisions().await?;
         self.report_lost();
         Ok(more)
     }
 
-    async fn revisions(&mut self) -> Result<bool, ExportError> {
-        let part = match self.export.buckets.history(&self.page, self.after, REVISIONS).await {
+    async fn write_revisions(&mut self) -> Result<bool, ExportError> {
+        let part = match self.export.buckets.history(&self.page, self.after, REVISIONS_PER_CALL).await {
             Err(Error::NotFound(Missing::Page)) => return Ok(false),
             part => part?,
         };
@@ -104,12 +104,12 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             return Ok(part.next.is_some());
         };
         for revision in part.items {
-            if self.state == State::NotBegun {
-                self.begin()?;
+            if self.state == ExportState::NotBegun {
+                self.begin_page()?;
             }
-            if self.state == State::Begun {
-                self.revision(&revision, last).await?;
-                self.export.pass_on(false).await?;
+            if self.state == ExportState::Begun {
+                self.write_revision(&revision, last).await?;
+                self.export.flush_buffer(false).await?;
             }
         }
         self.after = part.next;
@@ -117,19 +117,19 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
     }
 
     /// Completes the page. Returns `false` if it does not exist.
-    pub(super) fn end(self) -> Result<bool, ExportError> {
-        if self.state == State::Begun
+    pub(super) fn end_page(self) -> Result<bool, ExportError> {
+        if self.state == ExportState::Begun
             && let Sink::Xml(writer) = &mut self.export.sink
             && !writer.end_page()?
         {
             self.export.report.pages -= 1;
         }
-        Ok(self.state != State::NotBegun)
+        Ok(self.state != ExportState::NotBegun)
     }
 
-    fn begin(&mut self) -> Result<(), ExportError> {
+    fn begin_page(&mut self) -> Result<(), ExportError> {
         let title = self.page.title.clone();
-        self.state = State::Begun;
+        self.state = ExportState::Begun;
         let outcome = match &mut self.export.sink {
             Sink::JsonLines(writer) => {
                 writer.page(&title, self.info.as_ref())?;
@@ -137,14 +137,14 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             }
             Sink::Xml(writer) => {
                 let head = xml::page_head(&title, self.info.as_ref(), self.export.site.as_ref());
-                match (writer.begin_page(&head)?, self.export.numbers.page(head.page_id)) {
+                match (writer.begin_page(&head)?, self.export.numbers.add_page(head.page_id)) {
                     (Outcome::Written, Some(loss)) => Outcome::Invalid(loss),
                     (outcome, _) => outcome,
                 }
             }
         };
         if matches!(outcome, Outcome::LeftOut(_)) {
-            self.state = State::LeftOut;
+            self.state = ExportState::LeftOut;
         } else {
             self.export.report.pages += 1;
         }
@@ -161,7 +161,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         }
     }
 
-    /// Reports the damage that reads have met since the last call.
+    /// Reports the damage that reads have found since the last call.
     fn report_lost(&mut self) {
         for passed in self.export.buckets.maintenance().skipped_damage() {
             if passed.page != self.page {
@@ -189,11 +189,11 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         }
     }
 
-    async fn revision(&mut self, revision: &StoredRevision, last: Revision) -> Result<(), ExportError> {
+    async fn write_revision(&mut self, revision: &StoredRevision, last: Revision) -> Result<(), ExportError> {
         let rev = revision.record.rev;
         let outcome = match &self.export.sink {
-            Sink::JsonLines(_) => self.json_lines(revision, last).await?,
-            Sink::Xml(_) => self.xml(revision, last).await?,
+            Sink::JsonLines(_) => self.write_json_lines(revision, last).await?,
+            Sink::Xml(_) => self.write_xml(revision, last).await?,
         };
         let Some(outcome) = outcome else { return Ok(()) };
         if !matches!(outcome, Outcome::LeftOut(_)) {
@@ -205,7 +205,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
 
     /// Writes a revision as JSON lines. Returns `None` if a property of the revision cannot be read: the
     /// revision is left out.
-    async fn json_lines(
+    async fn write_json_lines(
         &mut self,
         revision: &StoredRevision,
         last: Revision,
@@ -214,10 +214,10 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         let mut kept = revision.stored;
         let stored = revision.properties.iter().filter(|_| revision.stored);
         for (name, info) in stored {
-            match self.body(name, revision.record.rev, last).await? {
-                Found::Body(body) => of_revision.push((name, info, body)),
-                Found::Lost => return Ok(None),
-                Found::NotKept => {
+            match self.read_body(name, revision.record.rev, last).await? {
+                BodyRead::Body(body) => of_revision.push((name, info, body)),
+                BodyRead::Lost => return Ok(None),
+                BodyRead::NotKept => {
                     kept = false;
                     of_revision.clear();
                     break;
@@ -231,12 +231,12 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             let mut of_render = Vec::with_capacity(render.properties.len());
             kept &= render.stored;
             for (name, info) in render.properties.iter().filter(|_| render.stored) {
-                let body = bodies::of_render(self.export.buckets, &self.page, render.tid, name).await;
-                match self.found(revision.record.rev, body)? {
-                    Found::Body(body) => of_render.push((name, info, body)),
+                let body = bodies::read_render_body(self.export.buckets, &self.page, render.tid, name).await;
+                match self.classify_read(revision.record.rev, body)? {
+                    BodyRead::Body(body) => of_render.push((name, info, body)),
                     // A render is exported with all of its properties, or not at all.
-                    Found::Lost => continue 'renders,
-                    Found::NotKept => {
+                    BodyRead::Lost => continue 'renders,
+                    BodyRead::NotKept => {
                         kept = false;
                         of_render.clear();
                         break;
@@ -246,7 +246,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             if let Sink::JsonLines(writer) = &mut self.export.sink {
                 writer.render(render.tid, &written(&of_render))?;
             }
-            self.export.pass_on(false).await?;
+            self.export.flush_buffer(false).await?;
         }
         if !kept {
             self.record_outcome(Some(revision.record.rev), Outcome::LeftOut(Loss::NotKept));
@@ -256,7 +256,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
 
     /// Writes a revision as XML. Returns `None` if one of its texts cannot be read: the revision is left out.
     /// Values that the record lacks, such as the SHA-1 of a text, are computed from the text.
-    async fn xml(
+    async fn write_xml(
         &mut self,
         revision: &StoredRevision,
         last: Revision,
@@ -269,10 +269,10 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         let mut texts = BTreeMap::new();
         for (name, info) in &revision.properties {
             if *name == wikitext || role_of(name).is_some() {
-                match self.body(name, record.rev, last).await? {
-                    Found::Body(body) => drop(texts.insert(name, (info, body))),
-                    Found::Lost => return Ok(None),
-                    Found::NotKept => return Ok(Some(Outcome::LeftOut(Loss::NotKept))),
+                match self.read_body(name, record.rev, last).await? {
+                    BodyRead::Body(body) => drop(texts.insert(name, (info, body))),
+                    BodyRead::Lost => return Ok(None),
+                    BodyRead::NotKept => return Ok(Some(Outcome::LeftOut(Loss::NotKept))),
                 }
             } else {
                 self.export.report.properties_left_out += 1;
@@ -299,49 +299,53 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         let Sink::Xml(writer) = &mut self.export.sink else { return Ok(None) };
         Ok(Some(match writer.revision(&written)? {
             Outcome::Written => {
-                self.export.numbers.revision(record.rev).map_or(Outcome::Written, Outcome::Invalid)
+                self.export.numbers.add_revision(record.rev).map_or(Outcome::Written, Outcome::Invalid)
             }
             outcome => outcome,
         }))
     }
 
     /// Reads a body of a property of the revision.
-    async fn body(
+    async fn read_body(
         &mut self,
         name: &PropertyName,
         rev: Revision,
         last: Revision,
-    ) -> Result<Found, ExportError> {
-        let body = self.bodies.of_revision(self.export.buckets, &self.page, name, rev, last).await;
+    ) -> Result<BodyRead, ExportError> {
+        let body = self.bodies.read_revision_body(self.export.buckets, &self.page, name, rev, last).await;
         let found = match body {
-            Ok(None) if self.lost.contains_key(&rev) => Found::Lost,
-            Ok(None) if self.export.buckets.was_deleted(&self.page, rev, name).await? => Found::NotKept,
+            Ok(None) if self.lost.contains_key(&rev) => BodyRead::Lost,
+            Ok(None) if self.export.buckets.was_deleted(&self.page, rev, name).await? => BodyRead::NotKept,
             Ok(None) => {
                 self.lost.insert(rev, format!("the body of {name} is missing"));
-                Found::Lost
+                BodyRead::Lost
             }
-            Ok(Some(body)) => Found::Body(body),
-            Err(error) => self.found(rev, Err(error))?,
+            Ok(Some(body)) => BodyRead::Body(body),
+            Err(error) => self.classify_read(rev, Err(error))?,
         };
         Ok(found)
     }
 
-    /// Tells lost bodies, and bodies that were not kept, from other errors.
-    fn found(&mut self, rev: Revision, read: rashomon_buckets::Result<Bytes>) -> Result<Found, ExportError> {
+    /// Classifies the result of a read: a body, a lost body, or a body that was not kept. Returns any other error.
+    fn classify_read(
+        &mut self,
+        rev: Revision,
+        read: rashomon_buckets::Result<Bytes>,
+    ) -> Result<BodyRead, ExportError> {
         match read {
-            Ok(body) => Ok(Found::Body(body)),
+            Ok(body) => Ok(BodyRead::Body(body)),
             Err(Error::Store(StoreError::Corrupt(why))) => {
                 self.lost.entry(rev).or_insert(why);
-                Ok(Found::Lost)
+                Ok(BodyRead::Lost)
             }
-            Err(Error::NotFound(Missing::Culled { .. })) => Ok(Found::NotKept),
+            Err(Error::NotFound(Missing::Culled { .. })) => Ok(BodyRead::NotKept),
             Err(error) => Err(error.into()),
         }
     }
 }
 
 /// The result of a read of a body.
-enum Found {
+enum BodyRead {
     Body(Bytes),
     /// Retention has deleted the body, or the archive's policy did not keep it.
     NotKept,

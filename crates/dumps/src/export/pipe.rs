@@ -6,10 +6,10 @@ use tokio::{sync::mpsc, task::JoinHandle};
 
 use super::ExportError;
 
-/// The size at which a part is passed on.
-pub(super) const PART: usize = 1 << 18;
+/// The size at which a buffer is passed to the thread, as a part.
+pub(super) const PART_BYTES: usize = 1 << 18;
 /// The maximum number of parts that wait in the channel.
-const QUEUE: usize = 4;
+const MAX_QUEUED_PARTS: usize = 4;
 
 /// Passes parts to a thread that writes them.
 pub(super) struct Pipe<W> {
@@ -19,7 +19,7 @@ pub(super) struct Pipe<W> {
 
 impl<W: Write + Send + 'static> Pipe<W> {
     pub(super) fn new(mut writer: W) -> Self {
-        let (sender, mut parts) = mpsc::channel::<Vec<u8>>(QUEUE);
+        let (sender, mut parts) = mpsc::channel::<Vec<u8>>(MAX_QUEUED_PARTS);
         let thread = tokio::task::spawn_blocking(move || {
             while let Some(part) = parts.blocking_recv() {
                 writer.write_all(&part)?;
@@ -37,7 +37,7 @@ impl<W: Write + Send + 'static> Pipe<W> {
         if sent {
             return Ok(());
         }
-        // The thread has stopped; its result says why.
+        // The thread has stopped, and its result says why.
         self.sender = None;
         match (&mut self.thread).await {
             Ok(Err(error)) => Err(error.into()),

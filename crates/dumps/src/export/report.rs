@@ -31,8 +31,8 @@ pub struct ExportReport {
     /// export takes the title from the key of the row), and the imported metadata of a page or of the wiki.
     /// Pages whose latest revision is unknown because of damage are listed as well.
     pub damaged: CountedItems<String>,
-    /// Revisions of which the store has lost bodies. The revision is missing from the export, or in JSON
-    /// lines perhaps only a render of it. The list is long, because a repair needs all of them.
+    /// Revisions of which the store has lost bodies. Such a revision is missing from the export; in JSON lines, perhaps
+    /// only a render of it is missing. The list is long, because a repair needs all of these revisions.
     pub unreadable: CountedItems<Unreadable, 10_000>,
 }
 
@@ -111,22 +111,23 @@ impl ExportReport {
     }
 }
 
-/// The numbers that have been written. A number takes a few bits, since wikis number consecutively.
+/// The numbers of the pages and revisions that were written. A number takes a few bits, since wikis number
+/// consecutively.
 #[derive(Debug, Default)]
-pub(super) struct Numbers {
+pub(super) struct WrittenNumbers {
     pages: RoaringTreemap,
     revisions: RoaringTreemap,
 }
 
-impl Numbers {
+impl WrittenNumbers {
     /// Records the number of a page. Returns a loss if the number has occurred before.
-    pub(super) fn page(&mut self, number: i64) -> Option<Loss> {
+    pub(super) fn add_page(&mut self, number: i64) -> Option<Loss> {
         let is_new = self.pages.insert(number.unsigned_abs());
         (!is_new).then_some(Loss::NotUnique { field: "page id", number })
     }
 
     /// Records the number of a revision. Returns a loss if the number has occurred before.
-    pub(super) fn revision(&mut self, rev: Revision) -> Option<Loss> {
+    pub(super) fn add_revision(&mut self, rev: Revision) -> Option<Loss> {
         let is_new = self.revisions.insert(rev.get().unsigned_abs());
         (!is_new).then_some(Loss::NotUnique { field: "revision id", number: rev.get() })
     }

@@ -15,16 +15,16 @@ pub(super) struct Disagreement {
 }
 
 /// Checks a property against the SHA-1 of the input.
-pub(super) fn property(property: &SourceProperty, actual: Sha1) -> Option<Disagreement> {
+pub(super) fn check_property(property: &SourceProperty, actual: Sha1) -> Option<Disagreement> {
     disagreement(property.name.as_str(), property.sha1.as_deref()?, actual)
 }
 
-/// Checks the slots of a revision against the metadata of the export. If they agree, also checks the SHA-1 of
-/// the whole revision. It is the SHA-1 of the only slot, or is computed from the values of all slots.
+/// Checks the slots of a revision against the metadata of the export. If they agree, also checks the SHA-1 of the whole
+/// revision. The SHA-1 of a revision is that of its only slot, or is computed from the values of all slots.
 ///
 /// A slot cannot be checked if its text was replaced in place since MediaWiki's export, or is not in the
 /// input.
-pub(super) fn revision(
+pub(super) fn check_revision(
     record: &RevisionRecord,
     properties: &[SourceProperty],
     sha1_of: &BTreeMap<PropertyName, Sha1>,
@@ -58,12 +58,12 @@ pub(super) fn revision(
     }
     let of_slots: Vec<_> = slots.values().map(|actual| actual.to_base36()).collect();
     let actual = sha1::combine(of_slots.iter().map(String::as_str))?;
-    let agrees = sha1::agrees36(declared, &actual);
-    (!agrees).then(|| Disagreement { what: "revision".to_owned(), declared: excerpt(declared), actual })
+    let is_same = sha1::is_same_base36(declared, &actual);
+    (!is_same).then(|| Disagreement { what: "revision".to_owned(), declared: excerpt(declared), actual })
 }
 
 fn disagreement(what: &str, declared: &str, actual: Sha1) -> Option<Disagreement> {
-    if sha1::agrees(declared, actual) {
+    if sha1::is_same(declared, actual) {
         return None;
     }
     let actual = if declared.len() == 40 { actual.to_string() } else { actual.to_base36() };

@@ -91,7 +91,9 @@ impl Feed {
         let mut error = match read {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error,
-            Err(error) => ReadError { problem: Problem::of_io(error), position: InputPosition::default() },
+            Err(error) => {
+                ReadError { problem: Problem::from_io_error(error), position: InputPosition::default() }
+            }
         };
         if compressed && error.concerns_compressed_data() {
             error.position.compressed = Some(consumed.load(Ordering::Relaxed));

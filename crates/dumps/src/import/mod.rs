@@ -26,17 +26,17 @@ use tokio::{sync::mpsc, task::JoinSet};
 pub use self::report::{Conflict, ImportError, ImportFailure, ImportProgress, ImportReport, Mismatch};
 use self::{
     feed::{Feed, Group, Item},
-    store::{Importer, Previous, Stored},
+    store::{Importer, PreviousTask, TaskResult},
 };
 #[cfg(doc)]
 use crate::LeftOutReason;
 use crate::{ReadLimits, Source, compression::DecompressionLimits};
 
 /// The maximum number of parsed groups that wait in the channel.
-const QUEUE: usize = 4;
-/// The maximum number of groups that are being stored at the same time, for each job. Most of that time they
-/// wait for the disk.
-const IN_FLIGHT: usize = 8;
+const MAX_QUEUED_GROUPS: usize = 4;
+/// The maximum number of groups that are being stored at the same time, for each job. Such groups mostly wait for the
+/// disk.
+const MAX_GROUPS_PER_JOB: usize = 8;
 
 /// The default limit of the bytes of bodies between parsing and storing.
 const MAX_BUFFERED_BYTES: u32 = 24 << 20;
@@ -50,7 +50,7 @@ pub struct ImportOptions {
     pub jobs: usize,
     /// The limits of decompression.
     pub decompression: DecompressionLimits,
-    /// The longest line of JSON lines in bytes.
+    /// The maximum size of a line of JSON lines, in bytes.
     pub max_line: usize,
     /// The limit of the bytes of bodies between parsing and storing. Bodies that are ready to be stored need
     /// the same memory a second time, and a third time while the store writes them.
@@ -80,9 +80,9 @@ impl Default for ImportOptions {
 /// its blocking threads. Stored revisions are not changed. So an import may be repeated, and continues where
 /// it stopped.
 ///
-/// Revisions that can never be true, or that could not be read back unchanged, are left out and listed, see
-/// [`LeftOutReason`]. Examples are a revision that is its own parent, and one with a time that is more than
-/// `skew` after the start of the import. All other revisions are stored, even strange ones.
+/// Impossible revisions, and revisions that could not be read back unchanged, are left out and listed: see
+/// [`LeftOutReason`]. Examples are a revision that is its own parent, and a revision whose time is more than `skew`
+/// after the start of the import. All other revisions are stored, even strange ones.
 ///
 /// If the input is truncated or damaged, or if the store fails, an error is returned. The error contains the
 /// report of the work done. If the input is at fault, all complete revisions before the error are stored.
@@ -95,7 +95,7 @@ pub async fn import(
     mut progress: impl FnMut(&ImportProgress) + Send,
 ) -> Result<ImportReport, ImportError> {
     let (size, consumed) = (source.size(), source.consumed());
-    let (sender, mut items) = mpsc::channel(QUEUE);
+    let (sender, mut items) = mpsc::channel(MAX_QUEUED_GROUPS);
     let definitions = buckets.settings().definitions.clone();
     // The reader accepts texts up to the default limit even if the definition allows less. So a text above
     // the limit of its definition is left out, and does not end the import.
@@ -111,7 +111,7 @@ pub async fn import(
     });
 
     let importer = Arc::new(Importer::new(buckets.clone(), catalog.clone(), domain.clone(), options));
-    let mut run = Run {
+    let mut run = ImportRun {
         importer,
         size,
         consumed,
@@ -120,12 +120,12 @@ pub async fn import(
         last: HashMap::new(),
         next: 0,
     };
-    let limit = options.jobs.max(1) * IN_FLIGHT;
+    let limit = options.jobs.max(1) * MAX_GROUPS_PER_JOB;
     let mut done = Ok(());
     while done.is_ok() {
         tokio::select! {
             item = items.recv(), if run.tasks.len() < limit => match item {
-                Some(item) => run.take(item),
+                Some(item) => run.start_task(item),
                 None => break,
             },
             Some(finished) = run.tasks.join_next() => done = run.finish(finished, &mut progress),
@@ -140,39 +140,40 @@ pub async fn import(
         Ok(parsed) => parsed,
         Err(error) => Err(ImportFailure::Interrupted(error.to_string())),
     };
-    let placed = run.importer.finish(&mut run.report).await;
+    let sealed = run.importer.finish(&mut run.report).await;
     // An error of the store takes precedence: it may be the reason why the parser stopped.
-    let done = done.and(placed).and(parsed);
+    let done = done.and(sealed).and(parsed);
     let report = run.report;
     done.map(|()| report.clone()).map_err(|failure| ImportError { failure, report: Box::new(report) })
 }
 
 /// An import in progress.
-struct Run {
+struct ImportRun {
     importer: Arc<Importer>,
     size: Option<u64>,
     consumed: Arc<AtomicU64>,
     report: ImportReport,
-    tasks: JoinSet<Result<Stored, ImportFailure>>,
+    tasks: JoinSet<Result<TaskResult, ImportFailure>>,
     /// The last running task of each page. In an import into blocks, the last running task of all pages.
-    last: HashMap<Option<Title>, (u64, Previous)>,
+    last: HashMap<Option<Title>, (u64, PreviousTask)>,
     next: u64,
 }
 
-impl Run {
-    fn take(&mut self, item: Item) {
+impl ImportRun {
+    /// Starts the task for an item, or counts the item.
+    fn start_task(&mut self, item: Item) {
         match item {
             Item::Site(info) => {
                 let importer = Arc::clone(&self.importer);
-                self.tasks.spawn(async move { importer.site(&info).await });
+                self.tasks.spawn(async move { importer.store_site(&info).await });
             }
             Item::Group(group) => {
-                let (title, number) = (group.title.clone(), self.number());
+                let (title, number) = (group.title.clone(), self.next_number());
                 let (previous, done) = self.register_task(&title, number);
                 let importer = Arc::clone(&self.importer);
                 self.tasks.spawn(async move {
                     let Group { revisions, .. } = &group;
-                    let mut stored = importer.revisions(&group.title, revisions, previous).await?;
+                    let mut stored = importer.store_revisions(&group.title, revisions, previous).await?;
                     stored.page = Some((group.title.clone(), number));
                     drop(done);
                     Ok(stored)
@@ -183,25 +184,24 @@ impl Run {
                 self.report.pages += 1;
                 let Some(info) = info else { return };
                 let importer = Arc::clone(&self.importer);
-                self.tasks.spawn(async move { importer.page(title, &info).await });
+                self.tasks.spawn(async move { importer.store_page(title, &info).await });
             }
             Item::LeftOut(left_out) => self.report.left_out.add_many(left_out.revisions, left_out),
             Item::Skipped(name) => self.report.skip(name),
         }
     }
 
-    fn number(&mut self) -> u64 {
+    fn next_number(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
-    /// Registers a task. Returns what the task must wait for, and the sender that the task drops when it is
-    /// done.
+    /// Registers a task. Returns the task that it must wait for, if any, and the sender that it drops when it is done.
     fn register_task(
         &mut self,
         title: &Title,
         number: u64,
-    ) -> (Option<Previous>, tokio::sync::oneshot::Sender<()>) {
+    ) -> (Option<PreviousTask>, tokio::sync::oneshot::Sender<()>) {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let previous = self.last.insert(self.importer.queue_of(title), (number, receiver));
         (previous.map(|(_, previous)| previous), sender)
@@ -209,7 +209,7 @@ impl Run {
 
     fn finish(
         &mut self,
-        finished: Result<Result<Stored, ImportFailure>, tokio::task::JoinError>,
+        finished: Result<Result<TaskResult, ImportFailure>, tokio::task::JoinError>,
         progress: &mut impl FnMut(&ImportProgress),
     ) -> Result<(), ImportFailure> {
         let stored = finished.map_err(|error| ImportFailure::Interrupted(error.to_string()))??;

@@ -20,7 +20,7 @@ pub struct ImportReport {
     pub conflicts: CountedItems<Conflict>,
     /// Revisions that cannot be stored.
     pub left_out: CountedItems<LeftOut>,
-    /// Bodies that do not match the SHA-1 of the input. They are stored unchanged.
+    /// Bodies that do not match the SHA-1 of the input. Such bodies are stored unchanged.
     pub mismatches: CountedItems<Mismatch>,
     /// Elements that are not supported, by their names: uploads, log items and unknown ones.
     pub skipped: BTreeMap<String, u64>,
@@ -122,7 +122,7 @@ pub enum ImportFailure {
 }
 
 impl ImportReport {
-    /// How many different names of skipped elements are counted.
+    /// The maximum number of names of skipped elements that are counted separately.
     const MAX_SKIPPED: usize = 32;
 
     /// Whether everything is stored unchanged: nothing was left out, and there is no conflict. A body whose

@@ -21,12 +21,12 @@ use crate::{LeftOut, LeftOutReason, SourceProperty, SourceRevision};
 /// written to chunks first. A group of several revisions is smaller: see [`super::feed`].
 const MAX_READY_BYTES: usize = 4 << 20;
 
-/// Resolves when the previous task is done. The sender is dropped then, without a value.
-pub(super) type Previous = oneshot::Receiver<()>;
+/// A receiver that ends when the previous task is done. The task drops the sender without sending a value.
+pub(super) type PreviousTask = oneshot::Receiver<()>;
 
 /// The result of a task.
 #[derive(Debug, Default)]
-pub(super) struct Stored {
+pub(super) struct TaskResult {
     /// The page of a group, and the group's number.
     pub(super) page: Option<(Title, u64)>,
     pub(super) report: ImportReport,
@@ -43,7 +43,7 @@ pub(super) struct Importer {
 }
 
 /// Properties that are ready to be stored, each with the time of its last replacement.
-type Staged = Vec<(NewProperty, Option<Timestamp>)>;
+type StagedProperties = Vec<(NewProperty, Option<Timestamp>)>;
 
 impl Importer {
     pub(super) fn new(
@@ -57,8 +57,8 @@ impl Importer {
         Self { buckets, catalog, domain, bucket, staging, archiver }
     }
 
-    /// The queue whose groups are stored one after the other: one for each page, or one for all pages in an
-    /// import into blocks.
+    /// Returns the queue of a page. The groups of a queue are stored one after the other. Each page has its own queue.
+    /// An import into blocks has a single queue (`None`).
     pub(super) fn queue_of(&self, title: &Title) -> Option<Title> {
         self.archiver.is_none().then(|| title.clone())
     }
@@ -73,37 +73,37 @@ impl Importer {
         Ok(())
     }
 
-    /// Stores the input's metadata of the wiki. A domain has them once. So an import into a further bucket keeps
-    /// existing metadata.
-    pub(super) async fn site(&self, info: &SiteInfo) -> std::result::Result<Stored, ImportFailure> {
+    /// Stores the metadata of the wiki from the input. A domain has such metadata only once. So an import into a
+    /// further bucket keeps existing metadata.
+    pub(super) async fn store_site(&self, info: &SiteInfo) -> std::result::Result<TaskResult, ImportFailure> {
         if self.bucket != BucketName::page() {
             let stored = self.catalog.site_info(&self.domain).await.map_err(ImportFailure::Catalog)?;
             if stored.is_some() {
-                return Ok(Stored::default());
+                return Ok(TaskResult::default());
             }
         }
         self.catalog.put_site_info(&self.domain, info).await.map_err(ImportFailure::Catalog)?;
-        Ok(Stored::default())
+        Ok(TaskResult::default())
     }
 
-    /// Stores the input's metadata of a page.
-    pub(super) async fn page(
+    /// Stores the metadata of a page from the input.
+    pub(super) async fn store_page(
         &self,
         title: Title,
         info: &PageInfo,
-    ) -> std::result::Result<Stored, ImportFailure> {
+    ) -> std::result::Result<TaskResult, ImportFailure> {
         self.catalog.put_page_info(&self.page_of(title), info).await.map_err(ImportFailure::Catalog)?;
-        Ok(Stored::default())
+        Ok(TaskResult::default())
     }
 
     /// Stores revisions of a page, after the previous group of the page.
-    pub(super) async fn revisions(
+    pub(super) async fn store_revisions(
         &self,
         title: &Title,
         revisions: &[SourceRevision],
-        previous: Option<Previous>,
-    ) -> std::result::Result<Stored, ImportFailure> {
-        let result = self.try_revisions(title, revisions, previous).await;
+        previous: Option<PreviousTask>,
+    ) -> std::result::Result<TaskResult, ImportFailure> {
+        let result = self.try_store_revisions(title, revisions, previous).await;
         result.map_err(|error| {
             let rev = |revision: Option<&SourceRevision>| {
                 revision.map_or(rashomon_buckets::Revision::MAX, |revision| revision.record.rev)
@@ -113,12 +113,12 @@ impl Importer {
         })
     }
 
-    async fn try_revisions(
+    async fn try_store_revisions(
         &self,
         title: &Title,
         revisions: &[SourceRevision],
-        previous: Option<Previous>,
-    ) -> Result<Stored> {
+        previous: Option<PreviousTask>,
+    ) -> Result<TaskResult> {
         let page = self.page_of(title.clone());
         let mut report = ImportReport::default();
         let mut ready = Vec::with_capacity(revisions.len());
@@ -127,7 +127,7 @@ impl Importer {
             // The semaphore is never closed.
             let _job = self.staging.acquire().await;
             for revision in revisions {
-                let (import, disagreements) = self.stage(&page, revision, &mut report).await?;
+                let (import, disagreements) = self.stage_revision(&page, revision, &mut report).await?;
                 ready.push(import);
                 all_disagreements.push(disagreements);
                 // Hashing takes a while, and other tasks may be ready to run.
@@ -135,7 +135,7 @@ impl Importer {
             }
         }
         if let Some(previous) = previous {
-            // The previous task is done, whether it succeeded or failed.
+            // The receiver ends when the previous task is done, whether the task succeeded or failed.
             let _ = previous.await;
         }
         let outcomes = match &self.archiver {
@@ -169,10 +169,10 @@ impl Importer {
                 ImportOutcome::Unchanged => report.unchanged += 1,
             }
         }
-        Ok(Stored { page: None, report })
+        Ok(TaskResult { page: None, report })
     }
 
-    async fn stage(
+    async fn stage_revision(
         &self,
         page: &Page,
         revision: &SourceRevision,
@@ -187,9 +187,9 @@ impl Importer {
         let bytes_before = report.text_bytes;
         let mut ready = 0;
         let (properties, sha1_of) =
-            self.stage_all(page, &revision.properties, &mut ready, report, &mut disagreements).await?;
+            self.stage_properties(page, &revision.properties, &mut ready, report, &mut disagreements).await?;
         if disagreements.is_empty() {
-            disagreements.extend(check::revision(record, &revision.properties, &sha1_of));
+            disagreements.extend(check::check_revision(record, &revision.properties, &sha1_of));
         }
         if revision.continued {
             // The first part of the revision had the same properties, and they have been counted.
@@ -198,33 +198,34 @@ impl Importer {
         }
         let mut renders = Vec::with_capacity(revision.renders.len());
         for render in &revision.renders {
-            let (properties, _) =
-                self.stage_all(page, &render.properties, &mut ready, report, &mut disagreements).await?;
+            let (properties, _) = self
+                .stage_properties(page, &render.properties, &mut ready, report, &mut disagreements)
+                .await?;
             renders.push(ImportRender { tid: render.tid, properties });
         }
         if renders.is_empty() {
-            renders.push(render_of_history(page, revision));
+            renders.push(render_without_properties(page, revision));
         }
         Ok((ImportRevision { record: record.clone(), properties, renders }, disagreements))
     }
 
-    async fn stage_all(
+    async fn stage_properties(
         &self,
         page: &Page,
         properties: &[SourceProperty],
         ready: &mut usize,
         report: &mut ImportReport,
         disagreements: &mut Vec<Disagreement>,
-    ) -> Result<(Staged, BTreeMap<PropertyName, Sha1>)> {
+    ) -> Result<(StagedProperties, BTreeMap<PropertyName, Sha1>)> {
         let mut all = Vec::with_capacity(properties.len());
         let mut sha1_of = BTreeMap::new();
         for property in properties {
             let body = match &self.archiver {
                 Some(archiver) => archiver.stage_bytes(page, &property.name, &property.body).await?,
-                None => self.stage_within(page, property, ready).await?,
+                None => self.stage_or_spill(page, property, ready).await?,
             };
             report.text_bytes += body.size;
-            disagreements.extend(check::property(property, body.sha1));
+            disagreements.extend(check::check_property(property, body.sha1));
             sha1_of.insert(property.name.clone(), body.sha1);
             let new = NewProperty {
                 name: property.name.clone(),
@@ -237,9 +238,9 @@ impl Importer {
         Ok((all, sha1_of))
     }
 
-    /// Makes a body ready to be stored. It is written to chunks if the revision would have more than
-    /// [`MAX_READY_BYTES`] in memory. `ready` counts these bytes.
-    async fn stage_within(
+    /// Makes a body ready to be stored. If the revision would have more than [`MAX_READY_BYTES`] in memory, the body is
+    /// written to chunks. `ready` counts the bytes in memory.
+    async fn stage_or_spill(
         &self,
         page: &Page,
         property: &SourceProperty,
@@ -265,13 +266,13 @@ fn is_large(revision: &SourceRevision) -> bool {
     sizes().any(|size| size > CHUNK_SIZE) || sizes().sum::<usize>() > MAX_READY_BYTES
 }
 
-fn render_of_history(page: &Page, revision: &SourceRevision) -> ImportRender {
+fn render_without_properties(page: &Page, revision: &SourceRevision) -> ImportRender {
     let record = &revision.record;
     ImportRender { tid: Tid::imported(page, record.rev, record.timestamp), properties: Vec::new() }
 }
 
 fn without_bodies(page: &Page, revision: &SourceRevision) -> ImportRevision {
-    let renders = vec![render_of_history(page, revision)];
+    let renders = vec![render_without_properties(page, revision)];
     ImportRevision { record: revision.record.clone(), properties: Vec::new(), renders }
 }
 

@@ -1,4 +1,4 @@
-//! The lines as types of serde.
+//! The lines of the format, as types for serde.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(super) enum Kind {
     End,
 }
 
-/// The part of a line that tells its kind.
+/// The member of every line that has its kind.
 #[derive(Debug, Deserialize)]
 pub(super) struct AnyLine {
     pub(super) kind: Kind,

@@ -1,4 +1,4 @@
-//! Reading JSON lines.
+//! Reads JSON lines.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -25,7 +25,7 @@ use crate::{
 
 /// The maximum number of bytes of renders that are held until their revision is returned. Further renders
 /// follow as a continuation of the same revision.
-const MAX_RENDERS: usize = 8 << 20;
+const MAX_RENDER_BYTES: usize = 8 << 20;
 
 /// Reads JSON lines, one event after another.
 pub(crate) struct JsonLinesReader<R> {
@@ -35,13 +35,13 @@ pub(crate) struct JsonLinesReader<R> {
     line: u64,
     offset: u64,
     site_seen: bool,
-    page: Option<Page>,
-    pending: Option<Pending>,
+    page: Option<CurrentPage>,
+    pending: Option<PendingRevision>,
     counts: EndLine,
 }
 
-/// The last page.
-struct Page {
+/// The page of the last line.
+struct CurrentPage {
     line: u64,
     shown: String,
     title: Result<Title, LeftOutReason>,
@@ -49,8 +49,8 @@ struct Page {
     left_out: u64,
 }
 
-/// The last revision. Further renders of it may follow.
-enum Pending {
+/// The last revision. Further renders of the revision may follow.
+enum PendingRevision {
     /// The revision will be stored.
     Kept { revision: Box<SourceRevision>, bytes: usize },
     /// The revision is left out with its renders.
@@ -80,7 +80,7 @@ impl<R: Read> JsonLinesReader<R> {
         self.buffer.clear();
         (self.line, self.offset) = (self.input.line(), self.input.offset());
         loop {
-            let available = self.input.fill_buf().map_err(Problem::of_io)?;
+            let available = self.input.fill_buf().map_err(Problem::from_io_error)?;
             if available.is_empty() {
                 return Ok(!self.buffer.is_empty());
             }
@@ -97,7 +97,7 @@ impl<R: Read> JsonLinesReader<R> {
         }
     }
 
-    fn site(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
+    fn read_site(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
         // Another version may have other fields, so the version is checked first.
         #[derive(serde::Deserialize)]
         struct Version {
@@ -118,11 +118,11 @@ impl<R: Read> JsonLinesReader<R> {
         Ok(())
     }
 
-    fn begin_page(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
+    fn read_page(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
         let line: PageLine = parse(&self.buffer)?;
         self.end_page(found);
         self.counts.pages += 1;
-        self.page = Some(Page {
+        self.page = Some(CurrentPage {
             line: self.line,
             shown: LeftOut::shorten(&line.title),
             title: Title::new(&line.title).map_err(LeftOutReason::BadTitle),
@@ -132,9 +132,9 @@ impl<R: Read> JsonLinesReader<R> {
         Ok(())
     }
 
-    fn revision(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
+    fn read_revision(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
         let line: RevisionLine = parse(&self.buffer)?;
-        self.give_pending(found);
+        self.emit_pending(found);
         self.counts.revisions += 1;
         let Some(page) = &mut self.page else {
             return Err(Problem::Malformed(
@@ -143,22 +143,22 @@ impl<R: Read> JsonLinesReader<R> {
         };
         if page.title.is_err() {
             page.left_out += 1;
-            self.pending = Some(Pending::WithPage);
+            self.pending = Some(PendingRevision::WithPage);
             return Ok(());
         }
         let rev = line.rev.to_revision();
-        self.pending = Some(match revision_of(line, self.line, self.limits.latest) {
-            Ok(revision) => Pending::Kept { revision: Box::new(revision), bytes: 0 },
+        self.pending = Some(match parse_revision(line, self.line, self.limits.latest) {
+            Ok(revision) => PendingRevision::Kept { revision: Box::new(revision), bytes: 0 },
             Err(Fault::Problem(problem)) => return Err(problem),
             Err(Fault::LeftOut(reason)) => {
                 let title = Some(page.shown.clone());
-                Pending::LeftOut(LeftOut { line: self.line, title, rev, revisions: 1, reason })
+                PendingRevision::LeftOut(LeftOut { line: self.line, title, rev, revisions: 1, reason })
             }
         });
         Ok(())
     }
 
-    fn render(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
+    fn read_render(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
         let line: RenderLine = parse(&self.buffer)?;
         self.counts.renders += 1;
         match &mut self.pending {
@@ -167,8 +167,8 @@ impl<R: Read> JsonLinesReader<R> {
                     "a line of kind `render` comes before any line of kind `revision`".to_owned(),
                 ));
             }
-            Some(Pending::LeftOut(_) | Pending::WithPage) => {}
-            Some(Pending::Kept { revision, bytes }) => match render_of(line, self.limits.latest) {
+            Some(PendingRevision::LeftOut(_) | PendingRevision::WithPage) => {}
+            Some(PendingRevision::Kept { revision, bytes }) => match parse_render(line, self.limits.latest) {
                 Ok(render) => {
                     let full = add_render(revision, bytes, render);
                     if let (Some(full), Some(Ok(title))) = (full, self.page.as_ref().map(|page| &page.title))
@@ -180,14 +180,15 @@ impl<R: Read> JsonLinesReader<R> {
                 Err(Fault::LeftOut(reason)) => {
                     let title = self.page.as_ref().map(|page| page.shown.clone());
                     let (line, rev) = (revision.line, Some(revision.record.rev));
-                    self.pending = Some(Pending::LeftOut(LeftOut { line, title, rev, revisions: 1, reason }));
+                    self.pending =
+                        Some(PendingRevision::LeftOut(LeftOut { line, title, rev, revisions: 1, reason }));
                 }
             },
         }
         Ok(())
     }
 
-    fn end(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
+    fn read_end(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
         let line: EndLine = parse(&self.buffer)?;
         if line != self.counts {
             let EndLine { pages, revisions, renders, .. } = &self.counts;
@@ -207,7 +208,7 @@ impl<R: Read> JsonLinesReader<R> {
     }
 
     fn end_page(&mut self, found: &mut VecDeque<Event>) {
-        self.give_pending(found);
+        self.emit_pending(found);
         let Some(page) = self.page.take() else { return };
         match page.title {
             Ok(title) => found.push_back(Event::PageEnd(title, page.info)),
@@ -222,21 +223,21 @@ impl<R: Read> JsonLinesReader<R> {
         }
     }
 
-    fn give_pending(&mut self, found: &mut VecDeque<Event>) {
+    fn emit_pending(&mut self, found: &mut VecDeque<Event>) {
         match self.pending.take() {
-            Some(Pending::Kept { revision, .. }) => {
+            Some(PendingRevision::Kept { revision, .. }) => {
                 if let Some(Ok(title)) = self.page.as_ref().map(|page| &page.title) {
                     found.push_back(Event::Revision(title.clone(), revision));
                 }
             }
-            Some(Pending::LeftOut(left_out)) => found.push_back(Event::LeftOut(left_out)),
-            Some(Pending::WithPage) | None => {}
+            Some(PendingRevision::LeftOut(left_out)) => found.push_back(Event::LeftOut(left_out)),
+            Some(PendingRevision::WithPage) | None => {}
         }
     }
 }
 
 /// The beginning of an export of a key-value bucket.
-const ENTRIES: &[u8] = b"{\"bucket\":";
+const ENTRY_EXPORT_BEGINNING: &[u8] = b"{\"bucket\":";
 
 impl<R: Read> FormatReader for JsonLinesReader<R> {
     fn step(&mut self, found: &mut VecDeque<Event>) -> Result<bool, Problem> {
@@ -246,7 +247,7 @@ impl<R: Read> FormatReader for JsonLinesReader<R> {
         if self.buffer.iter().all(u8::is_ascii_whitespace) {
             return Ok(true);
         }
-        if !self.site_seen && self.buffer.trim_ascii_start().starts_with(ENTRIES) {
+        if !self.site_seen && self.buffer.trim_ascii_start().starts_with(ENTRY_EXPORT_BEGINNING) {
             let what = "this is an export of the entries of a key-value bucket, and no pages: import it with `rashomon import \
                         --bucket NAME`";
             return Err(Problem::Malformed(what.to_owned()));
@@ -257,12 +258,12 @@ impl<R: Read> FormatReader for JsonLinesReader<R> {
             return Err(Problem::Malformed(what.to_owned()));
         }
         match kind {
-            Kind::Siteinfo => self.site(found)?,
-            Kind::Page => self.begin_page(found)?,
-            Kind::Revision => self.revision(found)?,
-            Kind::Render => self.render(found)?,
+            Kind::Siteinfo => self.read_site(found)?,
+            Kind::Page => self.read_page(found)?,
+            Kind::Revision => self.read_revision(found)?,
+            Kind::Render => self.read_render(found)?,
             Kind::End => {
-                self.end(found)?;
+                self.read_end(found)?;
                 return Ok(false);
             }
         }
@@ -271,9 +272,9 @@ impl<R: Read> FormatReader for JsonLinesReader<R> {
 
     fn position(&self, _: &Problem) -> InputPosition {
         let revision = match &self.pending {
-            Some(Pending::Kept { revision, .. }) => Some(revision.record.rev),
-            Some(Pending::LeftOut(left_out)) => left_out.rev,
-            Some(Pending::WithPage) | None => None,
+            Some(PendingRevision::Kept { revision, .. }) => Some(revision.record.rev),
+            Some(PendingRevision::LeftOut(left_out)) => left_out.rev,
+            Some(PendingRevision::WithPage) | None => None,
         };
         InputPosition {
             page: self.page.as_ref().map(|page| page.shown.clone()),
@@ -306,7 +307,7 @@ fn add_render(
     render: SourceRender,
 ) -> Option<Box<SourceRevision>> {
     let size: usize = render.properties.iter().map(|property| property.body.len()).sum();
-    let full = (*bytes + size > MAX_RENDERS && !revision.renders.is_empty()).then(|| {
+    let full = (*bytes + size > MAX_RENDER_BYTES && !revision.renders.is_empty()).then(|| {
         let more = SourceRevision {
             continued: true,
             renders: Vec::new(),
@@ -322,30 +323,30 @@ fn add_render(
     full
 }
 
-fn revision_of(line: RevisionLine, number: u64, latest: Timestamp) -> Result<SourceRevision, Fault> {
-    let record = record_of(&line, latest)?;
-    let properties = properties(line.properties, latest)?;
+fn parse_revision(line: RevisionLine, number: u64, latest: Timestamp) -> Result<SourceRevision, Fault> {
+    let record = parse_record(&line, latest)?;
+    let properties = parse_properties(line.properties, latest)?;
     Ok(SourceRevision { line: number, continued: false, record, properties, renders: Vec::new() })
 }
 
-fn render_of(line: RenderLine, latest: Timestamp) -> Result<SourceRender, Fault> {
+fn parse_render(line: RenderLine, latest: Timestamp) -> Result<SourceRender, Fault> {
     let tid = line.tid;
-    let kept = timestamps::check(tid.time(), latest).map_err(Fault::LeftOut);
-    let properties = kept.and_then(|()| properties(line.properties, latest));
+    let is_allowed = timestamps::check_not_future(tid.time(), latest).map_err(Fault::LeftOut);
+    let properties = is_allowed.and_then(|()| parse_properties(line.properties, latest));
     properties.map(|properties| SourceRender { tid, properties }).map_err(|fault| match fault {
         Fault::LeftOut(reason) => Fault::LeftOut(LeftOutReason::BadRender { tid, reason: Box::new(reason) }),
         problem @ Fault::Problem(_) => problem,
     })
 }
 
-fn record_of(line: &RevisionLine, latest: Timestamp) -> Result<RevisionRecord, LeftOutReason> {
+fn parse_record(line: &RevisionLine, latest: Timestamp) -> Result<RevisionRecord, LeftOutReason> {
     let number = || line.rev.0.map_or_else(|| "not a number".to_owned(), |number| number.to_string());
     let rev: Revision = line.rev.to_revision().ok_or_else(|| LeftOutReason::BadNumber(number()))?;
     let parent = line.parent.map(|number| number.to_string());
     Ok(RevisionRecord {
         rev,
-        timestamp: timestamps::of_revision(line.timestamp.as_deref(), latest)?,
-        parent: parent::of_revision(rev, parent.as_deref())?,
+        timestamp: timestamps::parse_revision_time(line.timestamp.as_deref(), latest)?,
+        parent: parent::parse_parent(rev, parent.as_deref())?,
         user: line.user.clone(),
         comment: line.comment.clone(),
         minor: line.minor,
@@ -354,13 +355,13 @@ fn record_of(line: &RevisionLine, latest: Timestamp) -> Result<RevisionRecord, L
     })
 }
 
-fn properties(
+fn parse_properties(
     values: BTreeMap<PropertyName, PropertyValue>,
     latest: Timestamp,
 ) -> Result<Vec<SourceProperty>, Fault> {
     let properties = values.into_iter().map(|(name, value)| {
         let property = value.into_property(name)?;
-        timestamps::check(property.rewritten_at.unwrap_or(Timestamp::MIN), latest)?;
+        timestamps::check_not_future(property.rewritten_at.unwrap_or(Timestamp::MIN), latest)?;
         Ok(property)
     });
     properties.collect()

@@ -1,4 +1,4 @@
-//! Writing JSON lines.
+//! Writes JSON lines.
 
 use std::{
     collections::BTreeMap,
@@ -63,7 +63,7 @@ impl<W: Write> JsonLinesWriter<W> {
         self.line(&RenderLine { kind: Kind::Render, tid, properties: values(properties) })
     }
 
-    /// Returns the underlying writer. Changing it between calls makes the output wrong.
+    /// Returns the underlying writer. The caller may take written data out of it, but must not write to it.
     pub(crate) const fn get_mut(&mut self) -> &mut W {
         &mut self.out
     }

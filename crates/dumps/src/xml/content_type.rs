@@ -15,7 +15,7 @@ const FORMATS: [(&str, &str); 6] = [
     ("sanitized-css", "text/css"),
 ];
 
-/// The content type of a slot. `None` if the slot is wikitext, if its format is not a media type, or if it
+/// Returns the content type of a slot. `None` if the slot is wikitext, if its format is not a media type, or if it
 /// has an unknown model and no format. The type in the property's definition then applies.
 pub(super) fn content_type(slot: &SlotRecord) -> Option<String> {
     let model = slot.model.as_deref().unwrap_or(WIKITEXT.0);
@@ -26,12 +26,12 @@ pub(super) fn content_type(slot: &SlotRecord) -> Option<String> {
     Some(if format.starts_with("text/") { format!("{format}; charset=utf-8") } else { format.to_owned() })
 }
 
-/// The content type of a slot whose property has no definition.
+/// Returns the content type of a slot whose property has no definition.
 pub(super) fn content_type_of_slot(slot: &SlotRecord) -> String {
     content_type(slot).unwrap_or_else(|| format!("{}; charset=utf-8", WIKITEXT.1))
 }
 
-/// The format and the model of a slot. A format that is not recorded follows from the recorded model, or else
+/// Returns the format and the model of a slot. A format that is not recorded follows from the recorded model, or else
 /// from the content type. A model that is not recorded follows from the format.
 pub(crate) fn format_and_model(slot: Option<&SlotRecord>, content_type: Option<&str>) -> (String, String) {
     let recorded = |get: fn(&SlotRecord) -> &Option<String>| slot.and_then(|slot| get(slot).clone());

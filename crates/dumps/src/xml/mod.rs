@@ -5,7 +5,7 @@
 //! a DOCTYPE is refused, since exports have none, and depths and sizes are bounded. The versions differ in
 //! their fields and the order of these, so neither is checked: a field counts wherever it occurs.
 //!
-//! An empty text, an absent text and a hidden text are three things that look nearly the same: see
+//! An empty text, an absent text and a hidden text look nearly the same in an export: see
 //! `TextAttributes::empty_is_a_text`. A hidden text and an absent text are not stored as properties; the
 //! record of the slot tells them apart.
 //!

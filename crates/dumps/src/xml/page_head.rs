@@ -5,9 +5,9 @@ use rashomon_buckets::{PageInfo, Sha1, SiteInfo, Title};
 
 use super::PageHead;
 
-/// The first of the numbers for pages without a number. It is above every number that a wiki has reached. All
-/// generated numbers are below 2^53, so a reader with floating-point numbers represents them exactly.
-const FIRST_MADE_UP: i64 = 1 << 52;
+/// The first number for pages without a number. It is above every number that a wiki has reached. All generated numbers
+/// are below 2^53, so a reader with floating-point numbers represents them exactly.
+const FIRST_MADE_UP_ID: i64 = 1 << 52;
 
 /// Makes the elements before a page's first revision.
 pub(crate) fn page_head<'a>(
@@ -20,18 +20,21 @@ pub(crate) fn page_head<'a>(
     PageHead {
         // The schema has no place for MediaWiki's virtual namespaces, whose numbers are negative.
         namespace: namespace.max(0),
-        page_id: info.and_then(|info| info.page_id).filter(|id| *id > 0).unwrap_or_else(|| made_up(title)),
+        page_id: info
+            .and_then(|info| info.page_id)
+            .filter(|id| *id > 0)
+            .unwrap_or_else(|| make_page_id(title)),
         redirect: info.and_then(|info| info.redirect.as_deref()),
         restrictions: info.and_then(|info| info.restrictions.as_deref()),
         title: text,
     }
 }
 
-/// Makes a number that depends on the title alone, so every export has the same number for the page.
-fn made_up(title: &Title) -> i64 {
+/// Returns a number that depends only on the title, so every export has the same number for the page.
+fn make_page_id(title: &Title) -> i64 {
     let Sha1(bytes) = Sha1::of(title.as_str().as_bytes());
     let number = bytes[..8].iter().fold(0, |number, byte| number << 8 | i64::from(*byte));
-    FIRST_MADE_UP | (number & (FIRST_MADE_UP - 1))
+    FIRST_MADE_UP_ID | (number & (FIRST_MADE_UP_ID - 1))
 }
 
 /// The namespace of a title, or 0 if its prefix is not a known namespace of the wiki.

@@ -1,4 +1,4 @@
-//! Reads an export.
+//! Reads an export in XML.
 
 use std::{collections::VecDeque, io::Read};
 
@@ -6,7 +6,7 @@ use super::{
     page::PageState,
     revision::{self, RawRevision},
     site_info,
-    tokens::{Token, Tokens, attribute, shown},
+    tokens::{Token, Tokens, attribute, shorten_name},
 };
 use crate::{
     Event, InputPosition, LeftOut, Problem,
@@ -92,7 +92,7 @@ impl<R: Read> XmlReader<R> {
                     Element::Redirect { title: attribute(&start, "title")? }
                 }
                 (OpenElement::Page { .. }, "restrictions") => Element::Restrictions,
-                (_, name) => Element::Other(shown(name)),
+                (_, name) => Element::Other(shorten_name(name)),
             }),
             Token::End => Step::End,
             Token::Eof => Step::Eof,
@@ -103,7 +103,7 @@ impl<R: Read> XmlReader<R> {
         })
     }
 
-    fn start(&mut self, element: Element, found: &mut VecDeque<Event>) -> Result<(), Problem> {
+    fn begin_element(&mut self, element: Element, found: &mut VecDeque<Event>) -> Result<(), Problem> {
         let in_root = self.open_element == OpenElement::Root;
         if self.open_element == OpenElement::None && self.root_seen {
             return Err(Problem::Malformed("data follows the end of the export".to_owned()));
@@ -129,7 +129,7 @@ impl<R: Read> XmlReader<R> {
                 self.position.page = None;
                 self.open_element = OpenElement::Page { in_root };
             }
-            Element::Revision => self.revision(found)?,
+            Element::Revision => self.read_revision(found)?,
             Element::Title => {
                 let title = self.tokens.text(self.limits.text)?;
                 self.page.set_title(&title);
@@ -150,7 +150,7 @@ impl<R: Read> XmlReader<R> {
         Ok(())
     }
 
-    fn revision(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
+    fn read_revision(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
         let line = self.tokens.position().0;
         self.position.inside = true;
         self.position.revision = Some("without id".to_owned());
@@ -187,7 +187,7 @@ impl<R: Read> FormatReader for XmlReader<R> {
         match self.next_step()? {
             Step::Nothing => {}
             Step::Start(element) => {
-                let started = self.start(element, found);
+                let started = self.begin_element(element, found);
                 found.extend(self.skipped.drain(..).map(Event::Skipped));
                 started?;
             }

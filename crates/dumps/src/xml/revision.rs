@@ -9,7 +9,7 @@ use rashomon_clock::Timestamp;
 use super::{
     content_type::{content_type, content_type_of_slot},
     reader::number,
-    tokens::{Token, Tokens, attribute, attributes, shown},
+    tokens::{Token, Tokens, attribute, attributes, shorten_name},
 };
 use crate::{
     InputPosition, LeftOut, LeftOutReason, Problem, SourceProperty, SourceRevision, parent, timestamps,
@@ -97,7 +97,7 @@ pub(super) fn read<R: Read>(
             }
             _ => {
                 if !raw.main.read_field(tokens, &name)? {
-                    skipped.push(shown(&name));
+                    skipped.push(shorten_name(&name));
                     tokens.skip()?;
                 }
             }
@@ -121,7 +121,7 @@ fn read_contributor<R: Read>(
             "ip" => raw.ip = tokens.field()?,
             "id" => raw.user_id = number(tokens.field()?).filter(|id| *id >= 0),
             _ => {
-                skipped.push(shown(&name));
+                skipped.push(shorten_name(&name));
                 tokens.skip()?;
             }
         }
@@ -151,7 +151,7 @@ fn read_content<R: Read>(
         if name == "role" {
             slot.role = tokens.field()?;
         } else if !slot.read_field(tokens, &name)? {
-            skipped.push(shown(&name));
+            skipped.push(shorten_name(&name));
             tokens.skip()?;
         }
     }
@@ -177,7 +177,7 @@ impl RawSlot {
         max_text: usize,
     ) -> Result<(), Problem> {
         let said = attributes.bytes.and_then(|bytes| usize::try_from(bytes).ok());
-        let text = tokens.text_of_about(said.unwrap_or_default(), max_text)?;
+        let text = tokens.text_with_size_hint(said.unwrap_or_default(), max_text)?;
         self.present = true;
         self.text = (!text.is_empty() || attributes.empty_is_a_text()).then_some(text);
         self.record.deleted = attributes.deleted;
@@ -249,8 +249,8 @@ impl RawRevision {
     ) -> Result<SourceRevision, (Option<Revision>, LeftOutReason)> {
         let rev = self.rev().map_err(|reason| (None, reason))?;
         let fail = |reason| (Some(rev), reason);
-        let timestamp = timestamps::of_revision(self.timestamp.as_deref(), latest).map_err(fail)?;
-        let parent = parent::of_revision(rev, self.parent.as_deref()).map_err(fail)?;
+        let timestamp = timestamps::parse_revision_time(self.timestamp.as_deref(), latest).map_err(fail)?;
+        let parent = parent::parse_parent(rev, self.parent.as_deref()).map_err(fail)?;
         let mut properties = Vec::new();
         let mut slots = BTreeMap::new();
         for mut slot in std::mem::take(&mut self.slots) {

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use rashomon_buckets::{Namespace, SiteInfo, excerpt};
 
-use super::tokens::{MAX_FIELD, Token, Tokens, attribute, shown};
+use super::tokens::{MAX_FIELD_BYTES, Token, Tokens, attribute, shorten_name};
 use crate::Problem;
 
 /// The maximum number of namespaces of a wiki.
@@ -39,7 +39,7 @@ pub(super) fn read<R: Read>(
             "case" => info.case = tokens.field()?,
             "namespaces" => info.namespaces = namespaces(tokens)?,
             _ => {
-                skipped.push(shown(&name));
+                skipped.push(shorten_name(&name));
                 tokens.skip()?;
             }
         }
@@ -54,7 +54,7 @@ fn namespaces<R: Read>(tokens: &mut Tokens<R>) -> Result<Vec<Namespace>, Problem
             Token::End | Token::Eof => return Ok(namespaces),
             _ => continue,
         };
-        let name = tokens.text(MAX_FIELD)?;
+        let name = tokens.text(MAX_FIELD_BYTES)?;
         let key = key.and_then(|key| key.trim().parse().ok());
         let key =
             key.ok_or_else(|| Problem::Malformed(format!("namespace {:?} has no number", excerpt(&name))))?;

@@ -17,15 +17,15 @@ use crate::{
 /// The maximum depth of nested elements; exports have five levels.
 const MAX_DEPTH: usize = 64;
 /// The maximum size of a tag with its attributes, in bytes.
-const MAX_TAG: usize = 1 << 16;
+const MAX_TAG_BYTES: usize = 1 << 16;
 /// The maximum number of attributes of a tag.
 const MAX_ATTRIBUTES: usize = 64;
 /// The maximum size of a title, a name, a comment or any other field that is not the text of a revision, in
 /// bytes.
-pub(super) const MAX_FIELD: usize = 1 << 16;
+pub(super) const MAX_FIELD_BYTES: usize = 1 << 16;
 
 /// The maximum number of bytes that are reserved for a text because of its declared size.
-const MAX_RESERVED: usize = 1 << 20;
+const MAX_RESERVED_BYTES: usize = 1 << 20;
 
 /// A part of a document.
 pub(super) enum Token<'a> {
@@ -54,7 +54,7 @@ pub(super) struct Tokens<R> {
 }
 
 impl<R: Read> Tokens<R> {
-    /// Reads the tokens of an input. No token may be larger than `max_text` bytes plus [`MAX_TAG`].
+    /// Reads the tokens of an input. No token may be larger than `max_text` bytes plus [`MAX_TAG_BYTES`].
     pub(super) fn new(input: Input<R>, max_text: usize) -> Self {
         let mut xml = Reader::from_reader(input);
         let config = xml.config_mut();
@@ -63,7 +63,7 @@ impl<R: Read> Tokens<R> {
         Self {
             xml,
             buffer: Vec::new(),
-            budget: max_text.saturating_add(MAX_TAG),
+            budget: max_text.saturating_add(MAX_TAG_BYTES),
             depth: 0,
             line: 1,
             offset: 0,
@@ -89,8 +89,8 @@ impl<R: Read> Tokens<R> {
                 if self.depth > MAX_DEPTH {
                     return Err(Problem::TooLarge(format!("elements are nested more than {MAX_DEPTH} deep")));
                 }
-                if start.len() > MAX_TAG {
-                    return Err(Problem::TooLarge(format!("a tag has more than {MAX_TAG} bytes")));
+                if start.len() > MAX_TAG_BYTES {
+                    return Err(Problem::TooLarge(format!("a tag has more than {MAX_TAG_BYTES} bytes")));
                 }
                 Ok(Token::Start(start))
             }
@@ -124,12 +124,12 @@ impl<R: Read> Tokens<R> {
     /// Reads the text of the element that has just begun, up to its end, as an XML parser returns it, with
     /// normalised line ends (XML 1.0, section 2.11). Fails if the text is larger than `limit` bytes.
     pub(super) fn text(&mut self, limit: usize) -> Result<String, Problem> {
-        self.text_of_about(0, limit)
+        self.text_with_size_hint(0, limit)
     }
 
     /// Like [`Self::text`]. `bytes` is the declared size of the text.
-    pub(super) fn text_of_about(&mut self, bytes: usize, limit: usize) -> Result<String, Problem> {
-        let mut text = String::with_capacity(bytes.min(MAX_RESERVED));
+    pub(super) fn text_with_size_hint(&mut self, bytes: usize, limit: usize) -> Result<String, Problem> {
+        let mut text = String::with_capacity(bytes.min(MAX_RESERVED_BYTES));
         let begin = self.position();
         loop {
             match self.next()? {
@@ -145,7 +145,7 @@ impl<R: Read> Tokens<R> {
                 Token::Char(character) => text.push(character),
                 Token::Text(raw) => push_normalised(&mut text, &raw),
                 Token::Start(start) => {
-                    let name = shown(start.name().as_ref());
+                    let name = shorten_name(start.name().as_ref());
                     return Err(Problem::Malformed(format!("element <{name}> in the middle of a text")));
                 }
                 // `next` has already refused it.
@@ -159,7 +159,7 @@ impl<R: Read> Tokens<R> {
 
     /// Reads a field that is not the text of a revision. `None` if it is empty.
     pub(super) fn field(&mut self) -> Result<Option<String>, Problem> {
-        Ok(Some(self.text(MAX_FIELD)?).filter(|text| !text.is_empty()))
+        Ok(Some(self.text(MAX_FIELD_BYTES)?).filter(|text| !text.is_empty()))
     }
 
     /// Skips the element that has just begun, with its content.
@@ -214,7 +214,7 @@ pub(super) fn attribute(start: &BytesStart<'_>, name: &str) -> Result<Option<Str
 }
 
 /// Shortens a name for a message.
-pub(super) fn shown(name: &str) -> String {
+pub(super) fn shorten_name(name: &str) -> String {
     name.chars().take(64).collect()
 }
 
@@ -243,7 +243,7 @@ fn character(reference: &BytesRef<'_>) -> Result<char, Problem> {
         (None, name) => {
             return Err(Problem::Malformed(format!(
                 "the entity &{}; is not one of the five that XML predefines",
-                shown(name)
+                shorten_name(name)
             )));
         }
     };
@@ -263,7 +263,7 @@ fn check_declaration(declaration: &BytesDecl<'_>) -> Result<(), Problem> {
             Ok(())
         }
         Some(Ok(encoding)) => {
-            let encoding = shown(&encoding);
+            let encoding = shorten_name(&encoding);
             Err(Problem::Unsupported(format!("the encoding is {encoding:?}: only UTF-8 is supported")))
         }
         Some(Err(error)) => Err(Problem::Malformed(format!("invalid XML declaration: {}", excerpt(error)))),
@@ -277,7 +277,7 @@ fn problem(error: Error, saw_end: bool, budget: usize) -> Problem {
         {
             Problem::TooLarge(format!("a text or a tag has more than {budget} bytes"))
         }
-        Error::Io(error) => Problem::of_io(error),
+        Error::Io(error) => Problem::from_io_error(error),
         // The parser reports an error because the input ended early.
         error if saw_end => Problem::CutShort(excerpt(error)),
         Error::Encoding(_) => Problem::Malformed("the input has a byte that is not UTF-8".to_owned()),

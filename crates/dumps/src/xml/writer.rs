@@ -1,4 +1,4 @@
-//! Writes an export of version 0.11.
+//! Writes an export in XML, version 0.11.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use super::{
     chars,
     content_type::format_and_model,
     escape::{push_attribute, push_text},
-    tokens::MAX_FIELD,
+    tokens::MAX_FIELD_BYTES,
 };
 use crate::{Loss, sha1};
 
@@ -18,7 +18,7 @@ const NO_LANGUAGE: &str = "und";
 
 /// The maximum size of a value that is written as an attribute. Several such values fit into a tag that can
 /// be read back.
-const MAX_ATTRIBUTE: usize = MAX_FIELD / 8;
+const MAX_ATTRIBUTE_BYTES: usize = MAX_FIELD_BYTES / 8;
 
 /// The values of `case` that the schema allows.
 const CASES: [&str; 3] = ["first-letter", "case-sensitive", "case-insensitive"];
@@ -71,7 +71,7 @@ pub struct WrittenText<'a> {
     pub rewritten: bool,
 }
 
-/// The outcome of writing something.
+/// The outcome of writing an item: a page or a revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The item was written.
@@ -138,8 +138,8 @@ impl<W: Write> XmlWriter<W> {
     /// Begins a page. If the page is left out, it must not be ended, and gets no revisions.
     pub fn begin_page(&mut self, head: &PageHead<'_>) -> io::Result<Outcome> {
         let fields = [("title", Some(head.title.as_str())), ("restrictions", head.restrictions)];
-        let loss = first_loss(MAX_FIELD, fields)
-            .or_else(|| first_loss(MAX_ATTRIBUTE, [("redirect", head.redirect)]));
+        let loss = first_loss(MAX_FIELD_BYTES, fields)
+            .or_else(|| first_loss(MAX_ATTRIBUTE_BYTES, [("redirect", head.redirect)]));
         if let Some(loss) = loss {
             return Ok(Outcome::LeftOut(loss));
         }
@@ -165,7 +165,7 @@ impl<W: Write> XmlWriter<W> {
 
     /// Writes a revision of the last page.
     pub fn revision(&mut self, revision: &WrittenRevision<'_>) -> io::Result<Outcome> {
-        if let Some(loss) = loss_of(revision) {
+        if let Some(loss) = find_loss(revision) {
             return Ok(Outcome::LeftOut(loss));
         }
         let record = revision.record;
@@ -195,7 +195,7 @@ impl<W: Write> XmlWriter<W> {
             invalid = invalid.or(of_slot);
             self.raw("      </content>\n");
         }
-        self.leaf(3, "sha1", &sha1_of(revision));
+        self.leaf(3, "sha1", &revision_sha1(revision));
         self.raw("    </revision>\n");
         self.flush_buffer()?;
         Ok(invalid.map_or(Outcome::Written, Outcome::Invalid))
@@ -213,7 +213,7 @@ impl<W: Write> XmlWriter<W> {
         Ok(true)
     }
 
-    /// Returns the underlying writer. Changing it between calls makes the output wrong.
+    /// Returns the underlying writer. The caller may take written data out of it, but must not write to it.
     pub(crate) const fn get_mut(&mut self) -> &mut W {
         &mut self.out
     }
@@ -280,13 +280,13 @@ impl<W: Write> XmlWriter<W> {
         match &slot.text {
             Some(text) => {
                 self.attribute("xml:space", "preserve");
-                // `loss_of` has checked that the text is UTF-8.
+                // `find_loss` has checked that the text is UTF-8.
                 self.content("text", std::str::from_utf8(text.bytes).unwrap_or_default());
             }
             None => self.raw(" />\n"),
         }
         let id = recorded.and_then(|slot| slot.id.as_deref());
-        not_in_schema(&model, &format, id)
+        find_schema_violation(&model, &format, id)
     }
 
     fn raw(&mut self, text: &str) {
@@ -354,7 +354,7 @@ fn first_loss<'a>(
 }
 
 /// Returns why a revision cannot be written so that it is read back unchanged.
-fn loss_of(revision: &WrittenRevision<'_>) -> Option<Loss> {
+fn find_loss(revision: &WrittenRevision<'_>) -> Option<Loss> {
     let record = revision.record;
     let fields = [
         ("user", record.user.as_deref()),
@@ -363,11 +363,11 @@ fn loss_of(revision: &WrittenRevision<'_>) -> Option<Loss> {
     ];
     let main = [("main", &revision.main)];
     let slots = main.into_iter().chain(revision.slots.iter().map(|(role, slot)| (*role, slot)));
-    first_loss(MAX_FIELD, fields)
-        .or_else(|| slots.into_iter().find_map(|(role, slot)| loss_of_slot(role, slot)))
+    first_loss(MAX_FIELD_BYTES, fields)
+        .or_else(|| slots.into_iter().find_map(|(role, slot)| find_slot_loss(role, slot)))
 }
 
-fn loss_of_slot(role: &str, slot: &WrittenSlot<'_>) -> Option<Loss> {
+fn find_slot_loss(role: &str, slot: &WrittenSlot<'_>) -> Option<Loss> {
     if let Some(record) = slot.record {
         let elements = [("model", record.model.as_deref()), ("format", record.format.as_deref())];
         let attributes = [
@@ -375,7 +375,8 @@ fn loss_of_slot(role: &str, slot: &WrittenSlot<'_>) -> Option<Loss> {
             ("text's id", record.id.as_deref()),
             ("text's location", record.location.as_deref()),
         ];
-        let loss = first_loss(MAX_FIELD, elements).or_else(|| first_loss(MAX_ATTRIBUTE, attributes));
+        let loss =
+            first_loss(MAX_FIELD_BYTES, elements).or_else(|| first_loss(MAX_ATTRIBUTE_BYTES, attributes));
         if loss.is_some() {
             return loss;
         }
@@ -386,8 +387,8 @@ fn loss_of_slot(role: &str, slot: &WrittenSlot<'_>) -> Option<Loss> {
         let stub = |slot: &SlotRecord| {
             slot.id.is_some() || slot.location.is_some() || matches!(slot.bytes, Some(1..))
         };
-        let says_so = deleted || slot.record.is_some_and(stub);
-        return (!says_so).then(|| Loss::NoText { slot: role.to_owned() });
+        let is_declared_missing = deleted || slot.record.is_some_and(stub);
+        return (!is_declared_missing).then(|| Loss::NoText { slot: role.to_owned() });
     };
     if deleted && text.bytes.is_empty() {
         return Some(Loss::NoText { slot: role.to_owned() });
@@ -399,7 +400,7 @@ fn loss_of_slot(role: &str, slot: &WrittenSlot<'_>) -> Option<Loss> {
     Some(Loss::Character { field: format!("text of slot {role}"), character })
 }
 
-/// The SHA-1 of a slot's text: the recorded one, or the computed one if the text was replaced or none is
+/// Returns the SHA-1 of a slot's text: the recorded SHA-1, or the computed SHA-1 if the text was replaced or if none is
 /// recorded.
 fn slot_sha1(slot: &WrittenSlot<'_>) -> Option<String> {
     let computed = || slot.text.as_ref().map(|text| text.sha1.to_base36());
@@ -408,9 +409,9 @@ fn slot_sha1(slot: &WrittenSlot<'_>) -> Option<String> {
     recorded.or_else(computed)
 }
 
-/// The SHA-1 of a revision: the recorded one, or that of its slots if a text was replaced or none is
+/// Returns the SHA-1 of a revision: the recorded SHA-1, or that of its slots if a text was replaced or if none is
 /// recorded. Empty if the SHA-1 of a slot is unknown.
-fn sha1_of(revision: &WrittenRevision<'_>) -> String {
+fn revision_sha1(revision: &WrittenRevision<'_>) -> String {
     let slots = || {
         std::iter::once(("main", &revision.main))
             .chain(revision.slots.iter().map(|(role, slot)| (*role, slot)))
@@ -424,7 +425,7 @@ fn sha1_of(revision: &WrittenRevision<'_>) -> String {
     of_slots.and_then(|of_slots| sha1::combine(of_slots.values().map(String::as_str))).unwrap_or_default()
 }
 
-fn not_in_schema(model: &str, format: &str, id: Option<&str>) -> Option<Loss> {
+fn find_schema_violation(model: &str, format: &str, id: Option<&str>) -> Option<Loss> {
     if !is_name(model, b"-+./") {
         return Some(Loss::invalid("model", model));
     }

@@ -27,7 +27,7 @@ const EMPTY_STREAM: u8 = 0x0e;
 const EMPTY_FILE: u8 = 0x0f;
 const ENCODED_HEADER: u8 = 0x17;
 
-/// The header at the beginning of an archive. It tells the position of the other header, which is at the end.
+/// The header at the beginning of an archive. It has the position of the other header, which is at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StartHeader {
     /// The offset of the other header in the archive.
@@ -89,8 +89,8 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// The only stream with content in the archive. `None` if the only file is empty.
-    pub(super) fn only_stream(&self) -> io::Result<Option<Packed<'_>>> {
+    /// Returns the only stream with content in the archive. `None` if the only file is empty.
+    pub(super) fn only_stream(&self) -> io::Result<Option<PackedStream<'_>>> {
         if self.files != 1 {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -104,7 +104,7 @@ impl Contents {
     }
 }
 
-/// Packed streams, and how to decompress each. The format calls that description a folder.
+/// Packed streams, and how to decompress each of them. The format calls this description a folder.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     /// The offset of the first packed stream from the end of the start header.
@@ -133,7 +133,7 @@ pub(super) struct Coder {
 
 /// A packed stream.
 #[derive(Debug)]
-pub(super) struct Packed<'a> {
+pub(super) struct PackedStream<'a> {
     /// The offset of the stream in the archive.
     pub(super) begin: u64,
     pub(super) size: u64,
@@ -143,8 +143,8 @@ pub(super) struct Packed<'a> {
 }
 
 impl Streams {
-    /// The only stream with content.
-    pub(super) fn only(&self) -> io::Result<Packed<'_>> {
+    /// Returns the only stream with content.
+    pub(super) fn only(&self) -> io::Result<PackedStream<'_>> {
         // A folder has one packed stream, as `folder` checks.
         let index = self.folders.iter().position(|folder| folder.contents > 0);
         let index = index.ok_or_else(|| damaged("no stream in it has content"))?;
@@ -156,7 +156,13 @@ impl Streams {
             })
             .flatten()
             .ok_or_else(|| damaged("it declares a stream at an impossible position"))?;
-        Ok(Packed { begin, size, coder: &folder.coder, unpack_size: folder.unpack_size, crc: folder.crc })
+        Ok(PackedStream {
+            begin,
+            size,
+            coder: &folder.coder,
+            unpack_size: folder.unpack_size,
+            crc: folder.crc,
+        })
     }
 }
 

@@ -13,7 +13,9 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-use self::header::{Coder, Contents, Header, Packed, START_HEADER_BYTES, StartHeader, crc32, unsupported};
+use self::header::{
+    Coder, Contents, Header, PackedStream, START_HEADER_BYTES, StartHeader, crc32, unsupported,
+};
 use super::{
     Compression,
     bzip2_streams::Bzip2Streams,
@@ -49,16 +51,16 @@ pub(super) fn read<T>(
 ) -> io::Result<T> {
     let len = file.metadata()?.len();
     let mut file = CountingReader::new(file, consumed);
-    let (contents, packed_end) = contents(&mut file, len, memory)?;
+    let (contents, packed_end) = read_contents(&mut file, len, memory)?;
     let mut content: Box<dyn Read> = match contents.only_stream()? {
-        Some(packed) => Box::new(open(&mut file, packed_end, &packed, memory)?),
+        Some(packed) => Box::new(open_stream(&mut file, packed_end, &packed, memory)?),
         None => Box::new(io::empty()),
     };
     Ok(read(&mut content, Compression::SevenZip))
 }
 
 /// Reads the table of contents. Also returns an upper bound of the offset at which the packed streams end.
-fn contents(file: &mut CountingReader<File>, len: u64, memory: u64) -> io::Result<(Contents, u64)> {
+fn read_contents(file: &mut CountingReader<File>, len: u64, memory: u64) -> io::Result<(Contents, u64)> {
     let mut start = [0; START_HEADER_BYTES as usize];
     file.seek(SeekFrom::Start(0))?;
     file.read_exact(&mut start)?;
@@ -71,7 +73,7 @@ fn contents(file: &mut CountingReader<File>, len: u64, memory: u64) -> io::Resul
         return Err(damaged(&format!("{more} bytes follow its end")));
     }
     check_header_size(start.size)?;
-    let bytes = exactly(&mut *file, start.begin, start.size)?;
+    let bytes = read_exactly(&mut *file, start.begin, start.size)?;
     if crc32(&bytes) != start.crc {
         return Err(damaged("the checksum of its header is wrong"));
     }
@@ -84,7 +86,7 @@ fn contents(file: &mut CountingReader<File>, len: u64, memory: u64) -> io::Resul
             let packed = streams.only()?;
             check_header_size(packed.unpack_size)?;
             let mut header = Vec::new();
-            open(file, start.begin, &packed, memory)?.read_to_end(&mut header)?;
+            open_stream(file, start.begin, &packed, memory)?.read_to_end(&mut header)?;
             header
         }
     };
@@ -105,7 +107,7 @@ fn check_header_size(size: u64) -> io::Result<()> {
 }
 
 /// Reads exactly `size` bytes at an offset. The caller has compared `size` with a limit.
-fn exactly(file: &mut (impl Read + Seek), begin: u64, size: u64) -> io::Result<Vec<u8>> {
+fn read_exactly(file: &mut (impl Read + Seek), begin: u64, size: u64) -> io::Result<Vec<u8>> {
     file.seek(SeekFrom::Start(begin))?;
     let mut bytes = Vec::new();
     file.take(size).read_to_end(&mut bytes)?;
@@ -113,25 +115,30 @@ fn exactly(file: &mut (impl Read + Seek), begin: u64, size: u64) -> io::Result<V
 }
 
 /// Opens a stream for decompression. The stream must end at `end` or before.
-fn open<'a>(
+fn open_stream<'a>(
     file: &'a mut CountingReader<File>,
     end: u64,
-    packed: &Packed<'_>,
+    packed: &PackedStream<'_>,
     memory: u64,
-) -> io::Result<Content<Box<dyn Read + 'a>>> {
+) -> io::Result<ContentReader<Box<dyn Read + 'a>>> {
     if packed.begin.checked_add(packed.size).is_none_or(|packed_end| packed_end > end) {
         return Err(damaged("it declares a stream that is not within the archive"));
     }
     file.seek(SeekFrom::Start(packed.begin))?;
     let input = BufReader::with_capacity(1 << 16, file.take(packed.size));
-    let decoder = decoder(input, packed, memory)?;
-    Ok(Content { decoder, left: packed.unpack_size, crc: flate2::Crc::new(), expected: packed.crc })
+    let decoder = make_decoder(input, packed, memory)?;
+    Ok(ContentReader { decoder, left: packed.unpack_size, crc: flate2::Crc::new(), expected: packed.crc })
 }
 
 /// Makes the decoder of a compression method, within the memory limit.
-fn decoder<'a>(input: impl BufRead + 'a, packed: &Packed<'_>, memory: u64) -> io::Result<Box<dyn Read + 'a>> {
-    let Packed { coder: Coder { method, properties }, size: packed, unpack_size: unpacked, .. } = *packed;
-    let lacking = || damaged("the properties of its compression method are wrong");
+fn make_decoder<'a>(
+    input: impl BufRead + 'a,
+    packed: &PackedStream<'_>,
+    memory: u64,
+) -> io::Result<Box<dyn Read + 'a>> {
+    let PackedStream { coder: Coder { method, properties }, size: packed, unpack_size: unpacked, .. } =
+        *packed;
+    let wrong_properties = || damaged("the properties of its compression method are wrong");
     let raw = |filters: &liblzma::stream::Filters| liblzma::stream::Stream::new_raw_decoder(filters);
     Ok(match (&method[..], &properties[..]) {
         ([] | [0x00], []) => Box::new(input),
@@ -139,7 +146,7 @@ fn decoder<'a>(input: impl BufRead + 'a, packed: &Packed<'_>, memory: u64) -> io
             let (properties, dictionary) = need::lzma([a, b, c, d, e], unpacked);
             memory::check("LZMA", dictionary.saturating_add(DECODER_MEMORY), memory)?;
             let mut filters = liblzma::stream::Filters::new();
-            let stream = raw(filters.lzma1_properties(&properties).map_err(|_| lacking())?)?;
+            let stream = raw(filters.lzma1_properties(&properties).map_err(|_| wrong_properties())?)?;
             let decoder = liblzma::bufread::XzDecoder::new_stream(input, stream);
             Box::new(MemoryErrors::new(decoder, "LZMA", memory))
         }
@@ -147,7 +154,7 @@ fn decoder<'a>(input: impl BufRead + 'a, packed: &Packed<'_>, memory: u64) -> io
             let (property, dictionary) = need::lzma2(declared, unpacked);
             memory::check("LZMA2", dictionary.saturating_add(DECODER_MEMORY), memory)?;
             let mut filters = liblzma::stream::Filters::new();
-            let stream = raw(filters.lzma2_properties(&[property]).map_err(|_| lacking())?)?;
+            let stream = raw(filters.lzma2_properties(&[property]).map_err(|_| wrong_properties())?)?;
             let decoder = liblzma::bufread::XzDecoder::new_stream(input, stream);
             Box::new(MemoryErrors::new(decoder, "LZMA2", memory))
         }
@@ -158,13 +165,13 @@ fn decoder<'a>(input: impl BufRead + 'a, packed: &Packed<'_>, memory: u64) -> io
             let model = need::ppmd(u32::from_le_bytes([a, b, c, d]), u32::from(order), unpacked);
             memory::check("PPMd", u64::from(model).saturating_add(DECODER_MEMORY), memory)?;
             let decoder = ppmd_rust::Ppmd7Decoder::new(input, u32::from(order), model);
-            Box::new(decoder.map_err(|_| lacking())?)
+            Box::new(decoder.map_err(|_| wrong_properties())?)
         }
         ([0x04, 0x02, 0x02], []) => {
             memory::check("bzip2", BZIP2_MEMORY, memory)?;
             Box::new(Bzip2Streams::new(input))
         }
-        ([0x03, 0x01, 0x01] | [0x21] | [0x03, 0x04, 0x01], _) => return Err(lacking()),
+        ([0x03, 0x01, 0x01] | [0x21] | [0x03, 0x04, 0x01], _) => return Err(wrong_properties()),
         (method, _) => {
             let method: String = method.iter().map(|byte| format!("{byte:02x}")).collect();
             return Err(unsupported(&format!(
@@ -175,15 +182,16 @@ fn decoder<'a>(input: impl BufRead + 'a, packed: &Packed<'_>, memory: u64) -> io
     })
 }
 
-/// A content with its declared size and checksum. Reading fails at its end if either is wrong.
-struct Content<R> {
+/// A reader of a content with a declared size and checksum. Reading fails at the end if the size or the checksum is
+/// wrong.
+struct ContentReader<R> {
     decoder: R,
     left: u64,
     crc: flate2::Crc,
     expected: Option<u32>,
 }
 
-impl<R: Read> Read for Content<R> {
+impl<R: Read> Read for ContentReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let len = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
         if len == 0 {

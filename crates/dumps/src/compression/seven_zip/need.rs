@@ -9,13 +9,13 @@ use ppmd_rust::{PPMD7_MAX_ORDER, PPMD7_MIN_MEM_SIZE};
 /// The smallest dictionary of LZMA and LZMA2.
 const MIN_DICTIONARY: u64 = 4 << 10;
 
-/// The part of a dictionary of `declared` bytes that can be used: no reference goes back beyond the beginning
+/// Returns the part of a dictionary of `declared` bytes that can be used: no reference goes back beyond the beginning
 /// of the content.
 pub(super) fn dictionary(declared: u64, unpacked: u64) -> u64 {
     declared.min(unpacked.max(MIN_DICTIONARY))
 }
 
-/// The properties of LZMA with a dictionary of the usable size.
+/// Returns the properties of LZMA with a dictionary of the usable size, and this size.
 pub(super) fn lzma(properties: [u8; 5], unpacked: u64) -> ([u8; 5], u64) {
     let [literals, size @ ..] = properties;
     let size = u32::try_from(dictionary(u32::from_le_bytes(size).into(), unpacked)).unwrap_or(u32::MAX);
@@ -23,7 +23,8 @@ pub(super) fn lzma(properties: [u8; 5], unpacked: u64) -> ([u8; 5], u64) {
     ([literals, a, b, c, d], size.into())
 }
 
-/// The property of LZMA2 with a dictionary of the usable size. Possible sizes are 2^n and 3·2^n.
+/// Returns the property of LZMA2 with a dictionary of the usable size, and this size. Possible sizes are 2^n and
+/// 3·2^n.
 pub(super) fn lzma2(declared: u8, unpacked: u64) -> (u8, u64) {
     // The value 40 means 4 GiB less one byte; this formula gives one byte more.
     let size = |bits: u8| (2 | u64::from(bits & 1)) << (bits / 2 + 11);
@@ -38,28 +39,28 @@ pub(super) fn lzma2(declared: u8, unpacked: u64) -> (u8, u64) {
 /// -ln(16352/16384) = 2836.4.
 const PPMD_SYMBOLS_PER_BYTE: u64 = 2837;
 
-/// The size of a unit of a PPMd model. A context takes one unit.
-const PPMD_UNIT: u64 = 12;
+/// The size of a unit of a PPMd model, in bytes. A context takes one unit.
+const PPMD_UNIT_BYTES: u64 = 12;
 
 /// The maximum number of bytes that one more state costs in arrays of states. An array grows from block to
 /// block, and leaves the smaller blocks free. It needs the largest block for its 249th state. All its blocks
 /// together then have 2,152 units, for 248 states in addition to the first one. Free blocks are reused.
-const PPMD_STATE: u64 = 105;
+const PPMD_STATE_BYTES: u64 = 105;
 
 /// The maximum number of bytes per symbol that are lost when a context drops rare states. The block of the
 /// context is then split, and the context needs a new block when it grows again. A block has at most 128
 /// units, and a context drops states at most once in ten symbols.
-const PPMD_SPLIT: u64 = 154;
+const PPMD_SPLIT_BYTES: u64 = 154;
 
-/// The units of an empty model: the first context and its 256 states.
-const PPMD_EMPTY: u64 = 1 + 128;
+/// The number of units of an empty model: the first context and its 256 states.
+const PPMD_EMPTY_UNITS: u64 = 1 + 128;
 
 /// The maximum number of bytes that `packed` bytes of PPMd data can unpack to.
 pub(super) const fn ppmd_unpacked(packed: u64) -> u64 {
     packed.saturating_mul(PPMD_SYMBOLS_PER_BYTE)
 }
 
-/// The part of a PPMd model of `declared` bytes that can be used.
+/// Returns the part of a PPMd model of `declared` bytes that can be used.
 ///
 /// The size of the model affects the decoded bytes only if the model is exhausted: then PPMd joins free
 /// blocks, and finally starts a new model. A smaller model that is never exhausted gives the same bytes. So
@@ -72,10 +73,12 @@ pub(super) const fn ppmd_unpacked(packed: u64) -> u64 {
 /// - A symbol adds a byte of text. The text has an eighth of the model, which is enough if the rest is.
 pub(super) fn ppmd(declared: u32, order: u32, unpacked: u64) -> u32 {
     let order = u64::from(order.min(PPMD7_MAX_ORDER));
-    let of_symbols = unpacked.saturating_mul((order + 1) * PPMD_UNIT + PPMD_STATE + PPMD_SPLIT);
-    let units = of_symbols.saturating_add(order * PPMD_STATE + PPMD_EMPTY * PPMD_UNIT);
+    let of_symbols =
+        unpacked.saturating_mul((order + 1) * PPMD_UNIT_BYTES + PPMD_STATE_BYTES + PPMD_SPLIT_BYTES);
+    let units = of_symbols.saturating_add(order * PPMD_STATE_BYTES + PPMD_EMPTY_UNITS * PPMD_UNIT_BYTES);
     // Seven eighths of the model are units, rounded down.
-    let model = (units / 7).saturating_mul(8).saturating_add(16 * PPMD_UNIT).max(PPMD7_MIN_MEM_SIZE.into());
+    let model =
+        (units / 7).saturating_mul(8).saturating_add(16 * PPMD_UNIT_BYTES).max(PPMD7_MIN_MEM_SIZE.into());
     declared.min(u32::try_from(model).unwrap_or(u32::MAX))
 }
 

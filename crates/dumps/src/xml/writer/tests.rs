@@ -100,11 +100,11 @@ fn the_sha1_of_several_slots_is_that_of_mediawiki() {
 #[test]
 fn fields_too_long_to_be_read_back_are_left_out() {
     let mut long = record();
-    long.comment = Some("x".repeat(MAX_FIELD + 1));
+    long.comment = Some("x".repeat(MAX_FIELD_BYTES + 1));
     let (outcome, xml) = of_main(&long, None, Some(b"a"));
     assert!(matches!(outcome, Outcome::LeftOut(Loss::TooLong { .. })), "{outcome:?}");
     assert_eq!(xml, "");
-    let slot = SlotRecord { location: Some("x".repeat(MAX_ATTRIBUTE + 1)), ..SlotRecord::default() };
+    let slot = SlotRecord { location: Some("x".repeat(MAX_ATTRIBUTE_BYTES + 1)), ..SlotRecord::default() };
     let (outcome, _) = of_main(&record(), Some(&slot), Some(b"a"));
     assert!(matches!(outcome, Outcome::LeftOut(Loss::TooLong { .. })), "{outcome:?}");
 }
