@@ -72,7 +72,7 @@ fn unsigned_tokens_are_refused() {
 }
 
 #[test]
-fn public_key_is_no_secret_of_hmac() {
+fn public_key_is_not_accepted_as_hmac_secret() {
     let signer = Signer::rsa();
     let jwk = signer.jwk_with_id("a");
     let keys = set([jwk.clone()]);
@@ -103,7 +103,7 @@ fn algorithm_must_be_one_of_the_key() {
 }
 
 #[test]
-fn only_keys_of_the_set_count() {
+fn only_keys_of_the_set_verify_tokens() {
     let (ours, foreign) = (Signer::ec(), Signer::ec());
     let keys = set([ours.jwk_with_id("a")]);
     assert_eq!(verify(&keys, &foreign.sign(Some("a"), &claims())), Err(JwtError::Signature));
@@ -185,7 +185,7 @@ fn claims_of_rights_are_read_strictly() {
 }
 
 #[test]
-fn null_is_no_absent_list_of_buckets() {
+fn null_is_not_an_absent_list_of_buckets() {
     let signer = Signer::ec();
     let keys = set([signer.jwk()]);
     let mut claims = claims();

@@ -7,7 +7,7 @@ use rashomon_tables_sqlite::PAGE_BYTES;
 
 use crate::stores::{World, fill, rows, write};
 
-/// A flipped bit is an error that names the file, or changes nothing. It never changes the restored store.
+/// A flipped bit is an error that names the file, or has no effect. It never changes the restored store.
 #[tokio::test]
 async fn flipped_bits_are_found() {
     let world = World::new();
@@ -45,7 +45,7 @@ async fn flipped_bits_are_found() {
     assert_eq!(world.restored("whole", None).await, expected);
 }
 
-/// A file of pages is missing. A restore names it; the next backup writes its pages again.
+/// If a file of pages is missing, a restore names the file, and the next backup writes its pages again.
 #[tokio::test]
 async fn missing_pages_are_written_again() {
     let world = World::new();
@@ -84,7 +84,7 @@ async fn later_formats_are_refused() {
     }
 }
 
-/// A disk that returns other bytes than were written: the state is not added.
+/// If a disk returns other bytes than were written, the state is not added.
 #[tokio::test]
 async fn pages_that_read_back_differently_are_an_error() {
     let world = World::new();
@@ -114,7 +114,7 @@ async fn pages_that_read_back_differently_are_an_error() {
     assert_eq!(world.restored("restored", None).await.len(), 300);
 }
 
-/// A damaged state does not hinder the restore of another one, and the error names its file.
+/// A damaged state does not prevent the restore of another state, and the error names the file of the damaged state.
 #[tokio::test]
 async fn undamaged_states_are_restored_beside_a_damaged_one() {
     let world = World::new();

@@ -77,7 +77,7 @@ async fn interrupted_restore_continues() {
     assert_eq!(rows(&crate::stores::open(&restored).await).await, expected);
 
     // The process was killed when the store was complete, before it deleted the mark.
-    let mark = serde_mark(&world);
+    let mark = mark_of_latest_state(&world);
     fs::write(restored.join("rashomon-restore.state"), mark).expect("written");
     let report = world.try_restore("new", None, &mut |_| true).expect("nothing is left to do");
     assert_eq!(report.written_pages, 0);
@@ -87,7 +87,7 @@ async fn interrupted_restore_continues() {
 }
 
 /// The mark of an unfinished restore of the newest state.
-fn serde_mark(world: &World) -> Vec<u8> {
+fn mark_of_latest_state(world: &World) -> Vec<u8> {
     world.try_restore("other", None, &mut |_| false).expect_err("interrupted");
     fs::read(world.path("other").join("rashomon-restore.state")).expect("read")
 }

@@ -1,4 +1,4 @@
-//! States of a store that does not change meanwhile.
+//! States of a store that does not change during the backup.
 
 use std::num::NonZeroUsize;
 
@@ -48,7 +48,7 @@ async fn only_changed_pages_are_written() {
 }
 
 #[tokio::test]
-async fn deleted_states_take_their_pages_with_them() {
+async fn deleting_states_deletes_their_pages() {
     let world = World::new();
     let store = world.open().await;
     let mut last = Vec::new();
@@ -67,7 +67,7 @@ async fn deleted_states_take_their_pages_with_them() {
     let numbers: Vec<_> =
         states(&world.path("backup")).expect("listed").iter().map(|state| state.number).collect();
     assert_eq!(numbers, [4, 5]);
-    // The states 4 and 5 still need pages of the first run, but none of the second.
+    // The states 4 and 5 still need pages of the first run, but no pages of the second run.
     let files: Vec<_> =
         world.files("pages").iter().map(|file| file.file_stem().expect("a name").to_owned()).collect();
     assert!(files.contains(&"000001".into()) && !files.contains(&"000002".into()), "{files:?}");

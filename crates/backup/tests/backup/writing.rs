@@ -1,4 +1,4 @@
-//! States of a store while it is written.
+//! States of a store that is written during the backup.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,9 +25,9 @@ const TITLES: i64 = 60;
 /// the same time, so that the store stays small however slow the machine is.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Writes revisions one after the other until it is told to stop. Each is one call with rows in two
-/// partitions, so a state has both rows or none.
-async fn write_on(
+/// Writes revisions one after the other until it has to stop. Each revision is one call with rows in two partitions, so
+/// a state has both rows or none.
+async fn write_until_stopped(
     store: Arc<SqliteStore>,
     writer: i64,
     acknowledged: Arc<AtomicI64>,
@@ -48,8 +48,8 @@ fn batches(writer: i64, rev: i64) -> [Batch; 2] {
     ["a", "z"].map(|side| body(&format!("{side} {writer} {}", rev * 7 % TITLES), rev, length))
 }
 
-/// Checks that the revisions of each writer are there up to one number, at least `acknowledged`, each on both
-/// sides. Returns the number of revisions.
+/// Checks that the revisions of each writer up to some number exist, each in both partitions. This number is at least
+/// `acknowledged`. Returns the number of revisions.
 fn check(rows: &[(String, i64, rashomon_tables::Value)], acknowledged: &[i64]) -> usize {
     let mut revs: BTreeMap<(String, String), BTreeSet<i64>> = BTreeMap::new();
     for (title, rev, _) in rows {
@@ -81,7 +81,12 @@ async fn state_is_a_moment_of_a_store_that_is_written() {
     let writers: Vec<_> = (0..)
         .zip(&counters)
         .map(|(writer, counter)| {
-            tokio::spawn(write_on(Arc::clone(&store), writer, Arc::clone(counter), Arc::clone(&stops)))
+            tokio::spawn(write_until_stopped(
+                Arc::clone(&store),
+                writer,
+                Arc::clone(counter),
+                Arc::clone(&stops),
+            ))
         })
         .collect();
     let mut acknowledged = Vec::new();

@@ -10,7 +10,7 @@ use tempfile::tempdir;
 use crate::{
     cluster::run_statements,
     http::{get, post},
-    kept::{IMPATIENT, Kept, ask, authorities},
+    kept::{IMPATIENT, TestStores, ask, authorities},
     process::{Running, finish, rashomon, run},
     wiki::dump,
 };
@@ -37,7 +37,7 @@ async fn connections(session: &Session, user: &str) -> Vec<(bool, String)> {
 }
 
 /// Writes the configuration of a separate user, with every option of a connection.
-fn write_little(directory: &Path, user: &str, authorities: &Path) {
+fn write_user_configuration(directory: &Path, user: &str, authorities: &Path) {
     let text = format!(
         "[store]\nuser = '{user}'\npassword_file = 'little'\ntls_ca_file = '{}'\ncompression = 'lz4'\n\
          attempt_timeout = '10s'\nrequest_timeout = '20s'\nconnect_timeout = '20s'\n",
@@ -51,9 +51,9 @@ fn write_little(directory: &Path, user: &str, authorities: &Path) {
 fn user_without_create_rights_is_served_over_tls_with_compression() {
     let directory = tempdir().unwrap();
     let path = directory.path();
-    let (Some(kept), Some(authorities)) = (Kept::new(path), authorities()) else { return };
+    let (Some(kept), Some(authorities)) = (TestStores::new(path), authorities()) else { return };
     let user = kept.role("little");
-    write_little(path, &user, &authorities);
+    write_user_configuration(path, &user, &authorities);
     fs::write(path.join("dump.xml"), dump("A", &[("1", "one"), ("2", "two")])).unwrap();
     let store = kept.arguments("data");
     let url = store[1].as_str();
@@ -94,7 +94,7 @@ fn refused_login_ends_server_and_commands_at_once() {
     let directory = tempdir().unwrap();
     let path = directory.path();
     // A node with a certificate also requires a password.
-    let (Some(kept), Some(_)) = (Kept::new(path), authorities()) else { return };
+    let (Some(kept), Some(_)) = (TestStores::new(path), authorities()) else { return };
     let store = kept.arguments("data");
     let known = fs::read_to_string(path.join(IMPATIENT)).unwrap();
     fs::write(path.join("wrong.toml"), known.replace("'password'", "'wrong'")).unwrap();
@@ -122,7 +122,7 @@ fn refused_login_ends_server_and_commands_at_once() {
 #[test]
 fn read_only_commands_create_no_tables() {
     let directory = tempdir().unwrap();
-    let Some(kept) = Kept::new(directory.path()) else { return };
+    let Some(kept) = TestStores::new(directory.path()) else { return };
     let keyspace = kept.keyspace("data");
     let store = kept.arguments("data");
     ask(kept.node(), async |session| {

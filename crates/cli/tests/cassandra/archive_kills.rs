@@ -126,7 +126,7 @@ impl Wiki {
 }
 
 #[test]
-fn seal_killed_before_any_write_loses_nothing_and_is_completed_by_the_next() {
+fn seal_killed_before_any_write_loses_nothing_and_is_completed_by_the_next_seal() {
     let Some(wiki) = Wiki::new() else { return };
     let mut writes = 0;
     loop {
@@ -147,7 +147,7 @@ fn seal_killed_before_any_write_loses_nothing_and_is_completed_by_the_next() {
 }
 
 #[test]
-fn compaction_killed_before_any_write_loses_nothing_and_is_completed_by_the_next() {
+fn compaction_killed_before_any_write_loses_nothing_and_is_completed_by_the_next_compaction() {
     let Some(wiki) = Wiki::new() else { return };
     wiki.edit();
     wiki.home.seal().ends_with(0);

@@ -64,7 +64,7 @@ async fn stored(session: &Session, keyspace: &str) -> Vec<Vec<u8>> {
 }
 
 /// Checks repeatedly until nothing is left, since a node deletes unused files with a delay.
-fn assert_goes(what: &str, left: impl Fn() -> usize) {
+fn assert_disappears(what: &str, left: impl Fn() -> usize) {
     /// The number of attempts in a minute.
     const MAX_POLLS: u32 = 120;
     for _ in 0..MAX_POLLS {
@@ -157,7 +157,7 @@ fn erased_content_leaves_tables_by_compaction_and_commit_log_by_segments() {
     nodetool(&["flush", &keyspace]);
     assert!(left(&tables_of_store) > MIN_FOUND_PIECES, "the node's files still have erased content");
     nodetool(&["compact", &keyspace]);
-    assert_goes("the tables", || left(&tables_of_store));
+    assert_disappears("the tables", || left(&tables_of_store));
     home.run(&["verify"]).ends_with(0).stdout_contains(&["sound: 2 pages, 10 revisions"]);
 
     // A segment of the commit log is deleted when it is full and all of its data is in the tables.
@@ -172,7 +172,7 @@ fn erased_content_leaves_tables_by_compaction_and_commit_log_by_segments() {
         }
     });
     nodetool(&["flush"]);
-    assert_goes("the commit log", || left(&log));
+    assert_disappears("the commit log", || left(&log));
     for other in ["data/system", "hints", "saved_caches", "cdc"] {
         assert_eq!(left(&storage.join(other)), 0, "{other}");
     }

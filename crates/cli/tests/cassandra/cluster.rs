@@ -10,7 +10,7 @@ use tempfile::tempdir;
 use crate::{
     home::Home,
     http::{get, post},
-    kept::{IMPATIENT, Kept, ask},
+    kept::{IMPATIENT, TestStores, ask},
     process::{Running, finish, rashomon, run},
     proxy::Proxy,
 };
@@ -37,7 +37,7 @@ pub(crate) fn until(status: u16, answer: impl Fn() -> String) -> String {
 }
 
 /// Starts a server that reaches the node through a proxy that can be cut. Returns the server and its address.
-fn serve_over(proxy: &Proxy, kept: &Kept, directory: &std::path::Path) -> (Running, String) {
+fn serve_over(proxy: &Proxy, kept: &TestStores, directory: &std::path::Path) -> (Running, String) {
     let mut command = rashomon(directory);
     let url = format!("cassandra://{}/{}?replication=1", proxy.address(), kept.keyspace("data"));
     let mut server = Running::start(command.args([
@@ -56,8 +56,8 @@ fn serve_over(proxy: &Proxy, kept: &Kept, directory: &std::path::Path) -> (Runni
 #[test]
 fn server_recovers_when_its_cluster_starts_and_restarts() {
     let directory = tempdir().unwrap();
-    let Some(kept) = Kept::new(directory.path()) else { return };
-    let proxy = Proxy::cut_off(kept.node());
+    let Some(kept) = TestStores::new(directory.path()) else { return };
+    let proxy = Proxy::closed(kept.node());
     let (server, address) = serve_over(&proxy, &kept, directory.path());
     until(503, || get(&address, "/readyz"));
     proxy.open();
@@ -121,7 +121,7 @@ async fn tables(session: &Session, keyspace: &str) -> Vec<(String, uuid::Uuid)> 
 #[test]
 fn printed_schema_makes_the_tables_that_a_server_needs() {
     let directory = tempdir().unwrap();
-    let Some(kept) = Kept::new(directory.path()) else { return };
+    let Some(kept) = TestStores::new(directory.path()) else { return };
     let store = kept.arguments("data");
     let keyspace = kept.keyspace("data");
     let words: Vec<&str> =

@@ -5,7 +5,7 @@ use std::fs;
 use tempfile::tempdir;
 
 use crate::{
-    kept::{Kept, PATIENT},
+    kept::{PATIENT, TestStores},
     process::run,
     wiki::dump,
 };
@@ -13,7 +13,7 @@ use crate::{
 #[test]
 fn the_strategies_are_measured_on_a_cluster_that_asks_for_a_password() {
     let directory = tempdir().unwrap();
-    let Some(kept) = Kept::new(directory.path()) else { return };
+    let Some(kept) = TestStores::new(directory.path()) else { return };
     let history = dump("Night", &[("1", "a"), ("2", "b"), ("3", "c"), ("4", "d")]);
     fs::write(directory.path().join("wiki.xml"), history).unwrap();
     let cluster = format!("cassandra://{}/{}?replication=1", kept.node(), kept.keyspace("compared"));

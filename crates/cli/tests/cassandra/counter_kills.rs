@@ -1,4 +1,4 @@
-//! Two servers of one keyspace that increment one counter. One after the other is killed while they do.
+//! Two servers of one keyspace increment one counter, and are killed in turn during the increments.
 
 use std::{
     io::{Read as _, Write as _},
@@ -64,8 +64,8 @@ fn value(body: &str) -> Option<u64> {
     serde_json::from_str::<serde_json::Value>(body).ok()?["value"].as_u64()
 }
 
-/// Increments until it has to stop, each time with a new key. Repeats an increment at the other server until it is
-/// acknowledged.
+/// Increments the counter until `stop` is set, each time with a new key. Repeats an increment at the other server until
+/// the increment is acknowledged.
 fn writer(number: usize, addresses: &[String], stop: &AtomicBool, all: &Mutex<Vec<Acknowledged>>) {
     for step in 1.. {
         let (key, amount) = (format!("{number}-{step}"), step % 5 + 1);

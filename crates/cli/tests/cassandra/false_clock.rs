@@ -13,7 +13,7 @@ use std::{
 /// use it, too.
 const LIBRARY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../xtask/preload/ahead.c");
 
-/// How far behind the clock starts, so that advancing it never leads to writes in the future.
+/// The time by which the clock starts behind the real time, so that advancing it never leads to writes in the future.
 const BEHIND: Duration = Duration::from_secs(1_000 * 24 * 3600);
 
 /// A clock that starts far behind, so that it is never ahead of the real time.

@@ -24,10 +24,10 @@ const CLIENTS: usize = 4;
 /// The number of requests before the kill, while the server is gone, and after its restart.
 const REQUESTS: usize = 150;
 
-/// What a client sent: the id, whether it may be repeated, and the status of the answer.
+/// A request of a client: its id, whether it may be repeated, and the status of the answer.
 type Sent = (String, bool, String);
 
-/// The requests of one client, until it has to stop.
+/// Sends requests of one client until `stop` is set, and returns them.
 fn client(number: usize, address: &str, stop: &AtomicBool, done: &AtomicUsize) -> Vec<Sent> {
     let page = format!("/v1/wiki/page/Page_{number}");
     let form = "Content-Type: application/x-www-form-urlencoded\r\n";

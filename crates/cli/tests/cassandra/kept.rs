@@ -1,5 +1,5 @@
 //! Stores in the keyspaces of a test, which are dropped at its end.
-#![allow(clippy::print_stderr)] // What is skipped is said.
+#![allow(clippy::print_stderr)] // Skipped tests are reported.
 
 use std::{
     collections::BTreeSet,
@@ -120,7 +120,7 @@ pub(crate) fn nodetool(arguments: &[&str]) -> Option<String> {
 
 /// Keyspaces of one test.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct TestStores {
     node: String,
     prefix: String,
     used: Mutex<BTreeSet<String>>,
@@ -128,7 +128,7 @@ pub(crate) struct Kept {
     clock: Option<FalseClock>,
 }
 
-impl Kept {
+impl TestStores {
     /// Returns `None` if there is no node.
     pub(crate) fn new(directory: &Path) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -193,14 +193,14 @@ impl Kept {
         &self.node
     }
 
-    /// Returns the keyspace of a store. It is dropped at the end.
+    /// Returns the keyspace of a store. The keyspace is dropped at the end.
     pub(crate) fn keyspace(&self, store: &str) -> String {
         let keyspace = format!("{}_{store}", self.prefix);
         self.used.lock().unwrap().insert(keyspace.clone());
         keyspace
     }
 
-    /// Returns the name of a role. It is dropped at the end.
+    /// Returns the name of a role. The role is dropped at the end.
     pub(crate) fn role(&self, name: &str) -> String {
         let role = format!("{}_{name}", self.prefix);
         self.roles.lock().unwrap().insert(role.clone());
@@ -214,7 +214,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for TestStores {
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;

@@ -59,9 +59,9 @@ impl KillingProxy {
                 let preparing: Arc<Mutex<HashSet<[u8; 2]>>> = Arc::default();
                 let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
                 let (there, known) = (Arc::clone(&passing), Arc::clone(&preparing));
-                lead(client, server, move |frame| there.lock().unwrap().request(frame, &known));
+                forward(client, server, move |frame| there.lock().unwrap().request(frame, &known));
                 let there = Arc::clone(&passing);
-                lead(back.0, back.1, move |frame| there.lock().unwrap().answer(frame, &preparing));
+                forward(back.0, back.1, move |frame| there.lock().unwrap().answer(frame, &preparing));
             }
         });
     }
@@ -139,7 +139,7 @@ impl Frame {
 }
 
 /// Forwards frames from one side to the other as long as they pass, until either side ends.
-fn lead(mut from: TcpStream, mut to: TcpStream, mut passes: impl FnMut(&Frame) -> bool + Send + 'static) {
+fn forward(mut from: TcpStream, mut to: TcpStream, mut passes: impl FnMut(&Frame) -> bool + Send + 'static) {
     thread::spawn(move || {
         while let Ok(frame) = Frame::read(&mut from)
             && passes(&frame)

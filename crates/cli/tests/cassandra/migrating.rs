@@ -7,7 +7,7 @@ use scylla::client::session::Session;
 use tempfile::tempdir;
 
 use crate::{
-    kept::{Kept, PATIENT, ask},
+    kept::{PATIENT, TestStores, ask},
     process::{Ran, Running, rashomon, run},
     wiki::pages,
 };
@@ -37,7 +37,7 @@ fn digests(ran: &Ran) -> Vec<&str> {
 #[test]
 fn migration_to_a_cluster_and_back_survives_kills() {
     let directory = tempdir().unwrap();
-    let Some(kept) = Kept::new(directory.path()) else { return };
+    let Some(kept) = TestStores::new(directory.path()) else { return };
     fs::write(directory.path().join("dump.xml"), pages(600)).unwrap();
     run(directory.path(), &["import", "--rows", "--data", "data", "--domain", "wiki", "dump.xml"])
         .ends_with(0);

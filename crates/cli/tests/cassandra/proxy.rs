@@ -21,7 +21,7 @@ struct State {
 
 impl Proxy {
     /// Creates a proxy that forwards no connections yet.
-    pub(crate) fn cut_off(node: &str) -> Self {
+    pub(crate) fn closed(node: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = Self { address: listener.local_addr().unwrap(), state: Arc::default() };
         let (node, state) = (node.to_owned(), Arc::clone(&proxy.state));
@@ -29,13 +29,13 @@ impl Proxy {
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let mut state = state.lock().unwrap();
-                // While the proxy is cut, a connection is closed at once.
+                // While the proxy is closed, a connection is closed at once.
                 if state.open
                     && let Ok(server) = TcpStream::connect(&node)
                 {
                     for (from, to) in [(&client, &server), (&server, &client)] {
                         state.connections.push(from.try_clone().unwrap());
-                        lead(from.try_clone().unwrap(), to.try_clone().unwrap());
+                        forward(from.try_clone().unwrap(), to.try_clone().unwrap());
                     }
                 }
             }
@@ -64,7 +64,7 @@ impl Proxy {
 }
 
 /// Forwards bytes from one side to the other, until either side ends.
-fn lead(mut from: TcpStream, mut to: TcpStream) {
+fn forward(mut from: TcpStream, mut to: TcpStream) {
     thread::spawn(move || {
         // When one direction ends, both sides are closed.
         let _ = io::copy(&mut from, &mut to);

@@ -6,7 +6,7 @@ use tempfile::tempdir;
 
 use crate::{
     cluster::run_statements,
-    kept::{Kept, ask},
+    kept::{TestStores, ask},
     process::run,
     wiki::dump,
 };
@@ -25,7 +25,7 @@ fn earlier(schema: &str) -> String {
 fn table_that_lacks_columns_is_refused_until_the_upgrade() {
     let directory = tempdir().unwrap();
     let path = directory.path();
-    let Some(kept) = Kept::new(path) else { return };
+    let Some(kept) = TestStores::new(path) else { return };
     fs::write(path.join("dump.xml"), dump("A", &[("1", "one"), ("2", "two")])).unwrap();
     let store = kept.arguments("data");
     let on_store = |words: &[&str]| {

@@ -1,5 +1,5 @@
-//! A new SQLite store records whether its archive is on. So the same configuration means the same at every
-//! later start.
+//! A new SQLite store records whether its archive is on. So the same configuration has the same effect at every later
+//! start.
 
 use std::{fs, path::Path, thread};
 
@@ -87,10 +87,10 @@ fn first_start_decides_for_all_later_starts() {
     assert!(serve(directory, "a", "off.toml").contains("off, by the configuration"));
 }
 
-/// Walks the table of docs/configuration.md: a configuration, what a new store records under it, and what holds
-/// for a store that has recorded `on`, `off` or nothing. `None`: the combination is refused.
+/// Checks each row of the table in docs/configuration.md: a configuration, the record of a new store with it, and the
+/// outcome for a store that has recorded `on`, `off` or nothing. `None`: the combination is refused.
 #[test]
-fn every_combination_of_store_and_configuration_is_decided() {
+fn every_combination_of_store_and_configuration_has_its_outcome() {
     let directory = directory();
     let directory = directory.path();
     import(directory, "on", &["--rows"]).ends_with(0);
@@ -129,7 +129,7 @@ fn every_combination_of_store_and_configuration_is_decided() {
                 None => drop(ran.ends_with(2).stderr_contains(&["add [archive]", "rashomon export"])),
             }
         }
-        // The configuration that makes a store means the same at every later start.
+        // The configuration that makes a store has the same effect at every later start.
         let new = format!("new-{number}");
         import(directory, &new, &["--config", "c.toml"]).ends_with(0);
         assert_eq!(archive(directory, &new, "c.toml"), *new_store.as_ref().unwrap(), "{configuration}");

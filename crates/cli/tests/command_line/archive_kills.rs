@@ -122,7 +122,7 @@ fn an_archive_survives_kills() {
         let ran = process.wait();
         killed += u64::from(ran.code.is_none());
         if ran.code == Some(0) {
-            // The next kill comes earlier.
+            // The command ended before the kill, so the next kill comes earlier.
             longest = longest.min(clock.monotonic() - started);
         }
         on_sqlite(&["verify"]);

@@ -107,7 +107,7 @@ fn renamed_file_is_opened_again_at_sighup() {
     wait_until("the file is created", || file.exists());
     write(&address, 2);
     wait_for_lines(&file, 1);
-    // A second time.
+    // The file is renamed a second time.
     fs::rename(&file, directory.path().join("audit.log.2")).unwrap();
     server.signal(Signal::HUP);
     wait_until("the file is created", || file.exists());

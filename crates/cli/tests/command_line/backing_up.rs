@@ -109,7 +109,7 @@ fn backup_beside_a_server_has_every_acknowledged_revision() {
 
 /// The server stops, or is killed, and starts again several times while a slow backup runs.
 #[test]
-fn backup_goes_on_while_the_server_restarts() {
+fn backup_continues_while_the_server_restarts() {
     let directory = tempdir().unwrap();
     let at = directory.path();
     wiki(at, 300);
@@ -146,7 +146,7 @@ fn killed_backups_and_restores_continue() {
     let at = directory.path();
     wiki(at, 400);
     let original = export(at, "data");
-    // Nothing is left of the first kills, and most pages of the later kills.
+    // The first killed runs leave nothing, and later runs leave most of their pages.
     for milliseconds in [5, 40, 200, 400] {
         let mut backup = rashomon(at);
         backup.args(["backup", "--data", "data", "--to", "backup", "--rate", "4MB"]);

@@ -11,12 +11,12 @@ use crate::{
     wiki::dump,
 };
 
-/// The time within which an unreachable cluster must be reported, on a busy machine. Five seconds are enough on
-/// an idle one: `connect_timeout` is four.
+/// The time within which an unreachable cluster must be reported, on a busy machine. On an idle machine, five seconds
+/// are enough: `connect_timeout` is four.
 const MAX_ERROR_DELAY: Duration = Duration::from_secs(30);
 
-/// An address on which nobody listens.
-fn nobody() -> String {
+/// An address on which no process listens.
+fn unused_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
@@ -47,7 +47,7 @@ fn run_soon(address: &str, all: &[&[&str]]) -> Vec<Ran> {
 
 #[test]
 fn unreachable_cluster_is_reported_soon() {
-    let nobody = nobody();
+    let nobody = unused_address();
     // A listener that accepts connections and never sends anything.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     for address in [nobody, silent.local_addr().unwrap().to_string()] {
@@ -72,7 +72,7 @@ fn unreachable_cluster_is_reported_soon() {
 #[test]
 fn server_reports_an_unreachable_cluster_and_waits() {
     let directory = tempdir().unwrap();
-    let address = nobody();
+    let address = unused_address();
     let mut command = rashomon(directory.path());
     let clock = SystemClock::new();
     let started = clock.monotonic();
@@ -116,7 +116,7 @@ fn the_settings_of_a_cluster_are_checked_and_printed() {
     let ran =
         ran.stdout_contains(&["[store]\ncontact_points = [\"db1\", \"db2:9043\"]\nkeyspace = \"wiki\"\n"]);
     assert!(!format!("{ran:?}").contains("secret"), "{ran:#?}");
-    // The printed configuration means the same.
+    // The printed configuration has the same effect.
     fs::write(path.join("printed.toml"), &ran.stdout).unwrap();
     let again = run(path, &["check-config", "printed.toml"]).ends_with(0);
     assert_eq!(again.stdout, ran.stdout);

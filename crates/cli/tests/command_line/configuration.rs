@@ -56,7 +56,7 @@ fn commands_report_a_wrong_file() {
 }
 
 #[test]
-fn a_wrong_value_names_where_it_came_from() {
+fn wrong_value_is_reported_with_its_source() {
     let directory = tempdir().unwrap();
     run(directory.path(), &["serve", "--skew", "5"])
         .ends_with(2)

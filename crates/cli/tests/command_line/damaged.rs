@@ -54,7 +54,7 @@ fn blocks(directory: &Path) -> Vec<(String, Vec<u8>)> {
 
 /// Flips a bit in the length that precedes a block in its row, so that the row cannot be read. A flipped bit
 /// within the block would not have this effect: the store leaves the check of a block's bytes to the archive.
-fn rot(directory: &Path, block: &[u8]) {
+fn flip_bit_of_block_length(directory: &Path, block: &[u8]) {
     let path = directory.join("rashomon.sqlite");
     let mut file = std::fs::read(&path).unwrap();
     // Unused parts of the file may have copies of a block, since rows move from page to page.
@@ -84,7 +84,7 @@ fn each_block_whose_row_cannot_be_read_is_named() {
     assert_eq!(blocks.len(), 4);
     // The two blocks in the middle: neither the first nor the last.
     for (_, bytes) in &blocks[1..3] {
-        rot(&rotten, bytes);
+        flip_bit_of_block_length(&rotten, bytes);
     }
     for words in [&["archive", "verify"][..], &["verify"]] {
         let ran = on_sqlite(words).ends_with(1).stdout_contains(&["NOT SOUND", "4 blocks"]);

@@ -98,7 +98,7 @@ fn repair(image: &Path) {
     assert!(repaired.status.code().is_some_and(|code| code <= 1), "{repaired:?}");
 }
 
-/// A server of a store, and its acknowledged revisions.
+/// A server of a store, with its acknowledged revisions.
 struct Server {
     running: Running,
     address: String,
@@ -309,7 +309,7 @@ fn break_reads(flag: &Path, store: &Path) {
 /// If the disk cannot read a database page, SQLite reports a damaged file. The answers must report the disk, and not
 /// suggest a backup.
 #[test]
-fn io_errors_of_reads_are_named_and_are_no_damage() {
+fn io_errors_of_reads_are_named_and_are_not_damage() {
     let directory = tempdir().unwrap();
     let (library, flag) = (directory.path().join("faulty_reads.so"), directory.path().join("faulty"));
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command_line/faulty_reads.c");

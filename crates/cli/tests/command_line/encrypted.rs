@@ -207,7 +207,7 @@ fn expired_certificate_is_used_and_reported() {
     let ran = run(directory.path(), &[&["check-config"], &FLAGS[..]].concat()).ends_with(0);
     ran.stderr_contains(&["warning: the certificate"]).stderr_contains(&words);
     let (server, port) = serve(directory.path());
-    // Clients refuse it, even those that trust it.
+    // Clients refuse an expired certificate, even clients that trust it.
     assert!(get_trusting(&[&certificate], &port, "localhost", "/healthz").is_none());
     let other = pair_until(2003, 3, 4);
     for (pair, is_valid) in [(LOCALHOST, true), ((&other.0, &other.1), false), (LOCALHOST, true)] {

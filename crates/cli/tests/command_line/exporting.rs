@@ -57,8 +57,8 @@ fn duplicate_numbers_are_reported_with_the_cure() {
     home.export(&["--format", "jsonl"]).ends_with(0);
 }
 
-/// The files in a directory that an export may have left.
-fn left(directory: &Path) -> Vec<String> {
+/// Returns the files in a directory that an export may have left.
+fn remaining_files(directory: &Path) -> Vec<String> {
     let names =
         fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter(|name| name.contains("out.xml")).collect()
@@ -72,17 +72,19 @@ fn interrupted_export_leaves_no_file_under_its_name() {
     for (signal, code, remains) in [(Signal::KILL, None, 1), (Signal::TERM, Some(143), 0)] {
         let mut command =
             home.command(&["export", "--domain", "wiki", "--history", "--output", "out.xml.bz2"]);
-        let before = left(path);
+        let before = remaining_files(path);
         let export = Running::start(&mut command);
-        wait_until("the export begins a file", || left(path).iter().any(|name| !before.contains(name)));
+        wait_until("the export begins a file", || {
+            remaining_files(path).iter().any(|name| !before.contains(name))
+        });
         export.signal(signal);
         assert_eq!(export.wait().code, code);
-        let names = left(path);
+        let names = remaining_files(path);
         assert!(!names.contains(&"out.xml.bz2".to_owned()), "{names:?}");
         assert_eq!(names.len(), remains, "{names:?}");
     }
     // The second export has deleted the files that the first export left.
-    assert!(left(path).is_empty());
+    assert!(remaining_files(path).is_empty());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{fs, path::Path, process::Command};
 use tempfile::{TempDir, tempdir};
 
 use crate::{
-    kept::Kept,
+    kept::TestStores,
     process::{Ran, Running, finish, rashomon},
 };
 
@@ -13,7 +13,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Home {
     // Stores are dropped before the directory that may contain them.
-    pub(crate) kept: Kept,
+    pub(crate) kept: TestStores,
     directory: TempDir,
 }
 
@@ -21,7 +21,7 @@ impl Home {
     /// Returns `None`, and prints a message, if there is no place for stores.
     pub(crate) fn new() -> Option<Self> {
         let directory = tempdir().unwrap();
-        Some(Self { kept: Kept::new(directory.path())?, directory })
+        Some(Self { kept: TestStores::new(directory.path())?, directory })
     }
 
     /// Creates a home whose stores may have an archive.

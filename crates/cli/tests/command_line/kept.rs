@@ -2,16 +2,16 @@
 
 use std::{fs, path::Path};
 
-/// Whether the store has only one process. Here it has, so unreferenced blocks are deleted at once.
+/// Whether the store has only one process. Here the store has one process, so unreferenced blocks are deleted at once.
 pub(crate) const ALONE: bool = true;
 
 /// The text of `archive erase --status` for an erased revision.
 pub(crate) const ERASED: &str = "erased from all files";
 
 #[derive(Debug)]
-pub(crate) struct Kept;
+pub(crate) struct TestStores;
 
-impl Kept {
+impl TestStores {
     #[allow(clippy::unnecessary_wraps, reason = "elsewhere there may be no place")]
     pub(crate) fn new(_: &Path) -> Option<Self> {
         Some(Self)

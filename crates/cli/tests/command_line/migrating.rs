@@ -43,7 +43,7 @@ fn copy_has_the_content_of_its_source() {
 }
 
 #[test]
-fn store_is_identified_by_its_place() {
+fn store_is_identified_by_its_path() {
     let directory = tempdir().unwrap();
     import(directory.path(), &dump("A", &[("1", "one")]));
     migrate(directory.path()).ends_with(0);
@@ -103,7 +103,7 @@ fn locked_source_is_refused() {
 }
 
 /// Starts a migration, and waits until it has copied some tables, or has ended.
-fn some_way(directory: &Path) -> Running {
+fn start_until_some_tables_are_copied(directory: &Path) -> Running {
     /// The size of the target's log at which some tables are copied, but not all.
     const SOME_WAY: u64 = 3_000_000;
     /// The number of attempts in more than a minute.
@@ -123,13 +123,13 @@ fn some_way(directory: &Path) -> Running {
     running
 }
 
-/// Attempts something during a migration. If the migration has ended too early, the attempt returns false,
-/// and is repeated with more data.
+/// Calls `attempt` during a migration. If the migration has ended too early, the attempt returns false, and is repeated
+/// with more data.
 fn in_its_midst<T>(directory: &Path, attempt: impl Fn(Running) -> (T, bool)) -> T {
     let mut count = 2_000;
     loop {
         import(directory, &pages(count));
-        let (result, was_in_time) = attempt(some_way(directory));
+        let (result, was_in_time) = attempt(start_until_some_tables_are_copied(directory));
         if was_in_time || count > 20_000 {
             return result;
         }
@@ -139,7 +139,7 @@ fn in_its_midst<T>(directory: &Path, attempt: impl Fn(Running) -> (T, bool)) -> 
 }
 
 /// Runs a migration that gets a signal while it copies, and then a second migration.
-fn cut_off(directory: &Path, signal: Signal) -> (Ran, Ran) {
+fn interrupt_and_migrate_again(directory: &Path, signal: Signal) -> (Ran, Ran) {
     in_its_midst(directory, |running| {
         running.signal(signal);
         let (ran, next) = (running.wait(), migrate(directory));
@@ -150,7 +150,7 @@ fn cut_off(directory: &Path, signal: Signal) -> (Ran, Ran) {
 }
 
 #[track_caller]
-fn assert_goes_on(next: Ran, directory: &Path) {
+fn assert_continues(next: Ran, directory: &Path) {
     next.ends_with(0)
         .stderr_contains(&["resuming a migration that was interrupted after"])
         .stdout_contains(&["; with the rows of earlier runs, "]);
@@ -160,17 +160,17 @@ fn assert_goes_on(next: Ran, directory: &Path) {
 #[test]
 fn killed_migration_is_continued() {
     let directory = tempdir().unwrap();
-    let (ran, next) = cut_off(directory.path(), Signal::KILL);
+    let (ran, next) = interrupt_and_migrate_again(directory.path(), Signal::KILL);
     assert_eq!((ran.code, ran.stdout.as_str()), (None, ""));
-    assert_goes_on(next, directory.path());
+    assert_continues(next, directory.path());
 }
 
 #[test]
-fn interrupted_migration_says_how_to_continue() {
+fn interrupted_migration_prints_how_to_continue() {
     let directory = tempdir().unwrap();
-    let (ran, next) = cut_off(directory.path(), Signal::INT);
+    let (ran, next) = interrupt_and_migrate_again(directory.path(), Signal::INT);
     ran.ends_with(130).stderr_contains(&["to continue, run the same command again"]);
-    assert_goes_on(next, directory.path());
+    assert_continues(next, directory.path());
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl Ran {
         self
     }
 
-    /// Asserts that standard error has no panic and no debug output, since people read it.
+    /// Asserts that standard error, which people read, has no panic and no debug output.
     #[track_caller]
     fn shows_no_internals(self) -> Self {
         for internal in ["panicked", "RUST_BACKTRACE", "Err(", "Some(", "Error {", "kind:", "Os {"] {
@@ -106,7 +106,7 @@ impl Running {
         Self { child: Some(child), stdout }
     }
 
-    /// As [`Self::start`], with standard error in a file.
+    /// Starts a command like [`Self::start`], with standard error in a file.
     #[allow(dead_code, reason = "not every test binary with this module needs it")]
     pub(crate) fn start_with_log(command: &mut Command, log: &Path) -> Self {
         let log = std::fs::File::create(log).expect("the file can be created");

@@ -43,7 +43,7 @@ fn list(address: &str) -> Value {
 #[test]
 fn a_server_culls_a_page_that_is_never_written_again() {
     let Some(home) = Home::new() else { return };
-    is_culled(&home, SHORT, |metrics| {
+    check_culling(&home, SHORT, |metrics| {
         assert!(metrics.contains("\nretention_timeline_entries_total 1\n"), "{metrics}");
     });
 }
@@ -54,7 +54,7 @@ fn server_culls_after_redis_lost_all_entries() {
     let Some(home) = Home::new() else { return };
     let Some(redis) = Redis::start() else { return };
     let config = format!("{SHORT}timeline = '{}'\n", redis.url());
-    is_culled(&home, &config, |metrics| {
+    check_culling(&home, &config, |metrics| {
         assert!(metrics.contains("\nretention_timeline_entries_total 1\n"), "{metrics}");
         assert_eq!(redis.command("DBSIZE"), ":1");
         assert_eq!(redis.command("FLUSHALL"), "+OK");
@@ -69,13 +69,13 @@ fn server_culls_without_its_redis() {
     let Some(mut redis) = Redis::start() else { return };
     let config = format!("{SHORT}timeline = '{}'\n", redis.url());
     redis.kill();
-    is_culled(&home, &config, |metrics| {
+    check_culling(&home, &config, |metrics| {
         assert!(metrics.contains("\nretention_timeline_entries_total 0\n"), "{metrics}");
     });
 }
 
 /// Writes two revisions. The first must be culled, but not before its grace is over. The second must stay.
-fn is_culled(home: &Home, config: &str, meanwhile: impl FnOnce(&str)) {
+fn check_culling(home: &Home, config: &str, meanwhile: impl FnOnce(&str)) {
     home.write("short.toml", config);
     let (server, address) = home.serve(&["--config", "short.toml"]);
     let clock = SystemClock::new();
@@ -337,7 +337,7 @@ fn policy_of_each_domain_is_printed() {
     assert!(ran.stdout.starts_with("superseded revisions and renders are deleted 3h after"), "{ran:?}");
 }
 
-/// A run that culled nothing because of the clock must not look like one that had nothing to cull.
+/// A run that culled nothing because of the clock must not look like a run that had nothing to cull.
 #[test]
 fn clock_that_was_set_back_ends_the_command_with_an_error() {
     let directory = tempdir().unwrap();
@@ -366,7 +366,7 @@ fn clock_that_was_set_back_ends_the_command_with_an_error() {
     run(&late, &cull).ends_with(0).stdout_contains(&["culled 1 render, 3 B"]);
 }
 
-/// The command deletes what it can, and names what it cannot.
+/// The command deletes the values that it can delete, and names the damaged page.
 #[test]
 fn damaged_page_is_not_culled_and_ends_the_command_with_an_error() {
     let directory = tempdir().unwrap();

@@ -210,7 +210,7 @@ impl Faulty {
         assert!(compiler.status().expect("there is cc (Debian: gcc)").success(), "the library compiles");
         let (rows, _) = rows(&data);
         let file = Connection::open(data.join("rashomon.sqlite")).unwrap();
-        // Some rows are in the log alone.
+        // Some rows are only in the log.
         let sql = "PRAGMA wal_autocheckpoint = 0;
             CREATE TEMP TABLE kept AS SELECT * FROM rows WHERE large IS NULL LIMIT 20;
             DELETE FROM rows WHERE key IN (SELECT key FROM kept);
@@ -228,7 +228,7 @@ impl Faulty {
         self.directory.path().join("faulty-store")
     }
 
-    /// Makes the store as it was.
+    /// Restores the store to its state before the upgrade.
     fn reset(&self) {
         let _ = fs::remove_dir_all(self.store());
         fs::create_dir(self.store()).unwrap();

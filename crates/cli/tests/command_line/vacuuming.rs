@@ -166,7 +166,7 @@ fn store_of_a_server_is_refused_and_the_server_is_named() {
 }
 
 #[test]
-fn server_gives_free_pages_back_while_writes_go_on() {
+fn server_gives_free_pages_back_while_writes_continue() {
     let directory = store_with_free_pages(3_000);
     let home = directory.path();
     let (server, address) = serve_data(home);
@@ -240,7 +240,7 @@ fn vacuum_survives_kills() {
         let ran = process.wait();
         killed += u64::from(ran.code.is_none());
         if ran.code == Some(0) {
-            // The next kill comes earlier.
+            // The command ended before the kill, so the next kill comes earlier.
             let longest = &mut longest[usize::from(is_full)];
             *longest = (*longest).min(clock.monotonic() - started);
         }

@@ -266,7 +266,7 @@ fn consumed_bytes_are_counted_in_compressed_form() {
 }
 
 #[test]
-fn failed_source_is_told_from_damaged_content() {
+fn failed_source_is_distinguished_from_damaged_content() {
     struct Failing;
     impl Read for Failing {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {

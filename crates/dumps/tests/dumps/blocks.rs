@@ -63,7 +63,7 @@ fn from_base_36(text: &str) -> Vec<u8> {
     bytes
 }
 
-fn assert_comes_back(name: &str, revisions: usize) {
+fn assert_read_back(name: &str, revisions: usize) {
     let Some(path) = data(name) else { return };
     let mut archive = Archive::new();
     let source = Source::file(File::open(path).unwrap()).unwrap();
@@ -85,12 +85,12 @@ fn assert_comes_back(name: &str, revisions: usize) {
 
 #[test]
 fn whole_wiki_survives_blocks() {
-    assert_comes_back("ovirt-wiki.xml.zst", 16_251);
+    assert_read_back("ovirt-wiki.xml.zst", 16_251);
 }
 
 #[test]
 fn long_histories_survive_blocks() {
-    assert_comes_back("documents.xml.zst", 9_744);
+    assert_read_back("documents.xml.zst", 9_744);
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn bodies(input: impl AsRef<[u8]>) -> BTreeMap<(String, i64, String), Vec<u8>> {
 }
 
 #[tokio::test]
-async fn every_text_comes_back_and_the_second_export_is_the_first() {
+async fn every_text_survives_and_the_second_export_equals_the_first() {
     let input = fixture("oddities.xml");
     let first = Wiki::new().await;
     first.import(&input).await.unwrap();
@@ -102,7 +102,7 @@ async fn import_of_a_stores_own_export_changes_nothing() {
 }
 
 #[tokio::test]
-async fn export_of_the_fixture_is_the_reviewed_one() {
+async fn export_of_the_fixture_equals_the_reviewed_export() {
     let wiki = Wiki::new().await;
     wiki.import(fixture("oddities.xml")).await.unwrap();
     for (format, name) in [(Format::Xml, "oddities.out.xml"), (Format::JsonLines, "oddities.out.jsonl")] {
@@ -337,7 +337,7 @@ async fn replaced_text_is_not_compared_with_the_old_sha1() {
 }
 
 #[tokio::test]
-async fn a_large_body_comes_back() {
+async fn large_body_survives_a_round_trip() {
     let large: Vec<u8> =
         (0..3_000_000_u32).map(|number| b'a' + (number.wrapping_mul(number) % 23) as u8).collect();
     let wiki = Wiki::new().await;
@@ -353,7 +353,7 @@ async fn a_large_body_comes_back() {
 }
 
 #[tokio::test]
-async fn a_revision_of_many_large_renders_comes_back() {
+async fn revision_with_many_large_renders_survives_a_round_trip() {
     let wiki = Wiki::new().await;
     let large = "large ".repeat(600_000);
     put(&wiki, "A", 1, &[("wikitext", None, b"text"), ("html", None, large.as_bytes())]).await;

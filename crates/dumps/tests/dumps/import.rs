@@ -62,8 +62,8 @@ async fn chunk_sets(store: &dyn TableStore) -> usize {
     }
 }
 
-/// Large bodies are usually written to chunks before their revision is stored. Those of an erased revision
-/// are not.
+/// Large bodies are usually written to chunks before their revision is stored. The bodies of an erased revision are not
+/// written.
 #[tokio::test]
 async fn erased_revision_stores_nothing_when_reimported() {
     let clock = Arc::new(ManualClock::new(crate::wiki::NOW));
@@ -283,7 +283,7 @@ async fn conflicting_revision_reports_nothing_but_the_conflict() {
 }
 
 #[tokio::test]
-async fn text_with_another_sha1_is_stored_as_it_came() {
+async fn text_with_another_sha1_is_stored_unchanged() {
     let input = export(&page("P", &[(5, "a")]));
     let sha1 = "</text><sha1>phoiac9h4m842xq45sp7s6u21eteeq1</sha1>";
     let report = Wiki::new().await.import(input.replace("</text>", sha1)).await.unwrap();

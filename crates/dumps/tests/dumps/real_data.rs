@@ -55,7 +55,7 @@ fn open(path: &Path) -> Source {
     Source::file(File::open(path).unwrap()).unwrap()
 }
 
-async fn assert_goes_around(wiki: &Wiki, expected: &Texts, name: &str) {
+async fn assert_round_trip(wiki: &Wiki, expected: &Texts, name: &str) {
     for format in [Format::Xml, Format::JsonLines] {
         let (report, one) = wiki.export(format).await;
         assert!(report.left_out.is_empty(), "{name}: {report:?}");
@@ -97,7 +97,7 @@ async fn exports_of_other_programs_survive_a_round_trip() {
             ],
             end,
         ));
-        assert_goes_around(&wiki, &texts(open(&path)), name).await;
+        assert_round_trip(&wiki, &texts(open(&path)), name).await;
     }
     for ((name, counts, end), (expected_name, expected_counts, expected_end)) in found.iter().zip(FILES) {
         assert_eq!((*name, *counts), (expected_name, expected_counts), "{found:#?}");
@@ -134,7 +134,7 @@ async fn assert_large(name: &str, counts: (u64, u64, u64)) {
     let report = wiki.import_from(open(&path), 2).await.unwrap();
     assert!(report.is_clean(), "{report:?}");
     assert_eq!((report.pages, report.created, report.text_bytes), counts);
-    assert_goes_around(&wiki, &texts(open(&path)), name).await;
+    assert_round_trip(&wiki, &texts(open(&path)), name).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

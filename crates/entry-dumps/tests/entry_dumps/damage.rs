@@ -20,7 +20,7 @@ async fn import(lines: &[&str]) -> (String, Option<Vec<u8>>) {
 }
 
 #[tokio::test]
-async fn wrong_line_is_an_error_with_its_place() {
+async fn wrong_line_is_an_error_with_its_line_number() {
     let end = r#"{"end":{"entries":1}}"#;
     let stored = Some(b"abc".to_vec());
     assert_eq!(import(&[BUCKET, SMALL, end]).await, ("[]".to_owned(), stored.clone()));

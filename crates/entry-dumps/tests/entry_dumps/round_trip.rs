@@ -1,4 +1,4 @@
-//! What is exported comes back.
+//! An import of an export restores the content of a bucket.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use rashomon_key_value::{BucketType, Definition};
 use crate::support::{World, headers, key, large};
 
 #[tokio::test]
-async fn entries_come_back_with_headers_and_bodies() {
+async fn entries_survive_a_round_trip_with_headers_and_bodies() {
     let world = World::new().await;
     let files = world.files().await;
     let file = world.export(&files).await;
@@ -50,7 +50,7 @@ async fn second_import_changes_nothing_and_other_content_stays() {
 }
 
 #[tokio::test]
-async fn counters_come_back() {
+async fn counters_survive_a_round_trip() {
     let world = World::new().await;
     let clicks = world.bucket("clicks", Definition::of(BucketType::Counter)).await;
     for (name, by) in [("a", 5), ("zero", 0), ("least", i64::MIN), ("gone", 3)] {

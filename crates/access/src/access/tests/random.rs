@@ -12,8 +12,8 @@ const PROMISED: Duration = Duration::from_secs(5);
 
 const SERVERS: usize = 3;
 
-/// What is known of a token.
-struct Made {
+/// The expected state of a token.
+struct ExpectedToken {
     text: String,
     expires_at: Option<Timestamp>,
     /// Whether a server has begun to revoke it. The revocation may have failed.
@@ -30,7 +30,7 @@ struct History {
     clocks: Vec<Arc<ManualClock>>,
     faulty: Arc<Faulty<Arc<dyn TableStore>>>,
     servers: Vec<Arc<Access>>,
-    tokens: BTreeMap<TokenId, Made>,
+    tokens: BTreeMap<TokenId, ExpectedToken>,
     passed: Duration,
 }
 
@@ -85,10 +85,10 @@ impl History {
         let ttl = self.rng.bool().then(|| Duration::from_secs(self.rng.u64(1..60)));
         let expires_at = ttl.map(|ttl| self.now(server).saturating_add(ttl));
         let new = NewToken { grant: Grant::default(), expires_at, note: None };
-        // Nobody knows the text of a token whose write failed.
+        // The text of a token whose write failed is unknown to clients.
         let Ok(token) = self.servers[server].create_token(new).await else { return };
         let text = token.reveal().to_owned();
-        let made = Made { text, expires_at, is_revoking: false, revoked: None, used_at: None };
+        let made = ExpectedToken { text, expires_at, is_revoking: false, revoked: None, used_at: None };
         self.tokens.insert(token.id().clone(), made);
     }
 
@@ -166,7 +166,7 @@ impl History {
     }
 }
 
-/// A token is accepted from its acknowledged making to its revocation or expiry, and never after that.
+/// A token is accepted from its acknowledged creation to its revocation or expiry, and never after that.
 #[tokio::test]
 async fn tokens_are_accepted_as_acknowledged() {
     for seed in 0..400 {

@@ -137,7 +137,7 @@ fn sealed_revisions_are_read_as_before() {
 
 /// A history that is imported directly into blocks is exported and verified like one that was stored in rows.
 #[test]
-fn an_import_goes_straight_into_blocks() {
+fn import_writes_directly_into_blocks() {
     let Some(home) = Home::archiving() else { return };
     let whole = growing_page();
     home.write("dump.xml", &whole);

@@ -110,7 +110,7 @@ const COUNTERS: &str = "{\"bucket\":{\"name\":\"clicks\",\"version\":1,\"definit
                         {\"end\":{\"entries\":2}}\n";
 
 #[test]
-fn exported_entries_and_counters_come_back() {
+fn exported_entries_and_counters_survive_a_round_trip() {
     let Some(home) = Home::new() else { return };
     home.write("clicks.jsonl", COUNTERS);
     let import =

@@ -18,7 +18,7 @@ const BODY: &str = "_rev=1&wikitext=the+light+was+lit&html=the+light+was+out";
 
 /// Sends the first half of a POST, which the server begins to read. Returns the connection and the other
 /// half.
-fn half_a_post(address: &str) -> (TcpStream, &'static str) {
+fn send_half_of_a_post(address: &str) -> (TcpStream, &'static str) {
     /// The interim answer of a server that reads the body (RFC 9110, section 10.1.1).
     const READS: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
     let mut stream = TcpStream::connect(address).unwrap();
@@ -37,12 +37,12 @@ fn half_a_post(address: &str) -> (TcpStream, &'static str) {
 }
 
 /// Waits until the server accepts no more connections.
-fn until_it_ends(address: &str) {
+fn wait_until_connections_are_refused(address: &str) {
     wait_until("the server accepts no more connections", || TcpStream::connect(address).is_err());
 }
 
 #[test]
-fn server_prints_its_address_and_ends_well() {
+fn server_prints_its_address_and_exits_with_success() {
     let Some(home) = Home::new() else { return };
     let (server, address) = home.serve(&[]);
     assert!(get(&address, "/healthz").starts_with("HTTP/1.1 200"));
@@ -57,9 +57,9 @@ fn server_prints_its_address_and_ends_well() {
 fn accepted_post_is_finished_at_shutdown() {
     let Some(home) = Home::new() else { return };
     let (server, address) = home.serve(&[]);
-    let (mut stream, rest) = half_a_post(&address);
+    let (mut stream, rest) = send_half_of_a_post(&address);
     server.signal(Signal::TERM);
-    until_it_ends(&address);
+    wait_until_connections_are_refused(&address);
     stream.write_all(rest.as_bytes()).unwrap();
     let answer = answer(stream);
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
@@ -75,7 +75,7 @@ fn accepted_post_is_finished_at_shutdown() {
 fn shutdown_does_not_wait_forever() {
     let Some(home) = Home::new() else { return };
     let (server, address) = home.serve(&["--shutdown-grace", "1s"]);
-    let (stream, _) = half_a_post(&address);
+    let (stream, _) = send_half_of_a_post(&address);
     server
         .stop()
         .ends_with(0)
@@ -83,9 +83,9 @@ fn shutdown_does_not_wait_forever() {
     drop(stream);
 
     let (server, address) = home.serve(&["--shutdown-grace", "1h"]);
-    let (_stream, _) = half_a_post(&address);
+    let (_stream, _) = send_half_of_a_post(&address);
     server.signal(Signal::TERM);
-    until_it_ends(&address);
+    wait_until_connections_are_refused(&address);
     server.signal(Signal::INT);
     server.wait().ends_with(130).stderr_contains(&["ended at once"]);
     home.run(&["verify"]).ends_with(0);

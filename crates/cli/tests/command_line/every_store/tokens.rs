@@ -18,7 +18,7 @@ fn status(address: &str, token: &str) -> u16 {
 }
 
 /// Runs `rashomon token` through a server.
-fn through(home: &Home, address: &str, admin: &str, words: &[&str]) -> Ran {
+fn run_through_server(home: &Home, address: &str, admin: &str, words: &[&str]) -> Ran {
     let to = format!("http://{address}");
     let mut command = rashomon(home.path());
     command.arg("token").args(words).args(["--to", &to]).env("RASHOMON_TOKEN", admin);
@@ -45,27 +45,31 @@ fn tokens_are_made_listed_and_revoked_on_the_store_and_through_a_server() {
     let wrong = format!("{}{}", &admin[..admin.len() - 1], if admin.ends_with('0') { 1 } else { 0 });
     assert_eq!(status(&address, &wrong), 401);
     let words = ["new", "--rights", "read", "--domain", "wiki", "--bucket", "page", "--expires", "1h"];
-    let reader = through(&home, &address, admin, &words).ends_with(0).stdout.trim().to_owned();
+    let reader = run_through_server(&home, &address, admin, &words).ends_with(0).stdout.trim().to_owned();
     assert_eq!(status(&address, &reader), 404);
 
     // The last use is stored within seconds.
     let last_used = || {
-        let list = through(&home, &address, admin, &["list", "--json"]).ends_with(0);
+        let list = run_through_server(&home, &address, admin, &["list", "--json"]).ends_with(0);
         listed(&list).iter().all(|token| token["last_used"].is_string())
     };
     wait_until("the last uses are stored", last_used);
-    let list = listed(&through(&home, &address, admin, &["list", "--json"]));
+    let list = listed(&run_through_server(&home, &address, admin, &["list", "--json"]));
     assert_eq!(list.len(), 2);
     assert_eq!((&list[0]["note"], list[0].get("expires")), (&"operator".into(), None));
     assert_eq!(list[1]["rights"], serde_json::json!(["read"]));
     assert_eq!(list[1]["buckets"], serde_json::json!(["page"]));
     assert!(list[1]["expires"].is_string());
 
-    through(&home, &address, &wrong, &["list"]).ends_with(1).stderr_contains(&["401", "not valid"]);
+    run_through_server(&home, &address, &wrong, &["list"])
+        .ends_with(1)
+        .stderr_contains(&["401", "not valid"]);
     let id = list[1]["id"].as_str().unwrap();
-    through(&home, &address, admin, &["revoke", id]).ends_with(0).stdout_contains(&[id]);
+    run_through_server(&home, &address, admin, &["revoke", id]).ends_with(0).stdout_contains(&[id]);
     assert_eq!(status(&address, &reader), 401);
-    through(&home, &address, admin, &["revoke", id]).ends_with(1).stderr_contains(&["no token with the id"]);
+    run_through_server(&home, &address, admin, &["revoke", id])
+        .ends_with(1)
+        .stderr_contains(&["no token with the id"]);
     server.stop().ends_with(0);
 
     // No token is in the store, and no command prints one again.
