@@ -98,7 +98,7 @@ pub(crate) struct BucketLocationArguments {
 #[derive(Debug, Args)]
 pub(crate) struct ListBucketsArguments {
     #[command(flatten)]
-    pub(crate) place: BucketLocationArguments,
+    pub(crate) location: BucketLocationArguments,
 
     /// Domain, or bucket whose entries are listed
     #[arg(value_name = "DOMAIN[/BUCKET]")]
@@ -112,7 +112,7 @@ pub(crate) struct ListBucketsArguments {
 #[derive(Debug, Args)]
 pub(crate) struct CreateBucketArguments {
     #[command(flatten)]
-    pub(crate) place: BucketLocationArguments,
+    pub(crate) location: BucketLocationArguments,
 
     /// Domain and name of the bucket
     #[arg(value_name = "DOMAIN/BUCKET")]
@@ -147,7 +147,7 @@ pub(crate) struct CreateBucketArguments {
 #[derive(Debug, Args)]
 pub(crate) struct DeleteBucketArguments {
     #[command(flatten)]
-    pub(crate) place: BucketLocationArguments,
+    pub(crate) location: BucketLocationArguments,
 
     /// Bucket, or entry
     #[arg(value_name = "DOMAIN/BUCKET[/KEY]")]
@@ -161,7 +161,7 @@ pub(crate) struct DeleteBucketArguments {
 #[derive(Debug, Args)]
 pub(crate) struct GetEntryArguments {
     #[command(flatten)]
-    pub(crate) place: BucketLocationArguments,
+    pub(crate) location: BucketLocationArguments,
 
     /// Entry; the key is written as it is, without percent-encoding
     #[arg(value_name = "DOMAIN/BUCKET/KEY")]
@@ -175,7 +175,7 @@ pub(crate) struct GetEntryArguments {
 #[derive(Debug, Args)]
 pub(crate) struct PutEntryArguments {
     #[command(flatten)]
-    pub(crate) place: BucketLocationArguments,
+    pub(crate) location: BucketLocationArguments,
 
     /// Entry; the key is written as it is, without percent-encoding
     #[arg(value_name = "DOMAIN/BUCKET/KEY")]

@@ -65,7 +65,7 @@ pub(crate) struct TokenLocationArguments {
 #[derive(Debug, Args)]
 pub(crate) struct NewTokenArguments {
     #[command(flatten)]
-    pub(crate) place: TokenLocationArguments,
+    pub(crate) location: TokenLocationArguments,
 
     /// Rights that the token grants: read, write, import (times in the past, whole histories), rewrite (replace
     /// stored properties), admin (tokens). No right implies another
@@ -94,7 +94,7 @@ pub(crate) struct NewTokenArguments {
 #[derive(Debug, Args)]
 pub(crate) struct ListTokensArguments {
     #[command(flatten)]
-    pub(crate) place: TokenLocationArguments,
+    pub(crate) location: TokenLocationArguments,
 
     /// Print JSON
     #[arg(long)]
@@ -104,7 +104,7 @@ pub(crate) struct ListTokensArguments {
 #[derive(Debug, Args)]
 pub(crate) struct RevokeTokensArguments {
     #[command(flatten)]
-    pub(crate) place: TokenLocationArguments,
+    pub(crate) location: TokenLocationArguments,
 
     /// Ids of the tokens, as `rashomon token list` prints them
     #[arg(required = true, value_name = "ID")]

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use rashomon_backup::{BackupError, Progress as Copied, RestoreOptions, StateInfo, TakeOptions};
+use rashomon_backup::{BackupError, Progress as BackupProgress, RestoreOptions, StateInfo, TakeOptions};
 use rashomon_clock::{Clock, SystemClock};
 use serde::Serialize;
 
@@ -183,7 +183,7 @@ async fn run<T: Send + 'static>(
     work: impl FnOnce(rashomon_backup::OnProgress<'_>) -> Result<T, BackupError> + Send + 'static,
 ) -> Result<Result<T, Exit>, CommandError> {
     let (result, exit) = run_until_signal(move |is_interrupted| {
-        let result = work(&mut |copied: Copied| {
+        let result = work(&mut |copied: BackupProgress| {
             progress.set_total(copied.total);
             progress.show(ProgressCounts {
                 items: copied.pages,

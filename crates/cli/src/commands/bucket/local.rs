@@ -9,11 +9,11 @@ use tokio::io::AsyncReadExt as _;
 
 use super::{
     body::{Sink, Upload},
-    name_flag,
-    place::{
+    location::{
         CreateOutcome, ListPage, ListedEntry, PAGE_ROWS, missing_bucket_error, missing_entry_error,
         other_definition_error,
     },
+    name_flag,
 };
 use crate::{
     arguments::{BucketPath, EntryPath},

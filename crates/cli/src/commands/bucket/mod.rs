@@ -2,7 +2,7 @@
 
 mod body;
 mod local;
-mod place;
+mod location;
 pub(crate) mod remote;
 mod shown;
 
@@ -11,7 +11,7 @@ use rashomon_key_value::{BucketType, Definition, check_new_bucket};
 
 use self::{
     body::{Sink, Upload},
-    place::{CreateOutcome, Location},
+    location::{CreateOutcome, Location},
 };
 use crate::{
     arguments::{
@@ -37,17 +37,17 @@ pub(crate) async fn run(command: BucketCommand) -> Result<Exit, CommandError> {
 }
 
 async fn list(arguments: ListBucketsArguments) -> Result<Exit, CommandError> {
-    let mut place = Location::open_for_reading(&arguments.place).await?;
+    let mut location = Location::open_for_reading(&arguments.location).await?;
     let listed = match &arguments.path {
-        DomainOrBucket::Domain(domain) => shown::list_buckets(&mut place, domain, arguments.json).await,
-        DomainOrBucket::Bucket(path) => shown::list_entries(&mut place, path, arguments.json).await,
+        DomainOrBucket::Domain(domain) => shown::list_buckets(&mut location, domain, arguments.json).await,
+        DomainOrBucket::Bucket(path) => shown::list_entries(&mut location, path, arguments.json).await,
     };
-    place.close().await;
+    location.close().await;
     listed.map(|()| Exit::Done)
 }
 
 async fn create(arguments: CreateBucketArguments) -> Result<Exit, CommandError> {
-    let CreateBucketArguments { place, path, bucket_type, content_type, public, ttl, max_size, replace } =
+    let CreateBucketArguments { location, path, bucket_type, content_type, public, ttl, max_size, replace } =
         arguments;
     if ttl.is_some_and(|ttl| ttl.0.subsec_nanos() > 0) {
         return Err(CommandError::Usage("--ttl is a whole number of seconds, such as 1d or 30s".to_owned()));
@@ -65,9 +65,9 @@ async fn create(arguments: CreateBucketArguments) -> Result<Exit, CommandError> 
     checked
         .and_then(|()| definition.check(u64::MAX).map_err(|error| name_flag(&error.to_string())))
         .map_err(CommandError::Usage)?;
-    let mut place = Location::open(&place, IfMissing::Create).await?;
-    let created = place.create(&path, &definition, replace).await;
-    place.close().await;
+    let mut location = Location::open(&location, IfMissing::Create).await?;
+    let created = location.create(&path, &definition, replace).await;
+    location.close().await;
     output::line(match created? {
         CreateOutcome::New => format!("created {path}: {definition}"),
         CreateOutcome::Existed => format!("{path} exists already with this definition"),
@@ -98,12 +98,12 @@ async fn delete(arguments: DeleteBucketArguments) -> Result<Exit, CommandError> 
             )));
         }
     }
-    let mut place = Location::open(&arguments.place, IfMissing::Refuse).await?;
+    let mut location = Location::open(&arguments.location, IfMissing::Refuse).await?;
     let deleted = match &arguments.path {
-        BucketOrEntry::Bucket(path) => place.delete_bucket(path).await,
-        BucketOrEntry::Entry(path) => place.delete_entry(path).await,
+        BucketOrEntry::Bucket(path) => location.delete_bucket(path).await,
+        BucketOrEntry::Entry(path) => location.delete_entry(path).await,
     };
-    place.close().await;
+    location.close().await;
     deleted?;
     match &arguments.path {
         BucketOrEntry::Bucket(path) => output::line(format_args!("deleted {path}"))?,
@@ -113,18 +113,18 @@ async fn delete(arguments: DeleteBucketArguments) -> Result<Exit, CommandError> 
 }
 
 async fn get(arguments: GetEntryArguments) -> Result<Exit, CommandError> {
-    let mut place = Location::open_for_reading(&arguments.place).await?;
+    let mut location = Location::open_for_reading(&arguments.location).await?;
     let read = async {
-        if place.bucket_type(&arguments.path.bucket).await? == BucketType::Counter {
-            let value = place.value(&arguments.path).await?;
+        if location.bucket_type(&arguments.path.bucket).await? == BucketType::Counter {
+            let value = location.value(&arguments.path).await?;
             let mut sink = Sink::open(arguments.output.as_deref())?;
             sink.write(format!("{value}\n").into()).await?;
             return sink.finish().await;
         }
-        place.read(&arguments.path, arguments.output.as_deref()).await
+        location.read(&arguments.path, arguments.output.as_deref()).await
     };
     let read = read.await;
-    place.close().await;
+    location.close().await;
     read.map(|()| Exit::Done)
 }
 
@@ -135,9 +135,9 @@ async fn put(arguments: PutEntryArguments) -> Result<Exit, CommandError> {
         definition.check(u64::MAX).map_err(|error| CommandError::Usage(name_flag(&error.to_string())))?;
     }
     let upload = Upload::open(&arguments.file).await?;
-    let mut place = Location::open(&arguments.place, IfMissing::Refuse).await?;
-    let stored = place.put(&arguments.path, upload, arguments.content_type).await;
-    place.close().await;
+    let mut location = Location::open(&arguments.location, IfMissing::Refuse).await?;
+    let stored = location.put(&arguments.path, upload, arguments.content_type).await;
+    location.close().await;
     let size = stored?;
     output::line(format_args!(
         "stored {}/{}, {}",

@@ -17,11 +17,11 @@ use tokio_util::io::ReaderStream;
 
 use super::{
     body::{Sink, Upload},
-    name_flag,
-    place::{
+    location::{
         CreateOutcome, ListPage, ListedEntry, PAGE_ROWS, missing_bucket_error, missing_entry_error,
         other_definition_error,
     },
+    name_flag,
 };
 use crate::{
     arguments::{BucketPath, EntryPath},

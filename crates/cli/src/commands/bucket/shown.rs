@@ -3,18 +3,18 @@
 use rashomon_buckets::DomainName;
 use serde_json::json;
 
-use super::place::{ListedEntry, Location};
+use super::location::{ListedEntry, Location};
 use crate::{arguments::BucketPath, errors::CommandError, output};
 
 /// Prints the buckets of a domain, a page of the list at a time.
 pub(super) async fn list_buckets(
-    place: &mut Location,
+    location: &mut Location,
     domain: &DomainName,
     as_json: bool,
 ) -> Result<(), CommandError> {
     let mut after = None;
     loop {
-        let page = place.buckets(domain, after.as_ref()).await?;
+        let page = location.buckets(domain, after.as_ref()).await?;
         for (name, definition) in &page.items {
             if as_json {
                 output::line(json!({"name": name, "definition": definition}))?;
@@ -31,14 +31,14 @@ pub(super) async fn list_buckets(
 
 /// Prints the entries of a bucket, a page of the list at a time.
 pub(super) async fn list_entries(
-    place: &mut Location,
+    location: &mut Location,
     path: &BucketPath,
     as_json: bool,
 ) -> Result<(), CommandError> {
-    let bucket_type = place.bucket_type(path).await?;
+    let bucket_type = location.bucket_type(path).await?;
     let mut after = None;
     loop {
-        let page = place.entries(path, bucket_type, after.as_ref()).await?;
+        let page = location.entries(path, bucket_type, after.as_ref()).await?;
         for entry in &page.items {
             output::line(if as_json { to_json(entry) } else { to_text(entry) })?;
         }

@@ -1,12 +1,12 @@
 //! `rashomon token`.
 
-mod place;
+mod location;
 
 use rashomon_access::{TokenDocument, TokenRequest};
 use rashomon_clock::{Clock as _, SystemClock};
 use serde::Serialize;
 
-use self::place::Location;
+use self::location::Location;
 use crate::{
     arguments::{ListTokensArguments, NamedToken, NewTokenArguments, RevokeTokensArguments, TokenCommand},
     errors::CommandError,
@@ -26,14 +26,14 @@ pub(crate) async fn run(command: TokenCommand) -> Result<Exit, CommandError> {
 }
 
 async fn make(arguments: NewTokenArguments) -> Result<Exit, CommandError> {
-    let NewTokenArguments { place, rights, domains, buckets, expires, note } = arguments;
+    let NewTokenArguments { location, rights, domains, buckets, expires, note } = arguments;
     let buckets = Some(buckets).filter(|buckets| !buckets.is_empty());
     let request = TokenRequest { rights, domains, buckets, expires, note };
     // Checked before a store is opened or a server is asked, so that a mistake has no effect.
     request.check(SystemClock::new().now()).map_err(|error| CommandError::Usage(name_flag(&error)))?;
-    let mut place = Location::open(&place, IfMissing::Create).await?;
-    let made = place.make(&request).await;
-    place.close().await;
+    let mut location = Location::open(&location, IfMissing::Create).await?;
+    let made = location.make(&request).await;
+    location.close().await;
     output::line(made?)?;
     Ok(Exit::Done)
 }
@@ -45,9 +45,9 @@ fn name_flag(error: &str) -> String {
 }
 
 async fn list(arguments: ListTokensArguments) -> Result<Exit, CommandError> {
-    let mut place = Location::open(&arguments.place, IfMissing::Refuse).await?;
-    let listed = place.list().await;
-    place.close().await;
+    let mut location = Location::open(&arguments.location, IfMissing::Refuse).await?;
+    let listed = location.list().await;
+    location.close().await;
     let tokens = listed?;
     if arguments.json {
         #[derive(Serialize)]
@@ -64,11 +64,11 @@ async fn list(arguments: ListTokensArguments) -> Result<Exit, CommandError> {
 }
 
 async fn revoke(arguments: RevokeTokensArguments) -> Result<Exit, CommandError> {
-    let mut place = Location::open(&arguments.place, IfMissing::Refuse).await?;
+    let mut location = Location::open(&arguments.location, IfMissing::Refuse).await?;
     let mut exit = Exit::Done;
     let mut result = Ok(());
     for NamedToken(id) in &arguments.ids {
-        match place.revoke(id).await {
+        match location.revoke(id).await {
             Ok(true) => output::line(format_args!("revoked {id}"))?,
             Ok(false) => {
                 output::to_stderr(format_args!("error: there is no token with the id {id}"));
@@ -80,7 +80,7 @@ async fn revoke(arguments: RevokeTokensArguments) -> Result<Exit, CommandError> 
             }
         }
     }
-    place.close().await;
+    location.close().await;
     result.map(|()| exit)
 }
 
