@@ -41,7 +41,7 @@ const JWT_OVERHEAD: usize = 400;
 /// The maximum size of a token that a client sends.
 pub const MAX_TOKEN_BYTES: usize = 8 << 10;
 
-/// The precision of the last use of a token: it is stored at most once in this time.
+/// The precision of the last use of a token: a use is recorded at most once in this time.
 const USE_PRECISION: Duration = Duration::from_secs(60);
 
 /// The number of last uses that one write stores.

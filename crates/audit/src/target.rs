@@ -56,8 +56,8 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Whether a file ends in the middle of a line. `None` if the file cannot tell: it is no regular file, or it
-/// cannot be read.
+/// Whether a file ends in the middle of a line. `None` if this is unknown: the file is not a regular file, or cannot be
+/// read.
 pub(crate) fn ends_within_line(file: &File, path: &Path) -> Option<bool> {
     let metadata = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
     if metadata.len() == 0 {

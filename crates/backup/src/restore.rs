@@ -55,7 +55,7 @@ pub struct RestoreReport {
 /// Makes a store from a state of a backup. Blocks the thread.
 ///
 /// Every page is compared with its hash. If the work is interrupted in any way, the next call continues. The
-/// store cannot be opened before it is complete. The store is restored as it was, also if it has an earlier
+/// store cannot be opened before it is complete. The store is restored unchanged, also if it has an earlier
 /// format.
 ///
 /// # Errors

@@ -24,7 +24,7 @@ use crate::{
 const SNAPSHOT_BYTES: usize = 1 << 20;
 
 /// The last snapshot is opened when pages of at most this many bytes are left to copy. The log cannot
-/// restart until they are copied.
+/// restart until these pages are copied.
 const LAST_SNAPSHOT_BYTES: usize = 4 << 20;
 
 /// The number of pages that are compared with their hashes between two reports of the progress.
@@ -410,7 +410,7 @@ impl ExistingPages {
     }
 }
 
-/// Opens a file of pages. `None` if it is missing, or its header is damaged: its pages are then written again.
+/// Opens a file of pages. `None` if the file is missing, or has a damaged header: its pages are then written again.
 fn open_usable_pack(path: &Path, page_bytes: usize) -> Result<Option<PackReader>> {
     match PackReader::open(path) {
         Err(BackupError::Damaged { .. }) => Ok(None),

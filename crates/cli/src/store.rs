@@ -186,8 +186,8 @@ impl Store {
         Self::open(&Self::settings_offline(arguments)?, clock, absent).await
     }
 
-    /// Opens the store for a rewrite of many values. The log of a SQLite store stays short, so that the rewrite needs
-    /// little disk space.
+    /// Opens the store for a rewrite of many values. The log of a SQLite store stays short, so that the store grows
+    /// little during the rewrite.
     pub(crate) async fn open_for_rewrite(
         settings: &Settings,
         clock: Arc<dyn Clock>,

@@ -412,7 +412,7 @@ impl super::Settings {
         let policies = retention.policy.iter().chain(retention.buckets.values().flatten());
         let other = policies.into_iter().any(|policy| policy.strategy != rashomon_buckets::Strategy::AppTtl);
         (self.archive.is_on() && other).then(|| {
-            "the archive works only with strategy app-ttl, and seals the values that it would cull: use \
+            "the archive works only with strategy app-ttl, and seals the values that app-ttl would cull: use \
              strategy = \"app-ttl\", or remove [archive]"
                 .to_owned()
         })

@@ -71,7 +71,7 @@ pub fn recorded_archive(properties: &BTreeMap<String, String>) -> Result<Option<
 }
 
 impl Settings {
-    /// Whether the configuration has a table of retention, of all buckets or of one.
+    /// Whether the configuration has a table of retention, for all buckets or for a single bucket.
     fn has_retention(&self) -> bool {
         let mut buckets = self.domains.values().flat_map(|domain| domain.buckets.values());
         !self.retention.is_absent() || buckets.any(|bucket| bucket.retention.is_some())

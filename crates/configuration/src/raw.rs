@@ -23,8 +23,8 @@ use super::{
     },
 };
 
-/// The settings from one source: flags and environment, or a file. A setting without a value is absent here. A
-/// command flattens these flags into its arguments.
+/// The settings from one source: flags and environment, or a file. A setting that the source does not set is
+/// `None`. A command flattens these flags into its arguments.
 pub type RawSettings = <MergedSettings as Config>::Layer;
 
 /// The settings from all sources. A field has everything about a setting: name, type, default, flag, variable and
