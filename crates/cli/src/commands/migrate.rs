@@ -52,7 +52,7 @@ pub(crate) async fn run(arguments: MigrateArguments) -> Result<Exit, CommandErro
             return Err(error);
         }
     };
-    let run = Run { clock, signals, verify: arguments.verify };
+    let run = MigrationRun { clock, signals, verify: arguments.verify };
     let outcome = Box::pin(run.migrate(&source, &target, &name_of(&arguments.from))).await;
     // In any case, copied rows must be on disk.
     target.close().await;
@@ -71,13 +71,13 @@ fn name_of(store: &StoreUrl) -> String {
 }
 
 /// A run of the command on open stores.
-struct Run {
+struct MigrationRun {
     clock: Arc<dyn Clock>,
     signals: Signals,
     verify: bool,
 }
 
-impl Run {
+impl MigrationRun {
     async fn migrate(mut self, source: &Store, target: &Store, name: &str) -> Result<Exit, CommandError> {
         let (source, target) = (source.tables(), target.tables());
         let tables = schemas::all();

@@ -11,7 +11,7 @@ use crate::{
     cluster::run_statements,
     http::{get, post},
     kept::{IMPATIENT, TestStores, ask, authorities},
-    process::{Running, finish, rashomon, run},
+    process::{RunningProcess, finish, rashomon, run},
     wiki::dump,
 };
 
@@ -79,7 +79,7 @@ fn user_without_create_rights_is_served_over_tls_with_compression() {
     little(&["stats"]).ends_with(0).stdout_contains(&["wiki: 1 page, 2 revisions"]);
     let mut command = rashomon(path);
     command.args(["serve", "--listen", "127.0.0.1:0", "--store", url, "--config", LITTLE]);
-    let mut server = Running::start(&mut command);
+    let mut server = RunningProcess::start(&mut command);
     let address = server.line().split(['/', ',']).nth(2).unwrap().to_owned();
     let written = post(&address, "/v1/wiki/page/A?rev/", "_rev=3&wikitext=three");
     assert!(written.starts_with("HTTP/1.1 201"), "{written}");
@@ -108,7 +108,7 @@ fn refused_login_ends_server_and_commands_at_once() {
             let mut command = rashomon(path);
             command.args(command_words).args(["--store", &store[1], "--config", configuration]);
             let started = clock.monotonic();
-            let mut running = Running::start(&mut command);
+            let mut running = RunningProcess::start(&mut command);
             // A server that waits for a cluster would have printed its address.
             assert_eq!(running.line(), "");
             let ran = running.wait().ends_with(1);

@@ -14,7 +14,7 @@ use crate::{
     http::{get, post},
     kept::PATIENT,
     killing::KillingProxy,
-    process::{Ran, Running, rashomon},
+    process::{ProcessOutput, RunningProcess, rashomon},
 };
 
 /// The pages. Every block has revisions of each page.
@@ -37,7 +37,7 @@ struct Render {
 /// Pages in a store with an archive, which a server reads and writes.
 struct Wiki {
     home: Home,
-    server: Running,
+    server: RunningProcess,
     address: String,
     latest: Cell<u64>,
     renders: RefCell<Vec<Render>>,
@@ -70,7 +70,7 @@ impl Wiki {
         }
     }
 
-    fn archive(&self, words: &[&str]) -> Ran {
+    fn archive(&self, words: &[&str]) -> ProcessOutput {
         self.home.run(&[&["archive"], words].concat())
     }
 
@@ -81,7 +81,7 @@ impl Wiki {
         let url = format!("cassandra://{}/{}?replication=1", proxy.address(), kept.keyspace("data"));
         let mut command = rashomon(self.home.path());
         command.arg("archive").args(words).args(["--store", &url, "--config", PATIENT]);
-        let process = Running::start(command.envs(kept.environment()));
+        let process = RunningProcess::start(command.envs(kept.environment()));
         proxy.kill_after(writes, process.id());
         let ran = process.wait();
         if ran.code.is_some() {

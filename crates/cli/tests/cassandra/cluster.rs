@@ -11,7 +11,7 @@ use crate::{
     home::Home,
     http::{get, post},
     kept::{IMPATIENT, TestStores, ask},
-    process::{Running, finish, rashomon, run},
+    process::{RunningProcess, finish, rashomon, run},
     proxy::Proxy,
 };
 
@@ -37,10 +37,10 @@ pub(crate) fn until(status: u16, answer: impl Fn() -> String) -> String {
 }
 
 /// Starts a server that reaches the node through a proxy that can be cut. Returns the server and its address.
-fn serve_over(proxy: &Proxy, kept: &TestStores, directory: &std::path::Path) -> (Running, String) {
+fn serve_over(proxy: &Proxy, kept: &TestStores, directory: &std::path::Path) -> (RunningProcess, String) {
     let mut command = rashomon(directory);
     let url = format!("cassandra://{}/{}?replication=1", proxy.address(), kept.keyspace("data"));
-    let mut server = Running::start(command.args([
+    let mut server = RunningProcess::start(command.args([
         "serve",
         "--listen",
         "127.0.0.1:0",

@@ -17,7 +17,7 @@ use crate::{
     cluster::until,
     home::Home,
     http::get,
-    process::{Running, wait_until},
+    process::{RunningProcess, wait_until},
 };
 
 /// The number of clients that increment.
@@ -35,7 +35,7 @@ const COUNTER: &str = "/v1/wiki/clicks/Main_Page";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An increment that was acknowledged: its amount, and the value in the answer.
-type Acknowledged = (u64, u64);
+type AcknowledgedIncrement = (u64, u64);
 
 /// Sends an increment. `None`: no complete answer with the status 200.
 fn increment(address: &str, key: &str, amount: u64) -> Option<u64> {
@@ -66,7 +66,7 @@ fn value(body: &str) -> Option<u64> {
 
 /// Increments the counter until `stop` is set, each time with a new key. Repeats an increment at the other server until
 /// the increment is acknowledged.
-fn writer(number: usize, addresses: &[String], stop: &AtomicBool, all: &Mutex<Vec<Acknowledged>>) {
+fn writer(number: usize, addresses: &[String], stop: &AtomicBool, all: &Mutex<Vec<AcknowledgedIncrement>>) {
     for step in 1.. {
         let (key, amount) = (format!("{number}-{step}"), step % 5 + 1);
         for server in number.. {
@@ -83,7 +83,7 @@ fn writer(number: usize, addresses: &[String], stop: &AtomicBool, all: &Mutex<Ve
 }
 
 /// Reads the counter at a server. A read has at least the increments that were acknowledged before it.
-fn check_read(address: &str, all: &Mutex<Vec<Acknowledged>>) {
+fn check_read(address: &str, all: &Mutex<Vec<AcknowledgedIncrement>>) {
     let before: u64 = all.lock().unwrap().iter().map(|(amount, _)| amount).sum();
     let answer = until(200, || get(address, COUNTER));
     let read = answer.split("\r\n\r\n").nth(1).and_then(value);
@@ -112,7 +112,7 @@ fn increments_count_once_while_either_of_two_servers_is_killed() {
             more_increments("the other server counts");
             check_read(&addresses[1 - killed], &all);
             let mut command = home.command(&["serve", "--listen", &addresses[killed]]);
-            servers[killed] = Running::start(&mut command);
+            servers[killed] = RunningProcess::start(&mut command);
             assert_eq!(servers[killed].address(), addresses[killed]);
             check_read(&addresses[killed], &all);
         }

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use crate::{
     home::Home,
     http::{get, post_bytes, request},
-    process::{Running, rashomon, wait_until},
+    process::{RunningProcess, rashomon, wait_until},
 };
 
 /// The number of clients.
@@ -25,10 +25,10 @@ const CLIENTS: usize = 4;
 const REQUESTS: usize = 150;
 
 /// A request of a client: its id, whether it may be repeated, and the status of the answer.
-type Sent = (String, bool, String);
+type SentRequest = (String, bool, String);
 
 /// Sends requests of one client until `stop` is set, and returns them.
-fn client(number: usize, address: &str, stop: &AtomicBool, done: &AtomicUsize) -> Vec<Sent> {
+fn client(number: usize, address: &str, stop: &AtomicBool, done: &AtomicUsize) -> Vec<SentRequest> {
     let page = format!("/v1/wiki/page/Page_{number}");
     let form = "Content-Type: application/x-www-form-urlencoded\r\n";
     let mut sent = Vec::new();
@@ -78,7 +78,7 @@ fn killed_server_costs_no_repeatable_request() {
     home.write("r.toml", &format!("[registry.'/wiki']\nservers = [{}]\nexclusion = '1s'\n", list.join(", ")));
     let mut command = rashomon(home.path());
     command.args(["serve", "--store", "memory:", "--listen", "127.0.0.1:0", "--config", "r.toml"]);
-    let mut front = Running::start(&mut command);
+    let mut front = RunningProcess::start(&mut command);
     let address = front.address();
 
     let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
@@ -99,13 +99,13 @@ fn killed_server_costs_no_repeatable_request() {
     more_requests("the clients continue with two servers");
     assert!(get(&address, "/readyz").contains("\"degraded\":1"), "{}", get(&address, "/readyz"));
     let mut command = home.command(&["serve", "--listen", &its_address, "--audit-log", &logs[3]]);
-    let mut again = Running::start(&mut command);
+    let mut again = RunningProcess::start(&mut command);
     assert_eq!(again.address(), its_address);
     let line = format!("server=\"http://{its_address}\"}} 0");
     wait_until("the server is used again", || get(&address, "/metrics").contains(&line));
     more_requests("the clients continue with three servers");
     stop.store(true, Ordering::Relaxed);
-    let sent: Vec<Sent> = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
+    let sent: Vec<SentRequest> = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
 
     front.stop().ends_with(0);
     again.stop().ends_with(0);

@@ -26,7 +26,7 @@ pub(crate) struct KillingProxy {
 }
 
 /// The state of the proxy for one process.
-struct Passing {
+struct ProxyState {
     /// The process. `None` after it was killed, since another process may later have its id.
     process: Option<Pid>,
     /// The number of writes that may still pass.
@@ -49,7 +49,7 @@ impl KillingProxy {
     pub(crate) fn kill_after(self, writes: u64, process: u32) {
         let process = Pid::from_raw(process.cast_signed());
         assert!(process.is_some(), "a process");
-        let passing = Passing { process, left: writes, writing: HashSet::new() };
+        let passing = ProxyState { process, left: writes, writing: HashSet::new() };
         let passing = Arc::new(Mutex::new(passing));
         // The thread ends with the tests.
         thread::spawn(move || {
@@ -67,7 +67,7 @@ impl KillingProxy {
     }
 }
 
-impl Passing {
+impl ProxyState {
     /// Handles a request. Returns whether it passes.
     fn request(&mut self, frame: &Frame, preparing: &Mutex<HashSet<[u8; 2]>>) -> bool {
         let writes = match frame.kind() {

@@ -8,7 +8,7 @@ use tempfile::tempdir;
 
 use crate::{
     kept::{PATIENT, TestStores, ask},
-    process::{Ran, Running, rashomon, run},
+    process::{ProcessOutput, RunningProcess, rashomon, run},
     wiki::pages,
 };
 
@@ -28,7 +28,7 @@ async fn has_rows(session: Session, keyspace: &str, table: &str) {
 }
 
 /// The printed lines about the tables: name, number of rows, and digest.
-fn digests(ran: &Ran) -> Vec<&str> {
+fn digests(ran: &ProcessOutput) -> Vec<&str> {
     let digests: Vec<&str> = ran.stdout.lines().filter(|line| line.starts_with("  ")).collect();
     assert!(digests.iter().any(|line| line.starts_with("  revisions: 600 rows, ")), "{ran:#?}");
     digests
@@ -48,7 +48,7 @@ fn migration_to_a_cluster_and_back_survives_kills() {
     };
 
     let there = migrate("sqlite:data", &cluster);
-    let running = Running::start(rashomon(directory.path()).args(&there));
+    let running = RunningProcess::start(rashomon(directory.path()).args(&there));
     // At this point the table of revisions is copied, but not the table of titles.
     ask(kept.node(), async |session| has_rows(session, &keyspace, "revision_content").await);
     running.signal(Signal::KILL);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
 
 use crate::{
-    process::{Ran, Running, rashomon, run},
+    process::{ProcessOutput, RunningProcess, rashomon, run},
     wiki::dump,
 };
 
@@ -26,7 +26,7 @@ fn directory() -> TempDir {
     directory
 }
 
-fn import(directory: &Path, data: &str, words: &[&str]) -> Ran {
+fn import(directory: &Path, data: &str, words: &[&str]) -> ProcessOutput {
     run(directory, &[&["import", "--domain", "wiki", "--data", data, "dump.xml"], words].concat())
 }
 
@@ -34,7 +34,7 @@ fn import(directory: &Path, data: &str, words: &[&str]) -> Ran {
 fn serve(directory: &Path, data: &str, config: &str) -> String {
     let mut command = rashomon(directory);
     command.args(["serve", "--listen", "127.0.0.1:0", "--data", data, "--config", config]);
-    let mut server = Running::start(&mut command);
+    let mut server = RunningProcess::start(&mut command);
     server.address();
     let ran = server.stop().ends_with(0);
     ran.stderr.lines().next().unwrap().to_owned()
@@ -277,7 +277,8 @@ fn demo_in_a_directory_has_an_archive() {
     let directory = directory.path();
     for _ in 0..2 {
         let mut command = rashomon(directory);
-        let mut demo = Running::start(command.args(["demo", "--data", "data", "--listen", "127.0.0.1:0"]));
+        let mut demo =
+            RunningProcess::start(command.args(["demo", "--data", "data", "--listen", "127.0.0.1:0"]));
         while !demo.line().contains("Ctrl-C") {}
         demo.stop().ends_with(0);
         assert_eq!(archive(directory, "data", "none.toml"), on_by("store"));
@@ -297,7 +298,7 @@ fn first_start_survives_kills() {
     let start = |data: &str| {
         let mut command = rashomon(directory.path());
         command.args(["serve", "--listen", "127.0.0.1:0", "--data", data, "--config", "off.toml"]);
-        Running::start(&mut command)
+        RunningProcess::start(&mut command)
     };
     let started = clock.monotonic();
     let mut server = start("first");

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{
     home::Home,
-    process::{Running, rashomon, run},
+    process::{RunningProcess, rashomon, run},
 };
 
 /// The number of kills, unless the environment sets another number.
@@ -116,7 +116,7 @@ fn an_archive_survives_kills() {
         let mut process = rashomon(home.path());
         process.arg("archive").args(&command).args(["--data", "killed"]);
         let started = clock.monotonic();
-        let process = Running::start(&mut process);
+        let process = RunningProcess::start(&mut process);
         thread::sleep(longest.mul_f64((chance(&mut state) % 1000) as f64 / 1000.0));
         process.signal(Signal::KILL);
         let ran = process.wait();

@@ -18,20 +18,20 @@ use tempfile::{TempDir, tempdir};
 
 use crate::{
     http::{get, post, request},
-    process::{Running, finish, rashomon, run, wait_until},
+    process::{RunningProcess, finish, rashomon, run, wait_until},
 };
 
 /// A server in memory with an audit log in `audit.log`, and with these additional arguments.
-fn serve(arguments: &[&str]) -> (TempDir, Running, String) {
+fn serve(arguments: &[&str]) -> (TempDir, RunningProcess, String) {
     let directory = tempdir().unwrap();
     let (server, address) = serve_in(&directory, arguments);
     (directory, server, address)
 }
 
-fn serve_in(directory: &TempDir, arguments: &[&str]) -> (Running, String) {
+fn serve_in(directory: &TempDir, arguments: &[&str]) -> (RunningProcess, String) {
     let mut command = rashomon(directory.path());
     command.args(["serve", "--store", "memory:", "--listen", "127.0.0.1:0", "--audit-log", "audit.log"]);
-    let mut server = Running::start(command.args(arguments));
+    let mut server = RunningProcess::start(command.args(arguments));
     let address = server.address();
     (server, address)
 }
@@ -122,7 +122,8 @@ fn renamed_file_is_opened_again_at_sighup() {
 fn sighup_does_not_end_a_server_without_an_audit_log() {
     let directory = tempdir().unwrap();
     let mut command = rashomon(directory.path());
-    let mut server = Running::start(command.args(["serve", "--store", "memory:", "--listen", "127.0.0.1:0"]));
+    let mut server =
+        RunningProcess::start(command.args(["serve", "--store", "memory:", "--listen", "127.0.0.1:0"]));
     let address = server.address();
     server.signal(Signal::HUP);
     server.signal(Signal::HUP);
@@ -217,7 +218,8 @@ fn lines_on_standard_error_are_beside_the_log() {
     let directory = tempdir().unwrap();
     let mut command = rashomon(directory.path());
     command.env("RASHOMON_AUDIT_LOG", "stderr");
-    let mut server = Running::start(command.args(["serve", "--store", "memory:", "--listen", "127.0.0.1:0"]));
+    let mut server =
+        RunningProcess::start(command.args(["serve", "--store", "memory:", "--listen", "127.0.0.1:0"]));
     let address = server.address();
     write(&address, 1);
     server.signal(Signal::HUP);

@@ -17,7 +17,7 @@ use tempfile::tempdir;
 
 use crate::{
     http::post,
-    process::{Ran, Running, rashomon, run, wait_until},
+    process::{ProcessOutput, RunningProcess, rashomon, run, wait_until},
     serving::serve_data,
 };
 
@@ -50,7 +50,7 @@ fn export(directory: &Path, store: &str) -> String {
     run(directory, &words).ends_with(0).stdout
 }
 
-fn json(ran: &Ran) -> Value {
+fn json(ran: &ProcessOutput) -> Value {
     serde_json::from_str(&ran.stdout).expect(&ran.stdout)
 }
 
@@ -116,7 +116,7 @@ fn backup_continues_while_the_server_restarts() {
     for state in 1..=3 {
         let mut backup = rashomon(at);
         backup.args(["backup", "--data", "data", "--to", "backup", "--rate", "4MB"]);
-        let backup = Running::start(&mut backup);
+        let backup = RunningProcess::start(&mut backup);
         for restart in 0..4 {
             let (server, address) = serve_data(at);
             for rev in 1..=20 {
@@ -150,7 +150,7 @@ fn killed_backups_and_restores_continue() {
     for milliseconds in [5, 40, 200, 400] {
         let mut backup = rashomon(at);
         backup.args(["backup", "--data", "data", "--to", "backup", "--rate", "4MB"]);
-        let backup = Running::start(&mut backup);
+        let backup = RunningProcess::start(&mut backup);
         thread::sleep(Duration::from_millis(milliseconds));
         backup.signal(Signal::KILL);
         assert_eq!(backup.wait().code, None);
@@ -164,7 +164,7 @@ fn killed_backups_and_restores_continue() {
     for milliseconds in [2, 5, 10, 20, 40] {
         let mut restore = rashomon(at);
         restore.args(["restore", "--from", "backup", "--data", "restored"]);
-        let restore = Running::start(&mut restore);
+        let restore = RunningProcess::start(&mut restore);
         thread::sleep(Duration::from_millis(milliseconds));
         restore.signal(Signal::KILL);
         let ran = restore.wait();
@@ -194,7 +194,7 @@ fn sigterm_ends_a_backup_that_can_be_continued() {
     wiki(at, 200);
     let mut backup = rashomon(at);
     backup.args(["backup", "--data", "data", "--to", "backup", "--rate", "1MB"]);
-    let backup = Running::start(&mut backup);
+    let backup = RunningProcess::start(&mut backup);
     wait_until("the backup has begun", || at.join("backup/pages/000001.pages").exists());
     let ran = backup.stop().ends_with(143);
     assert!(ran.stderr.contains("run the same command again to continue"), "{ran:?}");

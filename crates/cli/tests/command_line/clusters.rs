@@ -7,7 +7,7 @@ use tempfile::tempdir;
 
 use crate::{
     http::{get, post},
-    process::{Ran, Running, finish, rashomon, run},
+    process::{ProcessOutput, RunningProcess, finish, rashomon, run},
     wiki::dump,
 };
 
@@ -21,7 +21,7 @@ fn unused_address() -> String {
 }
 
 /// Runs all commands concurrently, and expects that each ends soon.
-fn run_soon(address: &str, all: &[&[&str]]) -> Vec<Ran> {
+fn run_soon(address: &str, all: &[&[&str]]) -> Vec<ProcessOutput> {
     let directory = tempdir().unwrap();
     fs::write(directory.path().join("dump.xml"), dump("Page", &[("1", "one")])).unwrap();
     let url = format!("cassandra://{address}/wiki");
@@ -77,7 +77,7 @@ fn server_reports_an_unreachable_cluster_and_waits() {
     let clock = SystemClock::new();
     let started = clock.monotonic();
     command.args(["serve", "--listen", "127.0.0.1:0", "--store", &format!("cassandra://{address}/wiki")]);
-    let mut server = Running::start(&mut command);
+    let mut server = RunningProcess::start(&mut command);
     let line = server.line();
     let took = clock.monotonic() - started;
     assert!(took < MAX_ERROR_DELAY, "{took:?}");

@@ -4,11 +4,11 @@ use std::{net::TcpListener, path::Path, process::Command, thread::sleep, time::D
 
 use tempfile::tempdir;
 
-use crate::process::{Running, rashomon};
+use crate::process::{RunningProcess, rashomon};
 
 /// Starts the demo. Returns the process and its first output.
-fn demo(directory: &Path, arguments: &[&str]) -> (Running, String) {
-    let mut demo = Running::start(rashomon(directory).arg("demo").args(arguments));
+fn demo(directory: &Path, arguments: &[&str]) -> (RunningProcess, String) {
+    let mut demo = RunningProcess::start(rashomon(directory).arg("demo").args(arguments));
     let mut said = String::new();
     while !said.contains("Ctrl-C") {
         let line = demo.line();

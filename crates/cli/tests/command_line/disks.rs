@@ -15,7 +15,7 @@ use tempfile::{TempDir, tempdir};
 
 use crate::{
     http::{get, post, post_bytes},
-    process::{Running, rashomon, run},
+    process::{RunningProcess, rashomon, run},
 };
 
 /// The time within which a server must notice that its disk can be written again, on a busy machine.
@@ -31,11 +31,11 @@ const FAILED: &str = "the store cannot be written";
 const RECOVERY: &str = "the store can be written again";
 
 /// A mounted file system, unmounted at the end.
-pub(crate) struct Mounted {
+pub(crate) struct MountedFileSystem {
     at: PathBuf,
 }
 
-impl Mounted {
+impl MountedFileSystem {
     /// Mounts a file system. If this process may not mount, prints a message and returns `None`; on the build
     /// server this is a failure.
     #[allow(clippy::print_stderr)] // What is skipped is said.
@@ -73,7 +73,7 @@ impl Mounted {
     }
 }
 
-impl Drop for Mounted {
+impl Drop for MountedFileSystem {
     fn drop(&mut self) {
         succeeds(Command::new("umount").arg(&self.at));
     }
@@ -100,7 +100,7 @@ fn repair(image: &Path) {
 
 /// A server of a store, with its acknowledged revisions.
 struct Server {
-    running: Running,
+    running: RunningProcess,
     address: String,
     store: PathBuf,
     acknowledged: Vec<u32>,
@@ -115,7 +115,7 @@ impl Server {
         let mut command = rashomon(directory);
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(store);
         command.envs(environment.iter().copied());
-        let mut running = Running::start(&mut command);
+        let mut running = RunningProcess::start(&mut command);
         let address = running.address();
         Self { running, address, store: store.to_owned(), acknowledged: Vec::new() }
     }
@@ -211,7 +211,7 @@ fn setting() -> (TempDir, PathBuf) {
 #[test]
 fn full_disk_is_named_and_recovered_from_without_traffic() {
     let (directory, mount) = setting();
-    let Some(_disk) = Mounted::in_memory(&mount, 16) else { return };
+    let Some(_disk) = MountedFileSystem::in_memory(&mount, 16) else { return };
     let ballast = mount.join("ballast");
     fs::write(&ballast, vec![0; 8 << 20]).unwrap();
     let mut server = Server::start(directory.path(), &mount.join("store"));
@@ -241,10 +241,10 @@ const ARCHIVE_OF_8_MIB: &[u8] = b"7z\xbc\xaf\x27\x1c\x00\x04\x0c\x7d\xbe\xa1\x00
 #[test]
 fn full_disk_for_temporary_files_is_named() {
     let (directory, mount) = setting();
-    let Some(_disk) = Mounted::in_memory(&mount, 2) else { return };
+    let Some(_disk) = MountedFileSystem::in_memory(&mount, 2) else { return };
     let mut command = rashomon(directory.path());
     command.env("TMPDIR", &mount).args(["serve", "--listen", "127.0.0.1:0", "--store", "memory:"]);
-    let mut running = Running::start(&mut command);
+    let mut running = RunningProcess::start(&mut command);
     let address = running.line().split(['/', ',']).nth(2).unwrap().to_owned();
     let import = || post_bytes(&address, "/v1/wiki/import", "", &[ARCHIVE_OF_8_MIB, &[0; 8 << 20]].concat());
     let answer = import();
@@ -255,7 +255,7 @@ fn full_disk_for_temporary_files_is_named() {
     let mut command = rashomon(directory.path());
     command.env("TMPDIR", mount.join("missing"));
     command.args(["serve", "--listen", "127.0.0.1:0", "--store", "memory:"]);
-    let mut running = Running::start(&mut command);
+    let mut running = RunningProcess::start(&mut command);
     let address = running.line().split(['/', ',']).nth(2).unwrap().to_owned();
     let answer = post_bytes(&address, "/v1/wiki/import", "", ARCHIVE_OF_8_MIB);
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("storage-fault"), "{answer}");
@@ -266,7 +266,7 @@ fn read_only_file_system_is_named() {
     let (directory, mount) = setting();
     let image = directory.path().join("image");
     make_image(&image, 64);
-    let Some(disk) = Mounted::on_device(&mount, &image, "errors=remount-ro") else { return };
+    let Some(disk) = MountedFileSystem::on_device(&mount, &image, "errors=remount-ro") else { return };
     let mut server = Server::start(directory.path(), &mount.join("store"));
     for rev in 1..=3 {
         assert!(server.write(rev).starts_with("HTTP/1.1 201"));
@@ -281,7 +281,7 @@ fn read_only_file_system_is_named() {
     let acknowledged = server.stop(1, 0);
     drop(disk);
     repair(&image);
-    let Some(_disk) = Mounted::on_device(&mount, &image, "errors=remount-ro") else { return };
+    let Some(_disk) = MountedFileSystem::on_device(&mount, &image, "errors=remount-ro") else { return };
     check_restarted(directory.path(), &store, acknowledged);
 }
 
@@ -367,10 +367,10 @@ fn io_errors_of_a_block_device_are_named() {
     let (directory, mount) = setting();
     let (below, outer) = (directory.path().join("below"), directory.path().join("image"));
     make_image(&outer, 128);
-    let Some(device) = Mounted::on_device(&below, &outer, "errors=remount-ro") else { return };
+    let Some(device) = MountedFileSystem::on_device(&below, &outer, "errors=remount-ro") else { return };
     let inner = below.join("image");
     make_image(&inner, 64);
-    let Some(disk) = Mounted::on_device(&mount, &inner, "errors=continue") else { return };
+    let Some(disk) = MountedFileSystem::on_device(&mount, &inner, "errors=continue") else { return };
     let mut server = Server::start(directory.path(), &mount.join("store"));
     for rev in 1..=3 {
         assert!(server.write(rev).starts_with("HTTP/1.1 201"));
@@ -385,8 +385,8 @@ fn io_errors_of_a_block_device_are_named() {
     let acknowledged = server.stop(1, 0);
     drop((disk, device));
     repair(&outer);
-    let Some(_device) = Mounted::on_device(&below, &outer, "errors=remount-ro") else { return };
+    let Some(_device) = MountedFileSystem::on_device(&below, &outer, "errors=remount-ro") else { return };
     repair(&inner);
-    let Some(_disk) = Mounted::on_device(&mount, &inner, "errors=continue") else { return };
+    let Some(_disk) = MountedFileSystem::on_device(&mount, &inner, "errors=continue") else { return };
     check_restarted(directory.path(), &store, acknowledged);
 }

@@ -8,7 +8,7 @@ use std::{
 
 use tempfile::{TempDir, tempdir};
 
-use crate::process::{Ran, run};
+use crate::process::{ProcessOutput, run};
 
 /// The folder of the fixtures. Each store has a subfolder.
 pub(crate) fn fixtures() -> PathBuf {
@@ -44,7 +44,8 @@ fn describe(directory: &Path) -> (String, String) {
     let mut exports = String::new();
     for scope in [&[][..], &["--history"]] {
         let export = ["export", "--domain", "enwiki", "--format", "jsonl"];
-        let Ran { code, stdout, stderr } = run(directory, &[&export, scope, &of_store[..]].concat());
+        let ProcessOutput { code, stdout, stderr } =
+            run(directory, &[&export, scope, &of_store[..]].concat());
         exports += &stdout;
         // An export names the revisions whose bodies have been culled or have expired, and exits with 3.
         for line in stderr.lines().filter_map(|line| line.strip_prefix("left out: ")) {

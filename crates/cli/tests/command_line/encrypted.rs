@@ -22,7 +22,7 @@ use tempfile::tempdir;
 use crate::{
     home::Home,
     http::get,
-    process::{Running, finish, rashomon, run, wait_until},
+    process::{RunningProcess, finish, rashomon, run, wait_until},
 };
 
 /// Certificates for hosts with these names, each its own authority, with their keys.
@@ -50,10 +50,10 @@ pub(crate) fn write_pair(directory: &Path, (certificate, key): (&str, &str)) {
 }
 
 /// Starts a server in memory with TLS. Returns it with its port.
-pub(crate) fn serve(directory: &Path) -> (Running, String) {
+pub(crate) fn serve(directory: &Path) -> (RunningProcess, String) {
     let mut command = rashomon(directory);
     command.args(["serve", "--store", "memory:", "--listen", "127.0.0.1:0"]).args(FLAGS);
-    let mut server = Running::start(&mut command);
+    let mut server = RunningProcess::start(&mut command);
     let line = server.line();
     let port = line.split("listens on https://127.0.0.1:").nth(1).and_then(|rest| rest.split(',').next());
     let port = port.unwrap_or_else(|| panic!("{line}")).to_owned();

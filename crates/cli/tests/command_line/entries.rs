@@ -14,7 +14,7 @@ use tempfile::tempdir;
 
 use crate::{
     http::put_bytes,
-    process::{Running, rashomon, run, wait_until},
+    process::{RunningProcess, rashomon, run, wait_until},
     serving::serve_data,
 };
 
@@ -156,7 +156,7 @@ fn server_makes_the_buckets_of_its_configuration() {
         .stdout_contains(&["type = \"blob\"", "ttl = \"24h\""]);
     // A bucket that was deleted is made again at the next start.
     for _ in 0..2 {
-        let mut server = Running::start(rashomon(at).args(SERVE));
+        let mut server = RunningProcess::start(rashomon(at).args(SERVE));
         server.address();
         server.stop().ends_with(0);
         assert_eq!(list(), "files\t{\"type\":\"blob\",\"public\":false,\"ttl\":86400}\n");

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::{
     home::Home,
-    process::{Running, rashomon, wait_until},
+    process::{RunningProcess, rashomon, wait_until},
     wiki::{dump, large_dump},
 };
 
@@ -73,7 +73,7 @@ fn interrupted_export_leaves_no_file_under_its_name() {
         let mut command =
             home.command(&["export", "--domain", "wiki", "--history", "--output", "out.xml.bz2"]);
         let before = remaining_files(path);
-        let export = Running::start(&mut command);
+        let export = RunningProcess::start(&mut command);
         wait_until("the export begins a file", || {
             remaining_files(path).iter().any(|name| !before.contains(name))
         });

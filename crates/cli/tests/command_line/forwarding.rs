@@ -7,16 +7,16 @@ use tempfile::tempdir;
 
 use crate::{
     http::{get, post},
-    process::{Running, rashomon, run, wait_until},
+    process::{RunningProcess, rashomon, run, wait_until},
 };
 
 const PAGE: &str = "/v1/wiki/page/A";
 
 /// Starts a server with its store in memory.
-fn serve(directory: &Path, words: &[&str]) -> (Running, String) {
+fn serve(directory: &Path, words: &[&str]) -> (RunningProcess, String) {
     let mut command = rashomon(directory);
     command.args(["serve", "--store", "memory:", "--listen", "127.0.0.1:0"]).args(words);
-    let mut server = Running::start(&mut command);
+    let mut server = RunningProcess::start(&mut command);
     let address = server.address();
     (server, address)
 }
@@ -65,7 +65,7 @@ fn registry_that_needs_a_new_store_or_is_malformed_is_not_used() {
         let log = directory.path().join("log");
         let mut command = rashomon(directory.path());
         command.args(["serve", "--store", "memory:", "--listen", "127.0.0.1:0", "--config", "r.toml"]);
-        let mut server = Running::start_with_log(&mut command, &log);
+        let mut server = RunningProcess::start_with_log(&mut command, &log);
         let address = server.address();
         fs::write(directory.path().join("r.toml"), text).unwrap();
         server.signal(Signal::HUP);

@@ -6,7 +6,7 @@ use tempfile::{TempDir, tempdir};
 
 use crate::{
     kept::TestStores,
-    process::{Ran, Running, finish, rashomon},
+    process::{ProcessOutput, RunningProcess, finish, rashomon},
 };
 
 /// The directory in which the binary runs, and the stores of the test.
@@ -53,17 +53,17 @@ impl Home {
     }
 
     /// Runs a command on the test's store to its end.
-    pub(crate) fn run(&self, words: &[&str]) -> Ran {
+    pub(crate) fn run(&self, words: &[&str]) -> ProcessOutput {
         finish(&mut self.command(words))
     }
 
     /// Runs a command on another store to its end.
-    pub(crate) fn run_on(&self, store: &str, words: &[&str]) -> Ran {
+    pub(crate) fn run_on(&self, store: &str, words: &[&str]) -> ProcessOutput {
         finish(&mut self.command_on(store, words))
     }
 
     /// Imports a dump from a file.
-    pub(crate) fn import_file(&self, dump: &str) -> Ran {
+    pub(crate) fn import_file(&self, dump: &str) -> ProcessOutput {
         self.write("dump.xml", dump);
         self.run(&["import", "--domain", "wiki", "dump.xml"])
     }
@@ -82,7 +82,7 @@ impl Home {
     }
 
     /// Exports the domain.
-    pub(crate) fn export(&self, words: &[&str]) -> Ran {
+    pub(crate) fn export(&self, words: &[&str]) -> ProcessOutput {
         self.run(&[&["export", "--domain", "wiki"], words].concat())
     }
 
@@ -93,7 +93,7 @@ impl Home {
     }
 
     /// Seals all superseded revisions.
-    pub(crate) fn seal(&self) -> Ran {
+    pub(crate) fn seal(&self) -> ProcessOutput {
         self.pass_a_day();
         self.run(&[&["archive", "seal"], self.kept.sealing()].concat())
     }
@@ -109,9 +109,9 @@ impl Home {
     }
 
     /// Starts a server of the store. Returns it with its address.
-    pub(crate) fn serve(&self, words: &[&str]) -> (Running, String) {
+    pub(crate) fn serve(&self, words: &[&str]) -> (RunningProcess, String) {
         let mut command = self.command(&[&["serve", "--listen", "127.0.0.1:0"], words].concat());
-        let mut server = Running::start(&mut command);
+        let mut server = RunningProcess::start(&mut command);
         let address = server.address();
         (server, address)
     }

@@ -11,7 +11,7 @@ use tempfile::tempdir;
 
 use crate::{
     home::Home,
-    process::{Running, finish, rashomon, run, wait_until},
+    process::{RunningProcess, finish, rashomon, run, wait_until},
     wiki::dump,
 };
 
@@ -152,7 +152,7 @@ fn signal_ends_a_waiting_import() {
     let directory = tempdir().unwrap();
     let mut command = rashomon(directory.path());
     command.args(["import", "--data", "data", "--domain", "wiki", "-"]).stdin(Stdio::piped());
-    let mut import = Running::start(&mut command);
+    let mut import = RunningProcess::start(&mut command);
     let _stdin = import.stdin();
     // The command listens for signals before it opens the store.
     wait_until("the command opens the store", || directory.path().join("data").exists());

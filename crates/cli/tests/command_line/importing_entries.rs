@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use tempfile::tempdir;
 
 use crate::{
-    process::{Ran, run},
+    process::{ProcessOutput, run},
     serving::serve_data,
 };
 
@@ -65,14 +65,14 @@ impl Imports<'_> {
         fs::write(self.at.join("file.jsonl"), [lines, &[end]].concat().join("\n") + "\n").unwrap();
     }
 
-    fn to_server(&self, bucket: &str) -> Ran {
+    fn to_server(&self, bucket: &str) -> ProcessOutput {
         let import = ["import", "--to", &self.url, "--domain", "wiki", "--bucket", bucket, "file.jsonl"];
         run(self.at, &import)
     }
 
     /// Imports lines in both ways. The results are the same.
     #[track_caller]
-    fn run(&self, bucket: &str, lines: &[String], entries: usize, code: i32, result: &str) -> Ran {
+    fn run(&self, bucket: &str, lines: &[String], entries: usize, code: i32, result: &str) -> ProcessOutput {
         self.write(lines, entries);
         let import = ["import", "--data", "local", "--domain", "wiki", "--bucket", bucket, "file.jsonl"];
         let into_store = run(self.at, &import).ends_with(code);

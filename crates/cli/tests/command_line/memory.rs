@@ -11,7 +11,7 @@ use tempfile::tempdir;
 
 use crate::{
     http::get,
-    process::{Running, rashomon},
+    process::{RunningProcess, rashomon},
 };
 
 const MIB: u64 = 1 << 20;
@@ -82,7 +82,7 @@ fn send_half(address: &str, page: usize, noise: &[u8]) -> String {
 fn stalled_writes_take_no_more_memory_than_the_budget() {
     let directory = tempdir().unwrap();
     let mut command = rashomon(directory.path());
-    let mut server = Running::start(command.args([
+    let mut server = RunningProcess::start(command.args([
         "serve",
         "--data",
         "data",

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use tempfile::tempdir;
 
 use crate::{
-    process::{Ran, Running, rashomon, run},
+    process::{ProcessOutput, RunningProcess, rashomon, run},
     wiki::{dump, pages},
 };
 
@@ -19,7 +19,7 @@ fn import(directory: &Path, dump: &str) {
     run(directory, &["import", "--rows", "--data", "data", "--domain", "wiki", "dump.xml"]).ends_with(0);
 }
 
-fn migrate(directory: &Path) -> Ran {
+fn migrate(directory: &Path) -> ProcessOutput {
     run(directory, &COMMAND)
 }
 
@@ -95,7 +95,7 @@ fn locked_source_is_refused() {
     let directory = tempdir().unwrap();
     import(directory.path(), &dump("A", &[("1", "one")]));
     let arguments = ["serve", "--data", "data", "--listen", "127.0.0.1:0"];
-    let mut server = Running::start(rashomon(directory.path()).args(arguments));
+    let mut server = RunningProcess::start(rashomon(directory.path()).args(arguments));
     server.line();
     migrate(directory.path()).ends_with(1).stderr_contains(&["data", &server.id().to_string()]);
     assert!(!directory.path().join("copy").exists());
@@ -103,12 +103,12 @@ fn locked_source_is_refused() {
 }
 
 /// Starts a migration, and waits until it has copied some tables, or has ended.
-fn start_until_some_tables_are_copied(directory: &Path) -> Running {
+fn start_until_some_tables_are_copied(directory: &Path) -> RunningProcess {
     /// The size of the target's log at which some tables are copied, but not all.
     const SOME_WAY: u64 = 3_000_000;
     /// The number of attempts in more than a minute.
     const MAX_POLLS: u32 = 60_000;
-    let running = Running::start(rashomon(directory).args(COMMAND));
+    let running = RunningProcess::start(rashomon(directory).args(COMMAND));
     let log = directory.join("copy/rashomon.sqlite-wal");
     let mut was_there = false;
     let came_some_way = (0..MAX_POLLS).any(|_| {
@@ -125,7 +125,7 @@ fn start_until_some_tables_are_copied(directory: &Path) -> Running {
 
 /// Calls `attempt` during a migration. If the migration has ended too early, the attempt returns false, and is repeated
 /// with more data.
-fn in_its_midst<T>(directory: &Path, attempt: impl Fn(Running) -> (T, bool)) -> T {
+fn in_its_midst<T>(directory: &Path, attempt: impl Fn(RunningProcess) -> (T, bool)) -> T {
     let mut count = 2_000;
     loop {
         import(directory, &pages(count));
@@ -139,7 +139,7 @@ fn in_its_midst<T>(directory: &Path, attempt: impl Fn(Running) -> (T, bool)) -> 
 }
 
 /// Runs a migration that gets a signal while it copies, and then a second migration.
-fn interrupt_and_migrate_again(directory: &Path, signal: Signal) -> (Ran, Ran) {
+fn interrupt_and_migrate_again(directory: &Path, signal: Signal) -> (ProcessOutput, ProcessOutput) {
     in_its_midst(directory, |running| {
         running.signal(signal);
         let (ran, next) = (running.wait(), migrate(directory));
@@ -150,7 +150,7 @@ fn interrupt_and_migrate_again(directory: &Path, signal: Signal) -> (Ran, Ran) {
 }
 
 #[track_caller]
-fn assert_continues(next: Ran, directory: &Path) {
+fn assert_continues(next: ProcessOutput, directory: &Path) {
     next.ends_with(0)
         .stderr_contains(&["resuming a migration that was interrupted after"])
         .stdout_contains(&["; with the rows of earlier runs, "]);

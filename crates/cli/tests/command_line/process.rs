@@ -24,14 +24,14 @@ pub(crate) fn rashomon(directory: &Path) -> Command {
 
 /// The output and the exit code of a run of the binary.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct ProcessOutput {
     /// The exit code; `None` if a signal ended the process.
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Ran {
+impl ProcessOutput {
     fn of(output: Output) -> Self {
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
         Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
@@ -69,13 +69,13 @@ impl Ran {
 }
 
 /// Runs the binary to its end.
-pub(crate) fn run(directory: &Path, arguments: &[&str]) -> Ran {
+pub(crate) fn run(directory: &Path, arguments: &[&str]) -> ProcessOutput {
     finish(rashomon(directory).args(arguments))
 }
 
 /// Runs a command to its end.
-pub(crate) fn finish(command: &mut Command) -> Ran {
-    Ran::of(command.output().expect("the binary runs"))
+pub(crate) fn finish(command: &mut Command) -> ProcessOutput {
+    ProcessOutput::of(command.output().expect("the binary runs"))
 }
 
 /// Waits until the condition is true, and panics after a timeout.
@@ -92,12 +92,12 @@ pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
 
 /// A running process, ended with the test.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningProcess {
     child: Option<Child>,
     stdout: BufReader<ChildStdout>,
 }
 
-impl Running {
+impl RunningProcess {
     /// Starts a command whose standard output is read line by line.
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child =
@@ -146,7 +146,7 @@ impl Running {
     }
 
     /// Waits for the end of the process.
-    pub(crate) fn wait(mut self) -> Ran {
+    pub(crate) fn wait(mut self) -> ProcessOutput {
         let child = self.child.take().expect("it runs");
         let mut stdout = Vec::new();
         let output = thread::scope(|scope| {
@@ -154,17 +154,17 @@ impl Running {
             scope.spawn(|| self.stdout.read_to_end(&mut stdout).expect("a pipe can be read"));
             child.wait_with_output().expect("it ends")
         });
-        Ran::of(Output { stdout, ..output })
+        ProcessOutput::of(Output { stdout, ..output })
     }
 
     /// Asks the process to end, and waits for its end.
-    pub(crate) fn stop(self) -> Ran {
+    pub(crate) fn stop(self) -> ProcessOutput {
         self.signal(Signal::TERM);
         self.wait()
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProcess {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             // The process may have ended by itself.

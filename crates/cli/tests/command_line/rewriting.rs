@@ -10,7 +10,7 @@ use crate::{
     },
     home::Home,
     http::{post, request},
-    process::{Running, rashomon, run},
+    process::{RunningProcess, rashomon, run},
 };
 
 /// The configuration of a transformer.
@@ -53,7 +53,7 @@ fn values_in_blocks_are_transformed_when_they_are_read() {
     assert_eq!(asked.load(Ordering::SeqCst), 0);
     home.write("made.toml", &configuration(&url));
     let words = ["serve", "--listen", "127.0.0.1:0", "--data", "data", "--config", "made.toml"];
-    let mut server = Running::start(rashomon(home.path()).args(words));
+    let mut server = RunningProcess::start(rashomon(home.path()).args(words));
     let address = server.address();
     let accept = format!("Accept: text/html; profile=\"{SPEC}3.0.0\"\r\n");
     for (rev, tid) in tids[7].iter().enumerate() {

@@ -8,13 +8,14 @@ use tempfile::tempdir;
 use crate::{
     home::Home,
     http::{answer, get},
-    process::{Running, rashomon, run},
+    process::{RunningProcess, rashomon, run},
 };
 
 /// Starts a server of the store `data`. Returns it with its address.
-pub(crate) fn serve_data(directory: &Path) -> (Running, String) {
+pub(crate) fn serve_data(directory: &Path) -> (RunningProcess, String) {
     let mut command = rashomon(directory);
-    let mut server = Running::start(command.args(["serve", "--listen", "127.0.0.1:0", "--data", "data"]));
+    let mut server =
+        RunningProcess::start(command.args(["serve", "--listen", "127.0.0.1:0", "--data", "data"]));
     let address = server.address();
     (server, address)
 }
@@ -81,7 +82,7 @@ fn long_url_is_shortened_in_the_log() {
     let directory = tempdir().unwrap();
     let mut command = rashomon(directory.path());
     command.args(["serve", "--store", "memory:", "--listen", "127.0.0.1:0", "--access-log", "all"]);
-    let mut server = Running::start(&mut command);
+    let mut server = RunningProcess::start(&mut command);
     let address = server.line().split(['/', ',']).nth(2).unwrap().to_owned();
     let answer = get(&address, &format!("/v1/wiki/page/A?{}end", "x".repeat(10_000)));
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
@@ -94,7 +95,8 @@ fn long_url_is_shortened_in_the_log() {
 fn store_in_memory_leaves_no_files() {
     let directory = tempdir().unwrap();
     let mut command = rashomon(directory.path());
-    let mut server = Running::start(command.args(["serve", "--store", "memory:", "--listen", "127.0.0.1:0"]));
+    let mut server =
+        RunningProcess::start(command.args(["serve", "--store", "memory:", "--listen", "127.0.0.1:0"]));
     assert!(server.line().ends_with("its store in memory:"));
     server.stop().ends_with(0);
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);

@@ -12,10 +12,10 @@ use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
 use crate::{
-    disks::Mounted,
+    disks::MountedFileSystem,
     earlier_stores::{fixtures, unpack},
     http::{get, post},
-    process::{Ran, Running, finish, rashomon, run},
+    process::{ProcessOutput, RunningProcess, finish, rashomon, run},
     serving::serve_data,
     wiki::dump,
 };
@@ -238,7 +238,7 @@ impl Faulty {
     }
 
     /// Runs the upgrade with a fault.
-    fn upgrade(&self, fault: &str, arguments: &[&str]) -> Ran {
+    fn upgrade(&self, fault: &str, arguments: &[&str]) -> ProcessOutput {
         let mut command = rashomon(self.directory.path());
         command.env("LD_PRELOAD", self.directory.path().join("faulty.so")).env("FAULTY_WRITES", fault);
         finish(command.args(["upgrade", "--data", "faulty-store"]).args(arguments))
@@ -356,7 +356,7 @@ fn failed_synchronization_is_an_error_and_the_store_is_complete() {
 fn missing_space_is_named_before_anything_is_written() {
     let directory = earlier_store();
     let home = directory.path();
-    let Some(_disk) = Mounted::in_memory(&home.join("disk"), 4) else { return };
+    let Some(_disk) = MountedFileSystem::in_memory(&home.join("disk"), 4) else { return };
     let store = home.join("disk/store");
     fs::create_dir(&store).unwrap();
     fs::copy(home.join("data/rashomon.sqlite"), store.join("rashomon.sqlite")).unwrap();
@@ -387,7 +387,7 @@ fn signal_interrupts_an_upgrade_and_the_store_is_as_it_was() {
     file.close().unwrap();
     let before = rows(&home.join("data"));
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
-        let upgrade = Running::start(rashomon(home).args(UPGRADE));
+        let upgrade = RunningProcess::start(rashomon(home).args(UPGRADE));
         let new = home.join("data/rashomon.sqlite-upgrading");
         crate::process::wait_until("a part of the new file", || {
             fs::metadata(&new).is_ok_and(|new| new.len() > 1_000_000)

@@ -9,9 +9,9 @@ use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
 use crate::{
-    disks::Mounted,
+    disks::MountedFileSystem,
     http::post,
-    process::{Ran, Running, rashomon, run},
+    process::{ProcessOutput, RunningProcess, rashomon, run},
     serving::serve_data,
     wiki::{dump, large_dump},
 };
@@ -71,7 +71,7 @@ fn copy(directory: &Path, name: &str) {
     fs::copy(directory.join("data/rashomon.sqlite"), directory.join(file)).unwrap();
 }
 
-fn on(directory: &Path, store: &str, words: &[&str]) -> Ran {
+fn on(directory: &Path, store: &str, words: &[&str]) -> ProcessOutput {
     run(directory, &[words, &["--data", store]].concat())
 }
 
@@ -202,7 +202,7 @@ fn signal_ends_a_vacuum_and_finished_steps_stay() {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let lock = open_file(&home.join("data"));
         lock.execute_batch("BEGIN IMMEDIATE").unwrap();
-        let mut vacuum = Running::start(rashomon(home).args(["vacuum", "--data", "data"]));
+        let mut vacuum = RunningProcess::start(rashomon(home).args(["vacuum", "--data", "data"]));
         assert!(vacuum.line().starts_with("before: "));
         vacuum.signal(signal);
         thread::sleep(Duration::from_millis(100));
@@ -233,7 +233,7 @@ fn vacuum_survives_kills() {
         let mut process = rashomon(home);
         process.args(words).args(["--data", "killed"]);
         let started = clock.monotonic();
-        let process = Running::start(&mut process);
+        let process = RunningProcess::start(&mut process);
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         thread::sleep(longest[usize::from(is_full)].mul_f64((state >> 40) as f64 / (1 << 24) as f64));
         process.signal(Signal::KILL);
@@ -260,7 +260,7 @@ fn full_disk_is_named_and_nothing_is_lost() {
     let directory = store_with_free_pages(1_500);
     let home = directory.path();
     let export = on(home, "data", &EXPORT).ends_with(0).stdout;
-    let Some(_disk) = Mounted::in_memory(&home.join("disk"), 64) else { return };
+    let Some(_disk) = MountedFileSystem::in_memory(&home.join("disk"), 64) else { return };
     let (store, ballast) = (home.join("disk/store"), home.join("disk/ballast"));
     copy(home, "disk/store");
     let before = file_bytes(&store);
@@ -282,11 +282,11 @@ fn rewrite_without_enough_disk_space_is_refused() {
     let directory = store_with_free_pages(1_500);
     let home = directory.path();
     let temporary = home.join("temporary");
-    let Some(_disk) = Mounted::in_memory(&temporary, 2) else { return };
+    let Some(_disk) = MountedFileSystem::in_memory(&temporary, 2) else { return };
     let vacuum = |temporary: &Path| {
         let mut command = rashomon(home);
         command.args(["vacuum", "--full", "--data", "data"]).env("TMPDIR", temporary);
-        Running::start(&mut command).wait()
+        RunningProcess::start(&mut command).wait()
     };
     let ran = vacuum(&temporary).ends_with(1);
     ran.stderr_contains(&["not enough disk space", temporary.to_str().unwrap(), "TMPDIR"]);

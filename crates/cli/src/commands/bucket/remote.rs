@@ -158,12 +158,12 @@ impl RemoteBuckets {
         after: Option<&BucketName>,
     ) -> Result<ListPage<(BucketName, Definition), BucketName>, CommandError> {
         #[derive(Deserialize)]
-        struct Listed {
+        struct BucketSummary {
             name: BucketName,
         }
         #[derive(Deserialize)]
         struct List {
-            buckets: Vec<Listed>,
+            buckets: Vec<BucketSummary>,
             next: Option<String>,
         }
         let after = after.map_or_else(String::new, |after| format!("&after={after}"));
@@ -171,7 +171,7 @@ impl RemoteBuckets {
         let list: List = self.parse(answer)?;
         let next = list.next.and_then(|_| list.buckets.last().map(|last| last.name.clone()));
         let mut items = Vec::new();
-        for Listed { name } in list.buckets {
+        for BucketSummary { name } in list.buckets {
             let path = BucketPath { domain: domain.clone(), bucket: name };
             // A bucket that was deleted meanwhile is left out, and so is the built-in bucket.
             if path.bucket != BucketName::page()

@@ -47,7 +47,7 @@ impl Location {
     /// Makes a token, and returns its text.
     pub(super) async fn make(&mut self, request: &TokenRequest) -> Result<String, CommandError> {
         #[derive(Deserialize)]
-        struct Made {
+        struct CreatedToken {
             token: String,
         }
         match self {
@@ -58,7 +58,7 @@ impl Location {
             Self::Server { server, client } => {
                 let body = serde_json::to_value(request).unwrap_or_default();
                 let (status, answer) = client.json(Method::POST, "/v1/tokens", Some(&body)).await?;
-                let made: Made = expect(server, status, answer)?;
+                let made: CreatedToken = expect(server, status, answer)?;
                 Ok(made.token)
             }
         }

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::{
     home::Home,
-    process::{Ran, finish, rashomon},
+    process::{ProcessOutput, finish, rashomon},
 };
 
 /// Three megabytes, so more than a row of the store.
@@ -13,7 +13,7 @@ fn large() -> Vec<u8> {
 }
 
 /// Runs `rashomon bucket` on the store, or through a server.
-fn bucket(home: &Home, address: Option<&str>, words: &[&str]) -> Ran {
+fn bucket(home: &Home, address: Option<&str>, words: &[&str]) -> ProcessOutput {
     match address {
         None => home.run(&[&["bucket"], words].concat()),
         Some(address) => {

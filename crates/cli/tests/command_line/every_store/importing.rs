@@ -4,7 +4,7 @@ use std::{fs, io::Write as _, process::Stdio};
 
 use crate::{
     home::Home,
-    process::{Running, run, wait_until},
+    process::{RunningProcess, run, wait_until},
     wiki::{dump, large_dump},
 };
 
@@ -69,7 +69,7 @@ fn stopped_import_keeps_stored_revisions() {
     home.import(&dump("Other", &[("900", "other")]));
     let whole = large_dump(200, TEXT_BYTES);
     let mut command = home.command(&["import", "--domain", "wiki", "-"]);
-    let mut import = Running::start(command.stdin(Stdio::piped()));
+    let mut import = RunningProcess::start(command.stdin(Stdio::piped()));
     // Sends the first half of the dump, so that the import waits for the rest.
     let mut stdin = import.stdin();
     stdin.write_all(&whole.as_bytes()[..whole.len() / 2]).unwrap();

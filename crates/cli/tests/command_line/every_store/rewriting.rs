@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use crate::{
     home::Home,
     http::{get, post},
-    process::{Ran, Running, wait_until},
+    process::{ProcessOutput, RunningProcess, wait_until},
 };
 
 pub(crate) const SPEC: &str = "https://example.org/html/";
@@ -128,7 +128,7 @@ pub(crate) fn check(home: &Home, tids: &[Vec<String>]) -> usize {
     new
 }
 
-pub(crate) fn rewrite(home: &Home, url: &str, words: &[&str]) -> Ran {
+pub(crate) fn rewrite(home: &Home, url: &str, words: &[&str]) -> ProcessOutput {
     let version = format!("{SPEC}3.0.0");
     let own = ["rewrite", "--property", "html", "--with", url, "--to-version", &version];
     home.run(&[&own, words].concat())
@@ -162,7 +162,7 @@ fn survives_kills(words: &[&str], seal: bool) {
         let mut command = home.command(&["rewrite", "--property", "html", "--with", &url]);
         command.args(["--to-version", &version]).args(words);
         let log = home.path().join("log");
-        let process = Running::start_with_log(&mut command, &log);
+        let process = RunningProcess::start_with_log(&mut command, &log);
         let id = process.id();
         wait_until("the transformer is asked", || {
             asked.load(Ordering::SeqCst) >= begin + kill_after || has_ended(id)

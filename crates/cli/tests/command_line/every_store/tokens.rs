@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{
     home::Home,
     http::request,
-    process::{Ran, finish, rashomon, wait_until},
+    process::{ProcessOutput, finish, rashomon, wait_until},
 };
 
 const READ: &str = "/v1/wiki/page/Night?rev/";
@@ -18,14 +18,14 @@ fn status(address: &str, token: &str) -> u16 {
 }
 
 /// Runs `rashomon token` through a server.
-fn run_through_server(home: &Home, address: &str, admin: &str, words: &[&str]) -> Ran {
+fn run_through_server(home: &Home, address: &str, admin: &str, words: &[&str]) -> ProcessOutput {
     let to = format!("http://{address}");
     let mut command = rashomon(home.path());
     command.arg("token").args(words).args(["--to", &to]).env("RASHOMON_TOKEN", admin);
     finish(&mut command)
 }
 
-fn listed(ran: &Ran) -> Vec<Value> {
+fn listed(ran: &ProcessOutput) -> Vec<Value> {
     let document: Value = serde_json::from_str(&ran.stdout).unwrap();
     document["tokens"].as_array().unwrap().clone()
 }
