@@ -1,4 +1,5 @@
-//! Finds bodies, in the tables of all strategies, so that callers need not know the strategy of a bucket.
+//! Finds the body of a property. Searches the tables that the bucket's strategy uses, so that callers need not
+//! know the strategy.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -33,9 +34,9 @@ pub struct FoundBody {
 /// The row in which a body was found.
 #[derive(Debug)]
 enum FoundRow {
-    /// A permanent row: in a content table, or in the table of the latest values.
+    /// A row that does not expire: in a content table or in `current`.
     Permanent(Row),
-    /// A copy that expires.
+    /// A row that expires: a copy in `historical`.
     Copy(Row),
 }
 
@@ -62,8 +63,8 @@ impl RetentionEngine {
         let core = &*self.0;
         if let Some(policy) = core.settings.of(page).filter(|policy| policy.strategy.is_per_query())
             && let Some(copy) = copy_row(core, page, rev, tid, name).await?
-            // A copy that expires within `skew` may have expired already by the clock of another process.
-            // That process may have replaced the original, and not the copy.
+            // A copy that expires within `skew` may have expired already by the clock of another process. If
+            // that process has replaced the body since, the copy still has the stale value.
             && copy.expires_at > Some(core.records.clock.now().saturating_add(policy.skew))
         {
             return Ok(Some(FoundRow::Copy(copy)));
@@ -71,9 +72,12 @@ impl RetentionEngine {
         Ok(permanent_row(core, body).await?.map(FoundRow::Permanent))
     }
 
-    /// Returns the body, or `None` if the body is not stored. If the bucket has a policy, a superseded body
-    /// first gets a copy that lasts for another `ttl`, if it needs one. Two-table only extends a copy that
-    /// exists already; copy-on-read also copies the latest.
+    /// Returns the body of a search, or `None` if the body is not stored. If the bucket has a policy, the read
+    /// keeps a superseded body readable for another `ttl`: it copies the whole render, unless the body lasts
+    /// that long anyway.
+    ///
+    /// Two strategies differ. Two-table makes no first copy, and only renews existing copies. Copy-on-read
+    /// copies the latest render too.
     pub async fn on_read(
         &self,
         found: FoundBody,
@@ -90,7 +94,8 @@ impl RetentionEngine {
         read_copy(&self.0, page, self.0.settings.of(page), rev, tid, name).await
     }
 
-    /// Returns the row that was found, or `None` if it was deleted meanwhile.
+    /// Makes or renews the copy of a found body, if the policy requires this. Returns the row, or `None` if the
+    /// body was deleted meanwhile.
     async fn keep_found(
         &self,
         found: FoundRow,
@@ -100,7 +105,8 @@ impl RetentionEngine {
     ) -> Result<Option<Row>> {
         let (core, BodyId { page, rev, tid, name, .. }) = (&*self.0, body);
         let policy = core.settings.of(page);
-        let Some(policy) = policy.filter(|policy| !is_latest || policy.strategy.copies_what_is_read()) else {
+        let Some(policy) = policy.filter(|policy| !is_latest || policy.strategy.copies_latest_on_read())
+        else {
             let (FoundRow::Permanent(row) | FoundRow::Copy(row)) = found;
             return Ok(Some(row));
         };
@@ -109,11 +115,11 @@ impl RetentionEngine {
                 refresh(core, page, policy, rev, tid, &copy).await?;
                 Ok(Some(copy))
             }
-            FoundRow::Permanent(row) if policy.strategy.keeps_what_it_finds() => {
+            FoundRow::Permanent(row) if policy.strategy.copies_superseded_on_read() => {
                 Ok(keep_render(core, page, policy, revision, tid, name).await?.then_some(row))
             }
-            // When this row is deleted, only its copy remains. So the read extends the lifetime of the copy,
-            // if there is one.
+            // Two-table: after a cull of this row, readers depend on the copy. Reading the copy renews it, if
+            // there is one.
             FoundRow::Permanent(row) => {
                 read_copy(core, page, Some(policy), rev, tid, name).await?;
                 Ok(Some(row))
@@ -121,8 +127,7 @@ impl RetentionEngine {
         }
     }
 
-    /// Copies the latest render, from which a property was read, if the bucket's strategy copies what is
-    /// read.
+    /// Copies the latest render after a read of its property `name`, if the bucket's strategy is copy-on-read.
     pub async fn on_read_latest(
         &self,
         page: &Page,
@@ -130,14 +135,15 @@ impl RetentionEngine {
         name: &PropertyName,
     ) -> Result<()> {
         match self.0.settings.of(page) {
-            Some(policy) if policy.strategy.copies_what_is_read() => {
+            Some(policy) if policy.strategy.copies_latest_on_read() => {
                 keep_latest(&self.0, page, policy, (rev, tid), name).await
             }
             _ => Ok(()),
         }
     }
 
-    /// Whether a missing body of a revision was culled, or has expired. If not, it is lost.
+    /// Whether the missing body of a property of a revision was culled, or may have expired. If `false`, the
+    /// body is lost.
     pub async fn was_revision_body_deleted(
         &self,
         page: &Page,
@@ -148,7 +154,8 @@ impl RetentionEngine {
         self.was_deleted(page, (revision.record.rev, None), written_at, name).await
     }
 
-    /// Whether a missing body of a render was culled, or has expired. If not, it is lost.
+    /// Whether the missing body of a property of a render was culled, or may have expired. If `false`, the body
+    /// is lost.
     pub async fn was_render_body_deleted(
         &self,
         page: &Page,
@@ -169,16 +176,17 @@ impl RetentionEngine {
             || has_expired(&self.0, page, rev, tid, written_at).await?)
     }
 
-    /// Returns a render of a revision from which a stored property can be read. `body` names the newest
-    /// render. `is_named` says whether the indexes have the property for the newest render.
+    /// Returns the newest render of a revision for which the body of a property is stored. `body` names the
+    /// newest render in the index. `is_named` says whether the indexes list the property for that render.
     pub async fn newest_stored(&self, body: BodyId<'_>, is_named: bool) -> Result<Option<Tid>> {
         let (core, BodyId { page, rev, tid: newest, name, .. }) = (&*self.0, body);
         let policy = core.settings.of(page);
         if policy.is_some_and(|policy| policy.strategy.is_per_query())
             && let Some(tid) = newest_by_rev(core, page, rev, name).await?
-            // The row may be of a later render than `newest`. A generated render counts only for a property
-            // that the newest render lacks. A render that is being written does not count yet: its copies are
-            // made first, and its write may fail.
+            // The row in `by_rev` may name a later render than `newest`. The later render is used only if it
+            // is in the index by tid, and if `newest` lacks the property. A generated render meets these
+            // conditions. A write makes its copies before its commit, so a render that is not in the index may
+            // be that of a write that has not committed, or has failed.
             && (tid == newest || (!is_named && tid > newest && core.records.has_tid(page, tid).await?))
         {
             return Ok(Some(tid));
@@ -196,7 +204,8 @@ impl RetentionEngine {
         Ok(copied)
     }
 
-    /// The row with the body of a property: the permanent row, or, if superseded values expire, a copy.
+    /// The row with the body of a property: the permanent row, or a copy if superseded values of the bucket
+    /// expire.
     pub async fn find(&self, body: BodyId<'_>) -> Result<Option<Row>> {
         find_row(&self.0, body).await
     }
@@ -204,14 +213,16 @@ impl RetentionEngine {
     /// The row with the body of a property of the latest render.
     pub async fn find_latest(&self, body: BodyId<'_>) -> Result<Option<Row>> {
         match permanent_row(&self.0, body).await? {
-            // A writer is about to set the row of the latest value, or was interrupted before it did.
+            // The writer has not set the `current` row yet, or was interrupted before this step. Until the row
+            // is set, only the copy has the body.
             None if self.0.uses_current(body.page) => copy_row_of(&self.0, body).await,
             row => Ok(row),
         }
     }
 
-    /// The row with the newest body of a property, of any revision. If the latest render has the property,
-    /// its body is usually in this row.
+    /// The row with the newest body of a property among all revisions. The row is usually that of the latest
+    /// render, but callers must compare its revision and tid: the latest render may lack the property, or its
+    /// `current` row may not be set yet.
     pub async fn newest_row(
         &self,
         page: &Page,
@@ -226,19 +237,19 @@ impl RetentionEngine {
         self.0.records.first(content_table(versions), page, of_property(name)).await
     }
 
-    /// The row of a property in the table of the latest values.
+    /// The `current` row of a property.
     pub async fn current_row(&self, page: &Page, name: &PropertyName) -> Result<Option<Row>> {
         current_row(&self.0, page, name).await
     }
 
-    /// Moves the values of the rows that are in the table of the latest values into the content tables,
-    /// before the values are replaced. In the content tables, one batch replaces all of these values, or
-    /// none.
+    /// Moves those of `rows` that are in `current` to the content tables. Called before a write replaces their
+    /// values: in the content tables, one batch can replace several values together.
     pub async fn move_to_content(&self, page: &Page, rows: Vec<Row>) -> Result<()> {
         move_to_content(&self.0, page, rows.into_iter().filter(is_current).collect()).await
     }
 
-    /// The mutations that replace the read copies of a body, when the body is replaced by `new` at `at`.
+    /// The mutations that replace the read copies of a body, for a write that replaces the body by `new` at
+    /// the time `at`.
     pub async fn replaced_copies(
         &self,
         body: BodyId<'_>,
@@ -249,14 +260,14 @@ impl RetentionEngine {
     }
 
     /// The properties of a generated render that has no row in `renders`. Such a render was generated for a
-    /// reader of its revision, and exists for as long as its copies.
+    /// reader of a superseded revision, and exists only as read copies. `None` if there are no copies.
     pub async fn generated_render(&self, page: &Page, rev: Revision, tid: Tid) -> Result<Option<Properties>> {
         generated_render(&self.0, page, rev, tid).await
     }
 
-    /// Ensures that a generated render of the latest revision, which has the property `name`, stays readable
-    /// for another `ttl`, within which its reader may return: even if the render is superseded at once, and
-    /// culled after its `grace`.
+    /// Ensures that a generated render of the latest revision stays readable for another `ttl`, since its
+    /// reader may return within this time. The render may be superseded at once, so it is copied if `grace` is
+    /// shorter than `ttl`, or if the strategy deletes values without a copy. `name` is one of its properties.
     pub async fn keep_generated(
         &self,
         page: &Page,
@@ -265,7 +276,7 @@ impl RetentionEngine {
     ) -> Result<()> {
         let Some(policy) = self.0.settings.of(page) else { return Ok(()) };
         if policy.grace < policy.ttl || policy.strategy.deletes_uncopied() {
-            // This copies the whole render, not this property alone.
+            // This copies the whole render, not the property `name` alone.
             keep_latest(&self.0, page, policy, (rev, tid), name).await?;
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use rashomon_records::{Page, PropertyName, Revision, Tid, Versions};
 
-/// A property of a render.
+/// Names a body: a property of a render, or of its revision.
 #[derive(Debug, Clone, Copy)]
 pub struct BodyId<'a> {
     /// The page.

@@ -1,4 +1,4 @@
-//! Detects clock jumps, after which the clock cannot be trusted for a while.
+//! Detects clock jumps. After a clock jump, culls pause for one grace period.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -11,29 +11,30 @@ use rashomon_tables::{Key, Row, Swap, Value};
 
 use crate::{core::Core, rows::ClockRow};
 
-/// The tolerated difference between the two clocks: they are read one after the other, on a machine that may
-/// be busy.
+/// The difference between the two clocks that is never taken for a clock jump. The clocks are read one after the
+/// other, on a machine that may be busy.
 const TOLERANCE: Duration = Duration::from_millis(50);
 
-/// How far ahead of the clock the stored `reaches` is set. The row is written about once in this time.
+/// How far ahead of the clock the stored `reaches` is set. So the row is written about once per interval.
 const CLOCK_STATE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Compares the time of day with the monotonic clock, before each cull. After a clock jump, entries of the
-/// indexes may look older than they are. So nothing is culled until both clocks have agreed for a whole
-/// grace. By then, values that were superseded before the jump have been kept for long enough.
+/// Compares the time of day with the monotonic clock, before each cull. After a clock jump, rows of the indexes
+/// may look older than they are. So nothing is culled until both clocks have agreed for a whole grace. By then,
+/// values that were superseded before the jump have been kept for long enough.
 ///
-/// The detector's state is stored, so that a process that starts later knows of a jump that another process
-/// saw.
+/// The detector's state is stored, so that a process that starts later knows of the clock jumps of other
+/// processes.
 #[derive(Debug)]
 pub(crate) struct ClockJumpDetector(Mutex<ClockReference>);
 
+/// A pair of readings of the two clocks, with which later readings are compared, and the known clock jump.
 #[derive(Debug, Clone, Copy)]
 struct ClockReference {
     wall: Timestamp,
     monotonic: Duration,
     jump: Option<ClockJump>,
-    /// Deletes may have write times up to this one: the stored `reaches`, or the time from which the clock
-    /// was set back.
+    /// The latest write time that earlier deletes may have: the stored `reaches`, or the time from which the
+    /// clock was set back.
     set_back_from: Option<Timestamp>,
     stored: ClockState,
 }
@@ -45,7 +46,7 @@ struct ClockJump {
     at: Timestamp,
     /// The monotonic time since which this process has seen the two clocks agree.
     since: Duration,
-    /// For how long, before that, other processes had seen the clocks agree.
+    /// How long other processes had seen the two clocks agree before `since`.
     before: Duration,
 }
 
@@ -65,7 +66,7 @@ struct ClockState {
 }
 
 impl ClockJumpDetector {
-    /// Starts to compare the two clocks.
+    /// A detector that compares the two clocks from now on.
     pub(crate) fn new(clock: &dyn Clock) -> Self {
         let (wall, monotonic) = (clock.now(), clock.monotonic());
         let stored = ClockState::default();
@@ -78,9 +79,9 @@ impl ClockJumpDetector {
         let jump_now = ClockJump::now(wall, monotonic);
         let was_set_back = stored.reaches > wall.saturating_add(CLOCK_STATE_INTERVAL).saturating_add(skew);
         let jump = match stored.set_at {
-            // `was_set_back` does not matter here: if the jump at `at` set the clock back, `reaches` may
-            // still be ahead. The skew is subtracted, since the clock of the process that stored `at` may be
-            // behind ours.
+            // `was_set_back` is ignored here: if the jump at `at` set the clock back, `reaches` may still be
+            // ahead because of that jump. The skew is subtracted, since the clock of the process that stored
+            // `at` may be behind ours.
             Some(at) if at <= wall => {
                 Some(ClockJump { at, before: wall.since(at).saturating_sub(skew), ..jump_now })
             }
@@ -93,15 +94,15 @@ impl ClockJumpDetector {
         known.stored = stored;
     }
 
-    /// Whether culling must wait, for a policy of this grace and skew.
+    /// Whether culls must wait, under a policy with this grace and skew.
     pub(crate) fn pauses(&self, clock: &dyn Clock, grace: Duration, skew: Duration) -> bool {
         let agreed =
             |jump: ClockJump| clock.monotonic().saturating_sub(jump.since).saturating_add(jump.before);
         self.compare_clocks(clock, skew).jump.is_some_and(|jump| agreed(jump) < grace)
     }
 
-    /// Whether deletes from before the clock was set back may have later times than a write made now, and so
-    /// hide that write.
+    /// Whether the clock was set back, and has not reached its former time yet. Deletes from before the change
+    /// may then have later write times than a new write, and hide the new write.
     pub(crate) fn is_behind(&self, clock: &dyn Clock, skew: Duration) -> bool {
         self.compare_clocks(clock, skew).set_back_from.is_some_and(|from| clock.now() <= from)
     }
@@ -122,7 +123,7 @@ impl ClockJumpDetector {
         *known
     }
 
-    /// The state that has to be stored before anything is culled. `None` if the stored state suffices.
+    /// The state to store before the next cull. `None` if the stored state suffices.
     fn state_to_store(&self, clock: &dyn Clock) -> Option<ClockState> {
         let (known, now) = (*self.known(), clock.now());
         let set_at = known.jump.map(|jump| jump.at);
@@ -157,7 +158,7 @@ impl ClockState {
     }
 }
 
-/// Reads the state of the clock that other processes have stored. Later calls in this process do nothing.
+/// Loads the clock state that other processes have stored. After the first success, further calls do nothing.
 pub(crate) async fn load_clock_state(core: &Core) -> Result<()> {
     let load = async {
         let row = core.records.store.get(&RETENTION_CLOCK, &ClockState::key()).await?;
@@ -168,8 +169,9 @@ pub(crate) async fn load_clock_state(core: &Core) -> Result<()> {
     core.clock_is_known.get_or_try_init(|| load).await.copied()
 }
 
-/// Stores how far the clock has come, and whether it jumped, before anything is culled. If the clock is set
-/// back later, a new process then knows which deletes may hide its writes. Usually the stored state suffices.
+/// Stores the time of the clock and its last jump. Called before each cull: if the clock is set back later, a
+/// new process knows from this row which deletes may hide its writes. Writes nothing if the stored state
+/// suffices, as it usually does.
 pub(crate) async fn store_clock_state(core: &Core) -> Result<()> {
     let (key, mut existing) = (ClockState::key(), None);
     while let Some(ours) = core.clock_jumps.state_to_store(&core.records.clock) {
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn clock_set_back_is_behind_until_it_reaches_its_former_time() {
+    fn set_back_clock_is_behind_until_it_reaches_its_former_time() {
         let is_behind = |detector: &ClockJumpDetector, clock: &ManualClock| detector.is_behind(clock, SKEW);
         let set_back = |clock: &ManualClock, by| clock.set(clock.now().saturating_sub(by));
         let (detector, clock) = begin();

@@ -22,15 +22,16 @@ fn by_rev_key(rev: Revision, name: &PropertyName) -> Vec<Value> {
     ByRevKey { rev, property: name.clone() }.clustering()
 }
 
-/// The expiry, by our clock, of a copy of a value that is being superseded.
-pub(crate) fn kept_for_the_grace(core: &Core, policy: &Policy) -> Timestamp {
+/// The expiry of a copy of a value that is superseded now: after the policy's grace and slack.
+pub(crate) fn expiry_after_grace(core: &Core, policy: &Policy) -> Timestamp {
     core.records.clock.now().saturating_add(policy.grace).saturating_add(policy.slack)
 }
 
-/// The batches that copy the bodies of a render, with a write time and an expiry. The first batch fills the
-/// table for requests by tid. If the strategy also has a table for requests by revision, and the render is
-/// the newest of its revision, a second batch fills that table. Each batch copies the whole render or
-/// nothing.
+/// The batches that copy the bodies of a render, with a write time and an expiry.
+///
+/// The first batch writes to `historical`, the table for requests by tid. There is a second batch if the
+/// strategy has a table for requests by revision (`by_rev`), and the render is the newest of its revision. Each
+/// batch copies the whole render or nothing.
 pub(crate) async fn copy_batches(
     core: &Core,
     page: &Page,
@@ -41,13 +42,13 @@ pub(crate) async fn copy_batches(
 ) -> Result<Vec<Batch>> {
     let mut batches = Vec::new();
     let mut by_tid = Batch::new(partition_of(page));
-    for (name, body) in fit_until(core, (page, rev), bodies.clone(), until).await? {
+    for (name, body) in bodies_for_copy(core, (page, rev), bodies.clone(), until).await? {
         by_tid.put_until(&HISTORICAL, copy_key(rev, tid, &name), body.to_values(), written_at, until);
     }
     batches.push(by_tid);
     if policy.strategy.is_per_query() && is_newest(core, page, rev, tid).await? {
         let mut by_rev = Batch::new(partition_of(page));
-        for (name, body) in fit_until(core, (page, rev), bodies.clone(), until).await? {
+        for (name, body) in bodies_for_copy(core, (page, rev), bodies.clone(), until).await? {
             let mut values = body.to_values();
             values.push(tid.to_column());
             by_rev.put_until(&BY_REV, by_rev_key(rev, &name), values, written_at, until);
@@ -57,15 +58,15 @@ pub(crate) async fn copy_batches(
     Ok(batches)
 }
 
-/// Adds to a replacement the deletes of the replaced properties from the table for requests by revision.
-/// Requests by revision then find the render by its tid.
-pub(crate) fn forget_by_rev(write: &mut PageBatch<'_>) {
+/// Adds to a replacement the deletes of the replaced properties' rows in `by_rev`. Requests by revision then
+/// find the render in the other tables, by its tid.
+pub(crate) fn delete_by_rev_rows(write: &mut PageBatch<'_>) {
     for body in &write.bodies {
         write.page_batch.delete(&BY_REV, by_rev_key(body.rev, &body.name), write.at());
     }
 }
 
-/// The render of a revision that has a property, according to the table for requests by revision.
+/// The render that the row of a property in `by_rev` names.
 pub(crate) async fn newest_by_rev(
     core: &Core,
     page: &Page,
@@ -85,22 +86,22 @@ async fn is_newest(core: &Core, page: &Page, rev: Revision, tid: Tid) -> Result<
     Ok(newest.is_none_or(|newest| newest.tid <= tid))
 }
 
-/// Gives the bodies of a copy chunks of their own, which last longer than `until`. Moves large bodies into
-/// chunks, so that all fit into one batch.
-async fn fit_until(
+/// Prepares bodies for a copy that expires at `until`: copies their chunks to chunks that last longer than
+/// `until`, and moves large bodies into chunks, so that all bodies fit into one batch.
+async fn bodies_for_copy(
     core: &Core,
     (page, rev): (&Page, Revision),
     mut bodies: Bodies,
     until: Timestamp,
 ) -> Result<Bodies> {
     for body in bodies.values_mut() {
-        body.stored = copied_until(core, (page, rev), &body.stored, until).await?;
+        body.stored = stored_for_copy(core, (page, rev), &body.stored, until).await?;
     }
     core.records.chunks.fit_into_batch(Lifetime::Until(page, rev, until), bodies, MAX_BODIES).await
 }
 
-/// A stored body for a copy that expires at `until`. If the body has chunks, they are copied.
-pub(crate) async fn copied_until(
+/// The stored form of a body in a copy that expires at `until`. If the body has chunks, copies the chunks.
+pub(crate) async fn stored_for_copy(
     core: &Core,
     (page, rev): (&Page, Revision),
     stored: &Stored,

@@ -25,12 +25,13 @@ pub(crate) struct Core {
     /// Set when this process has read the clock state that other processes stored.
     pub(crate) clock_is_known: OnceCell<()>,
     pub(crate) copies: CopyExpiries,
-    /// Whether the table `current` may have rows: a bucket uses the table now, or used it earlier. Looked up
-    /// at the first use.
+    /// Whether the table `current` may have rows: some bucket uses the table now, or used it earlier. Read from
+    /// the store at the first use.
     pub(crate) current_table_may_have_rows: OnceCell<bool>,
-    /// The buckets whose rescan was restarted because of a write that was not enqueued.
+    /// Buckets without a policy whose rescan this process has already restarted, since their writes are not
+    /// enqueued.
     pub(crate) unqueued: Cache<(DomainName, BucketName), ()>,
-    /// Held by the task of this process that continues a rescan, or restarts all of them.
+    /// The lock of the task of this process that continues a rescan, or restarts all rescans.
     pub(crate) rescans: tokio::sync::Mutex<()>,
     /// One permit for each cull that runs in the background after a write.
     pub(crate) culls: Arc<Semaphore>,
@@ -56,7 +57,7 @@ impl Core {
     }
 
     /// The policy of a page's bucket, if its superseded values expire by themselves.
-    pub(crate) fn expiring(&self, page: &Page) -> Option<&Policy> {
+    pub(crate) fn expiring_policy(&self, page: &Page) -> Option<&Policy> {
         self.settings.of(page).filter(|policy| policy.strategy.expires())
     }
 
@@ -65,14 +66,14 @@ impl Core {
         self.settings.of(page).is_some_and(|policy| policy.strategy.is_one_row())
     }
 
-    /// How much longer than its grace a superseded value stays, since clocks differ, and writes may get early
-    /// write times.
+    /// The time for which a superseded value is kept beyond its grace, because clocks differ and writes may get
+    /// early write times.
     fn margin(&self, policy: &Policy) -> Duration {
         policy.skew.saturating_add(self.records.max_write_time_lag())
     }
 
-    /// A time before which no body of a revision was written. The write time of the row may be later: the row
-    /// is written again when the revision gets another property.
+    /// A lower bound of the write times of a revision's bodies. The write time of its row is no such bound: the
+    /// row is written again when the revision gets another property.
     pub(crate) fn first_written(&self, revision: &RevisionRow) -> Timestamp {
         revision.stored_at.saturating_sub(self.records.max_write_time_lag())
     }
@@ -92,7 +93,7 @@ impl Core {
         self.clock_jumps.pauses(&self.records.clock, policy.grace, policy.skew)
     }
 
-    /// Returns `true` with this probability.
+    /// Returns `true` with the given probability.
     pub(crate) fn happens(&self, probability: f64) -> bool {
         // The fraction of an `f64` holds 53 bits.
         let chance = (self.records.distinction() >> 11) as f64 / (1_u64 << 53) as f64;

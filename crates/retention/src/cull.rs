@@ -1,4 +1,4 @@
-//! Culls one page: deletes the bodies that were superseded for long enough. The records stay.
+//! The cull of one page: deletes the bodies of values that were superseded for long enough. The records stay.
 
 use std::{
     num::NonZeroUsize,
@@ -22,14 +22,14 @@ use crate::{
     Policy,
     clock_jumps::store_clock_state,
     core::Core,
-    decide::{Frontier, renders_below},
+    decide::{Frontier, find_render_limit},
     queue::QueueEntry,
     sweep::enqueue_again,
     watermarks::{Extent, Names, Watermarks, culled_renders, culls, render_watermarks, watermarks},
 };
 
-/// The revisions, or renders of one revision, that one batch culls: few enough that the store is not blocked
-/// for long.
+/// The maximum number of revisions, or of renders of one revision, in one step of a cull. Each step is one
+/// batch, and a small batch does not block the store for long.
 const CULL_STEP_ROWS: NonZeroUsize = NonZeroUsize::new(128).expect("not zero");
 
 /// Rows in the first result page of the index. It is small, since most pages have few new renders.
@@ -44,16 +44,16 @@ const REFERENCES_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(100).expect("not ze
 /// All possible revision numbers.
 pub(crate) const ALL_REVISIONS: RangeInclusive<Revision> = Revision::MIN..=Revision::MAX;
 
-/// The numbers of renders and bytes that a cull deleted.
+/// The numbers of renders and bytes whose bodies a cull deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Culled {
+pub(crate) struct CullTotals {
     /// Renders that lost their bodies.
     pub(crate) renders: u64,
     /// Bytes of those bodies before compression.
     pub(crate) bytes: u64,
 }
 
-impl std::ops::AddAssign for Culled {
+impl std::ops::AddAssign for CullTotals {
     fn add_assign(&mut self, other: Self) {
         self.renders += other.renders;
         self.bytes += other.bytes;
@@ -62,14 +62,14 @@ impl std::ops::AddAssign for Culled {
 
 /// The properties that one step of a cull deletes, and the numbers of renders and bytes.
 #[derive(Debug, Default)]
-struct Step {
+struct CullStep {
     names: Names,
-    culled: Culled,
+    culled: CullTotals,
 }
 
-impl Step {
-    /// Adds a render or a revision, and returns `true`, unless its bodies are deleted already (`done`). Does
-    /// not add bodies that were written after the cutoff: a later cull deletes them.
+impl CullStep {
+    /// Adds a render or a revision, and returns `true`. Returns `false` if its bodies are deleted already
+    /// (`done`), or were written after the cutoff: a later cull deletes these.
     fn add(&mut self, properties: Properties, written_at: Timestamp, done: bool, cutoff: Timestamp) -> bool {
         if written_at > cutoff || done {
             return false;
@@ -80,19 +80,19 @@ impl Step {
     }
 }
 
-/// Culls the values of a page that became eligible because of writes of the revisions `written`: all
-/// revisions that those writes superseded, and superseded renders of the revisions that stay. The cull is
-/// idempotent, and several processes may cull a page at once.
+/// Culls the values of a page that are eligible after writes of the revisions `written`: the superseded
+/// revisions, and superseded renders of those revisions in `written` that stay. The cull is idempotent, and
+/// several processes may cull a page at once.
 pub(crate) async fn cull(
     core: &Core,
     page: &Page,
     policy: &Policy,
     written: &RangeInclusive<Revision>,
     checks_all_renders: bool,
-) -> Result<Culled> {
+) -> Result<CullTotals> {
     let cutoff = core.cutoff(policy);
     let below = find_cull_limit(core, page, policy, cutoff).await?;
-    let mut culled = Culled::default();
+    let mut culled = CullTotals::default();
     if let Some(below) = below {
         culled += cull_below(core, page, policy, below, cutoff, written).await?;
     }
@@ -103,7 +103,8 @@ pub(crate) async fn cull(
     Ok(culled)
 }
 
-/// Culls whole revisions below `below`: the revisions that no watermark covers yet, and those in `written`.
+/// Culls whole revisions below `below`: the revisions that no watermark covers yet, and the revisions in
+/// `written`.
 pub(crate) async fn cull_below(
     core: &Core,
     page: &Page,
@@ -111,7 +112,7 @@ pub(crate) async fn cull_below(
     below: Revision,
     cutoff: Timestamp,
     written: &RangeInclusive<Revision>,
-) -> Result<Culled> {
+) -> Result<CullTotals> {
     // If the policy was changed to keep more, the watermark may be above `below`. Revisions below the
     // watermark may then have been kept. So the cull begins with the lowest revision.
     let done = watermarks(core, page).await?.highest().filter(|done| *done <= below).unwrap_or(Revision::MIN);
@@ -126,8 +127,8 @@ pub(crate) async fn cull_below(
     Ok(culled)
 }
 
-/// The lowest revision below `rev` that an earlier cull may have kept, since it was one of the newest then.
-/// Returns `rev` if there is none.
+/// The lowest revision below `rev` that an earlier cull may have kept, because the revision was one of the
+/// newest at that time. Returns `rev` if there is no such revision.
 async fn once_kept_below(core: &Core, page: &Page, policy: &Policy, rev: Revision) -> Result<Revision> {
     let newest = policy.kept();
     if newest == NonZeroUsize::MIN || rev == Revision::MIN {
@@ -163,8 +164,8 @@ async fn find_cull_limit(
     }
 }
 
-/// Culls a range of revisions, step by step from the lowest. `cullable_below` is the revision below which the
-/// policy allows culls.
+/// Culls a range of revisions, step by step, beginning with the lowest. `cullable_below` is the revision below
+/// which the policy allows culls.
 #[boxed]
 async fn cull_revisions(
     core: &Core,
@@ -172,8 +173,8 @@ async fn cull_revisions(
     revisions: Range<Revision>,
     cullable_below: Revision,
     cutoff: Timestamp,
-) -> Result<Culled> {
-    let mut culled = Culled::default();
+) -> Result<CullTotals> {
+    let mut culled = CullTotals::default();
     let mut range = ClusteringRange::all().at_least(revisions.start.get()).below(revisions.end.get());
     loop {
         let scan = Scan::new(partition_of(page), CULL_STEP_ROWS).range(range.clone()).reverse();
@@ -181,16 +182,16 @@ async fn cull_revisions(
         let Some(last) = revisions.items.last() else { return Ok(culled) };
         let last = RevisionRow::from_row(last)?.record.rev;
         let watermarks = watermarks(core, page).await?;
-        let (mut of_revisions, mut of_renders) = (Step::default(), Step::default());
+        let (mut of_revisions, mut of_renders) = (CullStep::default(), CullStep::default());
         let mut anything = false;
         for row in &revisions.items {
             let row = RevisionRow::from_row(row)?;
             let written_at = row.written_at;
-            // If a revision got a property later, its row may be newer than the cutoff, and is then not added
-            // below. Its older bodies are culled now, each by its own write time, so all names of its
-            // properties are needed.
+            // If a revision got a property later, its row may be newer than the cutoff. Then `add` refuses the
+            // row, but the revision's older bodies are culled now, each by its own write time. So the names of
+            // all its properties are needed.
             of_revisions.names.extend(row.properties.keys().cloned());
-            let done = watermarks.have(row.record.rev, &row.properties, written_at);
+            let done = watermarks.cover(row.record.rev, &row.properties, written_at);
             anything |= of_revisions.add(row.properties, written_at, done, cutoff);
         }
         let mut after = None;
@@ -199,7 +200,7 @@ async fn cull_revisions(
                 core.records.renders(page, range.clone().at_most(last.get()), after).await?;
             for row in renders {
                 let written_at = row.written_at;
-                let done = watermarks.have(row.rev, &row.properties, written_at);
+                let done = watermarks.cover(row.rev, &row.properties, written_at);
                 if of_renders.add(row.properties, written_at, done, cutoff) {
                     of_renders.culled.renders += 1;
                     anything = true;
@@ -224,14 +225,15 @@ async fn cull_revisions(
     }
 }
 
-/// The names of all defined properties. A cull deletes all these properties, since its range may contain
-/// renders that it has not read, and the bodies of a render are deleted together.
+/// The names of all defined properties. A cull deletes all of them: its range may contain renders that it has
+/// not read, and the bodies of a render are deleted together.
 pub(crate) fn defined_names(core: &Core) -> Names {
     core.records.definitions.iter().map(|(name, _)| name.clone()).collect()
 }
 
-/// Deletes, in one batch, the bodies of `revisions` and of all revisions below them, which were culled before. Also
-/// repeats the deletes of earlier watermarks, so that the new watermark holds for all its properties.
+/// Deletes, in one batch, the bodies of `revisions`, and of all lower revisions, which were culled before. Also
+/// repeats the deletes of the earlier watermarks that the new watermark replaces, so that the new watermark is
+/// true for all its properties.
 async fn delete_below(
     core: &Core,
     page: &Page,
@@ -242,14 +244,15 @@ async fn delete_below(
     cutoff: Timestamp,
 ) -> Result<()> {
     // A watermark above `cullable_below` was set under a policy that kept fewer revisions. This watermark is
-    // not extended, so that revisions below it that were written again stay.
+    // not extended: revisions between `cullable_below` and the watermark may have been written again since, and
+    // the policy keeps them.
     let done = watermarks.highest().filter(|done| *done <= cullable_below);
     let last = *revisions.end();
     let below = last.next().unwrap_or(last).max(done.unwrap_or(Revision::MIN));
     names.extend(defined_names(core));
     let mut extent = Extent::default().extended(cutoff, &names);
-    // A lower watermark with a later time stays. It is still true: more was deleted there, before the clock
-    // was set back or under a shorter grace.
+    // A lower watermark with a later time stays: below it, bodies that were written up to that later time were
+    // deleted, before the clock was set back or under a shorter grace.
     let joins = |watermark: Revision, lower: &Extent| watermark == below || lower.until <= cutoff;
     let (covered, kept): (Vec<_>, Vec<_>) = watermarks
         .0
@@ -281,19 +284,19 @@ async fn delete_below(
     delete(core, page, revisions, batch, &extent, |rev, _| rev < below).await
 }
 
-/// Culls superseded renders of revisions that stay (`kept_revisions`). In each revision, culls the renders
-/// below the newest render that is old enough.
+/// Culls superseded renders of revisions that stay (`kept_revisions`). In each revision, keeps the newest render
+/// that was stored at the cutoff or before, and the newer ones.
 async fn cull_renders_of(
     core: &Core,
     page: &Page,
     kept_revisions: &RangeInclusive<Revision>,
     cutoff: Timestamp,
     checks_all_renders: bool,
-) -> Result<Culled> {
+) -> Result<CullTotals> {
     if kept_revisions.start() == kept_revisions.end() {
         return cull_renders(core, page, *kept_revisions.start(), cutoff, checks_all_renders).await;
     }
-    let mut culled = Culled::default();
+    let mut culled = CullTotals::default();
     let mut range =
         ClusteringRange::all().at_least(kept_revisions.start().get()).at_most(kept_revisions.end().get());
     loop {
@@ -310,14 +313,14 @@ async fn cull_renders_of(
     }
 }
 
-/// Culls the superseded renders of a revision that stays.
+/// Culls the superseded renders of one revision that stays.
 async fn cull_renders(
     core: &Core,
     page: &Page,
     rev: Revision,
     cutoff: Timestamp,
     checks_all_renders: bool,
-) -> Result<Culled> {
+) -> Result<CullTotals> {
     let of_rev = of_revision(rev);
     let (mut limit, mut after, mut several) = (FIRST_PAGE_ROWS, None, false);
     let kept_render = loop {
@@ -325,7 +328,7 @@ async fn cull_renders(
         let rows = core.records.scan(&RENDERS, scan).await?;
         several |= rows.items.len() > 1 || rows.next.is_some();
         let renders = rows.items.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
-        let kept_render = renders_below(renders.iter().map(|row| (row.tid, row.stored_at)), cutoff);
+        let kept_render = find_render_limit(renders.iter().map(|row| (row.tid, row.stored_at)), cutoff);
         if kept_render.is_some() || rows.next.is_none() {
             break kept_render;
         }
@@ -335,12 +338,12 @@ async fn cull_renders(
         Some(kept_render) if several => {
             cull_renders_to(core, page, rev, kept_render, cutoff, checks_all_renders).await
         }
-        _ => Ok(Culled::default()),
+        _ => Ok(CullTotals::default()),
     }
 }
 
-/// Culls the renders of a revision below `kept_render`, step by step from the oldest. Unless
-/// `checks_all_renders`, starts at the watermark.
+/// Culls the renders of a revision below `kept_render`, step by step, beginning with the oldest. Skips the
+/// renders below the watermark, unless `checks_all_renders` is set.
 #[boxed]
 pub(crate) async fn cull_renders_to(
     core: &Core,
@@ -349,15 +352,15 @@ pub(crate) async fn cull_renders_to(
     kept_render: Tid,
     cutoff: Timestamp,
     checks_all_renders: bool,
-) -> Result<Culled> {
-    let mut culled = Culled::default();
+) -> Result<CullTotals> {
+    let mut culled = CullTotals::default();
     let done = culled_renders(core, page, rev).await?;
     let mut kept_render = kept_render;
     if let Some(done) = done.as_ref().filter(|done| done.below < kept_render && done.extent.until > cutoff) {
-        // The watermark has a later time than the cutoff: the clock that set it was ahead, or was set back
-        // since, or the grace was shorter then. A revision has one watermark for all its renders. With that
-        // time, the watermark would also cover renders that may not be culled yet. These are enqueued for
-        // later, and this cull stops below them.
+        // The watermark has a later time than the cutoff: the clock of its writer was ahead, the clock was set
+        // back since, or the grace was shorter then. A revision has one watermark for all its renders, so an
+        // extended watermark with this time would also cover renders that may not be culled yet. This cull
+        // stops below these renders, and enqueues the revision for later.
         if let Some(not_yet) =
             written_between(core, page, rev, done.below..kept_render, cutoff, done.extent.until).await?
         {
@@ -375,13 +378,13 @@ pub(crate) async fn cull_renders_to(
         let mut renders = rows.items.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
         // If there are more rows, the last render of this step is the first of the next step.
         let below = rows.next.as_ref().and_then(|_| renders.pop()).map_or(kept_render, |last| last.tid);
-        let mut step = Step::default();
+        let mut step = CullStep::default();
         let left = renders.iter().map(|row| row.written_at).filter(|written_at| *written_at > cutoff).max();
         if let Some(left) = left {
             enqueue_remaining_renders(core, page, rev, left).await?;
         }
         for row in renders {
-            let (written_at, done) = (row.written_at, done.as_ref().is_some_and(|done| done.has(&row)));
+            let (written_at, done) = (row.written_at, done.as_ref().is_some_and(|done| done.covers(&row)));
             step.culled.renders += u64::from(step.add(row.properties, written_at, done, cutoff));
         }
         if step.culled.renders > 0 {
@@ -419,8 +422,8 @@ async fn written_between(
     }
 }
 
-/// Enqueues a revision again, since some of its superseded renders were written after the cutoff, but not
-/// later than `at`. They were replaced, or the clock of their writer was ahead.
+/// Enqueues a revision again, because some of its superseded renders were written after the cutoff: they were
+/// replaced, or the clock of their writer was ahead. None of them was written later than `at`.
 async fn enqueue_remaining_renders(core: &Core, page: &Page, rev: Revision, at: Timestamp) -> Result<()> {
     let Some(policy) = core.settings.of(page) else { return Ok(()) };
     let (page, eligible_at) = (page.clone(), core.eligible_at(policy, at));
@@ -465,8 +468,8 @@ async fn delete_renders_below(
         .await
 }
 
-/// Whether a revision, or a render, has no other properties than `names`. A chunk reference does not say to
-/// which property it belongs. So while one property stays, all chunks of the revision or render stay.
+/// Whether a revision, or a render, has no other properties than `names`. A chunk reference does not name its
+/// property. So while one property stays, all chunks of the revision or render stay.
 async fn is_fully_covered(
     core: &Core,
     page: &Page,
@@ -481,8 +484,9 @@ async fn is_fully_covered(
     Ok(properties.is_none_or(|properties| properties.keys().all(|name| names.contains(name))))
 }
 
-/// Executes a batch of deletes in `revisions`, queues their purge, and releases the chunks of the large bodies that the
-/// batch deletes. `is_culled` says whether the bodies of a render are culled, or, without a tid, a revision's own bodies.
+/// Executes a batch of deletes in `revisions`. Also enqueues the purge of these revisions, and releases the
+/// chunks of the deleted bodies. `is_culled` says whether the batch deletes the bodies of a render or, without a
+/// tid, a revision's own bodies.
 async fn delete(
     core: &Core,
     page: &Page,
@@ -504,9 +508,9 @@ async fn delete(
     Ok(core.records.store.write(first, batch).await?)
 }
 
-/// Releases the chunks of revisions and renders that were written after their cull. The deletes of the cull
-/// hide the bodies, but not the chunk references.
-pub(crate) async fn release_hidden(
+/// Releases the chunks of revisions and renders that appeared in the store after their cull. The deletes of the
+/// cull hide their bodies, but not their chunk references.
+pub(crate) async fn release_hidden_chunks(
     core: &Core,
     page: &Page,
     written: &RangeInclusive<Revision>,
@@ -535,12 +539,12 @@ pub(crate) async fn release_hidden(
     if first.is_empty() { Ok(()) } else { Ok(core.records.store.write(first, batch).await?) }
 }
 
-/// The references to chunks that are not released, and for which `is_it` returns true. The arguments of
-/// `is_it` are the write time, the revision and the render (`None` for a property of the revision).
+/// The unreleased chunk references that `filter` selects. The arguments of `filter` are the write time, the
+/// revision and the render (`None` for a property of the revision).
 async fn references(
     core: &Core,
     page: &Page,
-    is_it: impl Fn(Timestamp, Revision, Option<Tid>) -> bool,
+    filter: impl Fn(Timestamp, Revision, Option<Tid>) -> bool,
 ) -> Result<Vec<Reference>> {
     let scan = Scan::new(partition_of(page), REFERENCES_PAGE_ROWS);
     let (mut references, mut rows) = (Vec::new(), core.records.rows(&CHUNK_REFERENCES, scan));
@@ -549,7 +553,7 @@ async fn references(
         else {
             continue;
         };
-        if is_it(row.written_at, rev, tid) {
+        if filter(row.written_at, rev, tid) {
             references.push(Reference { chunk_set, rev, tid });
         }
     }
@@ -563,8 +567,8 @@ struct Reference {
     tid: Option<Tid>,
 }
 
-/// Deletes watermarks in a range. If the whole range is deleted (`all`), one range delete suffices, which
-/// makes a single tombstone. Otherwise deletes each of `keys`.
+/// Deletes watermarks in a range. If `all` is set, deletes the whole range, which makes a single tombstone.
+/// Otherwise deletes each of `keys`.
 fn delete_watermarks(
     batch: &mut Batch,
     table: &'static Schema,

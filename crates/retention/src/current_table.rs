@@ -1,9 +1,9 @@
 //! The table `current`: one row per property, with the latest value. The table is option A of
 //! table-per-query.
 //!
-//! In the notes, all writes of such a row have the same time, so that Cassandra compares the values instead.
-//! The notes themselves call this an abuse. Here the row is set by compare-and-set: the value of the highest
-//! (revision, tid) stays, whatever the order of writes.
+//! In the notes, all writes of such a row have the same write time, so that Cassandra decides by the values. The
+//! notes themselves call this an abuse. Here the row is set by compare-and-set: the value of the highest
+//! (revision, tid) stays, in whatever order the writes arrive.
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
@@ -79,8 +79,8 @@ pub(crate) fn tid_for(versions: Versions, tid: Tid) -> Option<Tid> {
     (versions == Versions::Render).then_some(tid)
 }
 
-/// The permanent row of a body: from the content table of its render or revision, or from `current`. The
-/// table `current` is read only if some bucket has, or had, rows in it.
+/// The permanent row of a body: from the content table of its render or revision, or from `current`. Reads
+/// `current` only if some bucket has, or had, rows there.
 pub(crate) async fn permanent_row(core: &Core, body: BodyId<'_>) -> Result<Option<Row>> {
     let one_row = core.uses_current(body.page);
     if one_row && let Some(row) = current_row_of(core, body).await? {
@@ -95,7 +95,7 @@ pub(crate) async fn permanent_row(core: &Core, body: BodyId<'_>) -> Result<Optio
 
 /// The row of a body: the permanent row, or, if superseded values expire, a copy.
 pub(crate) async fn find_row(core: &Core, body: BodyId<'_>) -> Result<Option<Row>> {
-    let expires = core.expiring(body.page).is_some();
+    let expires = core.expiring_policy(body.page).is_some();
     match permanent_row(core, body).await? {
         None if expires => copy_row_of(core, body).await,
         row => Ok(row),
@@ -116,14 +116,14 @@ pub(crate) async fn current_row(core: &Core, page: &Page, name: &PropertyName) -
     }
 }
 
-/// Whether `current` may have rows. A bucket whose policy does not use the table now may have used it
-/// earlier.
+/// Whether `current` may have rows. Even if no policy uses the table now, an earlier policy may have used it.
 async fn current_table_may_have_rows(core: &Core) -> Result<bool> {
     let look = || async { Ok(has_rows(&*core.records.store, &CURRENT).await?) };
     core.current_table_may_have_rows.get_or_try_init(look).await.copied()
 }
 
-/// Sets the `current` row of a property, unless the existing row has an equal or higher rank.
+/// Sets the `current` row of a property, unless the existing row has an equal or higher rank. Fails if other
+/// writers keep changing the row.
 pub(crate) async fn set_current(core: &Core, row: CurrentRow) -> Result<()> {
     let CurrentRow { rank: new_rank, key, values, mut existing } = row;
     let new = Row { key: key.clone(), values, written_at: core.records.clock.now(), expires_at: None };
@@ -152,9 +152,9 @@ pub(crate) async fn may_be_cleared(core: &Core, page: &Page, policy: &Policy, ro
     was_superseded(core, page, rev, tid, core.cutoff(policy)).await
 }
 
-/// The batch that copies the value of a `current` row into the content table, where other strategies store
-/// it. The write time is at most that of the render or revision in the index, since culls delete by the time
-/// in the index, and the `current` row was set later.
+/// The batch that copies the value of a `current` row into its content table. Its write time is at most that of
+/// the render or revision in the index: culls delete by the time in the index, and the `current` row was set
+/// later.
 pub(crate) async fn content_batch(core: &Core, page: &Page, row: &Row) -> Result<Batch> {
     let (rev, tid, _) = rank(row)?;
     let name = CurrentKey::of(row)?.property;
@@ -172,21 +172,21 @@ pub(crate) async fn content_batch(core: &Core, page: &Page, row: &Row) -> Result
     Ok(batch)
 }
 
-/// Moves values from `current` rows into the content tables, before the values are replaced. In the content
-/// tables, one batch replaces all of them, or none.
+/// Moves values from `current` rows into the content tables. Called before a write replaces the values: in the
+/// content tables, one batch can replace several values together.
 pub(crate) async fn move_to_content(core: &Core, page: &Page, rows: Vec<Row>) -> Result<()> {
     for row in rows {
         core.records.store.write(Vec::new(), content_batch(core, page, &row).await?).await?;
-        // If this fails, the value is in both tables, and the sweep deletes it from both. If the swap is
-        // refused, a higher value has replaced the row.
+        // If the swap fails, the value is in both tables, and the sweep deletes it from both when it is
+        // eligible. If the swap is refused, a higher value has replaced the row.
         core.records.store.swap(Vec::new(), &CURRENT, &row.key, Some(&row), None).await?;
     }
     Ok(())
 }
 
-/// Repairs the `current` rows of a page: they have to have the latest values, and no value that was
-/// superseded long enough ago. A writer may have died before it set its rows, and no write sets the rows of
-/// properties that the write does not have.
+/// Repairs the `current` rows of a page: sets missing rows of the latest render, and deletes rows whose values
+/// were superseded long enough ago. A row is missing if its writer was interrupted. A row is old if later writes
+/// lack its property.
 #[boxed]
 pub(crate) async fn repair_current(core: &Core, page: &Page, policy: &Policy) -> Result<()> {
     if !current_table_may_have_rows(core).await? {
@@ -200,7 +200,7 @@ pub(crate) async fn repair_current(core: &Core, page: &Page, policy: &Policy) ->
     delete_superseded_rows(core, page, policy, &latest).await
 }
 
-/// Sets, from their copies, the properties of the latest render that have no permanent row.
+/// Sets the `current` rows of those properties of the latest render that have a copy, but no permanent row.
 async fn set_missing_rows(core: &Core, page: &Page, latest: &RenderRow) -> Result<()> {
     let revision = core.records.revision(page, latest.rev).await?;
     let of_revision = revision.iter().flat_map(|revision| revision.properties.keys());
@@ -222,7 +222,7 @@ async fn set_missing_rows(core: &Core, page: &Page, latest: &RenderRow) -> Resul
     Ok(())
 }
 
-/// Turns the body of a copy into the body of a permanent row: copies its chunks to chunks that do not expire.
+/// Makes the body of a permanent row from the body of a copy: copies its chunks to chunks that do not expire.
 async fn with_permanent_chunks(
     core: &Core,
     page: &Page,
@@ -250,7 +250,7 @@ async fn delete_superseded_rows(core: &Core, page: &Page, policy: &Policy, lates
         let (rev, tid, _) = rank(&row)?;
         let name = CurrentKey::of(&row)?.property;
         let versions = if tid.is_some() { Versions::Render } else { Versions::Revision };
-        let goes = match (rev, tid.unwrap_or(latest.tid)) < (latest.rev, latest.tid) {
+        let is_deleted = match (rev, tid.unwrap_or(latest.tid)) < (latest.rev, latest.tid) {
             true => was_superseded(core, page, rev, tid, cutoff).await?,
             false if policy.strategy.is_one_row() => false,
             false => {
@@ -258,7 +258,7 @@ async fn delete_superseded_rows(core: &Core, page: &Page, policy: &Policy, lates
                 core.records.get(content, page, key).await?.is_some()
             }
         };
-        if goes {
+        if is_deleted {
             core.records.store.swap(Vec::new(), &CURRENT, &row.key, Some(&row), None).await?;
         }
     }

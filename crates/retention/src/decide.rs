@@ -1,14 +1,15 @@
-//! Decides from the rows of the index, without I/O, which bodies may be culled.
+//! Decides which bodies may be culled, from the rows of the index, without I/O.
 
 use rashomon_clock::Timestamp;
 use rashomon_records::{Revision, Tid};
 
 use crate::{Cull, Policy};
 
-/// Reads a page's index of renders from the latest down, until it is clear which revisions stay.
+/// Finds the revision below which whole revisions of a page may be culled. Takes the renders of the page from
+/// the latest down.
 ///
-/// A render is superseded when the first higher render is stored. Only the stored times count, not what a
-/// single writer has seen.
+/// A render is superseded when the first higher render is stored. Only the times in the index count: a single
+/// writer may not have seen all other writes.
 #[derive(Debug)]
 pub(crate) struct Frontier {
     cutoff: Timestamp,
@@ -17,8 +18,8 @@ pub(crate) struct Frontier {
     revisions: usize,
     lowest: Option<Revision>,
     lowest_kept: Option<Revision>,
-    /// The revision of the highest render that was stored at the cutoff or before. All renders below that
-    /// render have been superseded for long enough.
+    /// The revision of the highest render that was stored at the cutoff or before. All lower renders have been
+    /// superseded for long enough.
     anchor: Option<Revision>,
 }
 
@@ -50,8 +51,8 @@ impl Frontier {
         self.anchor.is_some() && self.revisions >= self.kept
     }
 
-    /// The revision below which whole revisions may be culled. Of this revision and of higher ones, only
-    /// single renders may be culled. `None` if no whole revision may be culled.
+    /// The revision below which whole revisions may be culled. From this revision on, only single renders may be
+    /// culled. `None` if no whole revision may be culled.
     pub(crate) fn whole_below(&self) -> Option<Revision> {
         if !self.whole_revisions || self.revisions < self.kept {
             return None;
@@ -60,9 +61,9 @@ impl Frontier {
     }
 }
 
-/// Finds the render of a revision below which all its renders may be culled. `renders` is newest first, and
-/// has the time at which each render was stored.
-pub(crate) fn renders_below(
+/// Finds the render of a revision below which all renders of this revision may be culled. `renders` has the
+/// renders, newest first, with the times at which they were stored.
+pub(crate) fn find_render_limit(
     renders: impl IntoIterator<Item = (Tid, Timestamp)>,
     cutoff: Timestamp,
 ) -> Option<Tid> {
@@ -97,9 +98,10 @@ mod tests {
     }
 
     #[test]
-    fn revisions_below_the_highest_old_enough_render_are_culled() {
+    fn revisions_below_the_newest_render_before_the_cutoff_are_culled() {
         assert_eq!(whole_below(1, Cull::Revisions, &[(7, 100), (6, 90), (5, 80)]), Some(7));
-        // Revision 6 was superseded at 101, which is after the cutoff; revision 5 at 100.
+        // Revision 6 was superseded at second 101, which is after the cutoff. Revision 5 was superseded at
+        // second 100.
         assert_eq!(whole_below(1, Cull::Revisions, &[(7, 101), (6, 100), (5, 80)]), Some(6));
         assert_eq!(whole_below(1, Cull::Revisions, &[(7, 101), (6, 101)]), None);
         assert_eq!(whole_below(1, Cull::Revisions, &[]), None);
@@ -125,7 +127,7 @@ mod tests {
     #[test]
     fn renders_superseded_for_long_enough_are_culled() {
         let tid = |second| Tid::new(at(second), 0);
-        let below = |seconds: &[i64]| renders_below(seconds.iter().map(|s| (tid(*s), at(*s))), at(100));
+        let below = |seconds: &[i64]| find_render_limit(seconds.iter().map(|s| (tid(*s), at(*s))), at(100));
         assert_eq!(below(&[120, 100, 90]), Some(tid(100)));
         assert_eq!(below(&[120, 110]), None);
     }

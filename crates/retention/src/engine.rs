@@ -15,14 +15,14 @@ use crate::{
     watermarks::culls,
 };
 
-/// Retention of all buckets of a store: takes part in writes
-/// ([`WriteHooks`](rashomon_records::write::WriteHooks)), finds bodies for readers, and deletes superseded
-/// bodies when they are eligible. Cheap to clone.
+/// Retention of all buckets of a store. Takes part in writes
+/// ([`WriteHooks`](rashomon_records::write::WriteHooks)), finds bodies for readers, and culls eligible bodies.
+/// Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct RetentionEngine(pub(crate) Arc<Core>);
 
 impl RetentionEngine {
-    /// The retention of the records of a store.
+    /// Creates the retention of the records of a store.
     #[must_use]
     pub fn new(records: Arc<Records>, settings: Retention) -> Self {
         Self(Arc::new(Core::new(records, settings)))
@@ -51,8 +51,8 @@ impl RetentionEngine {
         culls(&self.0, page, lowest, highest).await
     }
 
-    /// Processes eligible entries of the queue, about `limit` at most: culls the values that were superseded
-    /// for long enough. Safe to be interrupted at any point, and to run in several processes at once.
+    /// Runs one sweep: processes about `limit` eligible entries of the queue at most, and culls their pages.
+    /// Safe to interrupt at any point, and safe to run in several processes at once.
     #[boxed]
     pub async fn sweep(&self, limit: NonZeroUsize) -> Result<Sweep> {
         let mut sweep = Sweep::default();
@@ -62,17 +62,17 @@ impl RetentionEngine {
         swept.map(|()| sweep)
     }
 
-    /// Continues the rescan of a bucket, which enqueues the pages that exist already. A rescan is needed
-    /// after retention was turned on for the bucket, or was changed to cull more. If writes that were sent
-    /// earlier may still appear, a second rescan follows some hours later. One call does one step: call this
-    /// until the rescan is finished, and regularly after that. It is safe to interrupt at any point.
+    /// Does the next step of the rescan of a bucket. The rescan enqueues the pages that exist already, and is
+    /// necessary after retention was turned on for the bucket, or was changed to cull more. Call this until the
+    /// rescan is finished, and regularly after that: if writes that were sent earlier may still appear, a second
+    /// rescan follows some hours later. Safe to interrupt at any point.
     #[boxed]
     pub async fn rescan(&self, domain: &DomainName, bucket: &BucketName) -> Result<Rescan> {
         continue_rescan(&self.0, domain, bucket).await
     }
 
-    /// Counts what the configured retention would delete of a bucket if it ran now. Changes nothing. Calls
-    /// `progress` regularly, with the number of pages examined so far.
+    /// Counts the values of a bucket that the configured retention would cull now. Changes nothing. Calls
+    /// `progress` after each page, with the number of pages examined so far.
     #[boxed]
     pub async fn dry_run(
         &self,
@@ -83,7 +83,7 @@ impl RetentionEngine {
         dry_run(&self.0, domain, bucket, progress).await
     }
 
-    /// Waits until the culls that writes have started in the background are done.
+    /// Waits for the end of all culls that writes have started in the background.
     pub async fn drain_background_culls(&self) {
         drop(self.0.culls.acquire_many(MAX_BACKGROUND_CULLS as u32).await);
     }

@@ -9,12 +9,12 @@ use rashomon_records::{GenerateError, Page, PropertyName, Revision};
 /// Generates properties, usually by a renderer.
 #[async_trait]
 pub trait Generator: Debug + Send + Sync + 'static {
-    /// The properties that the generator makes for pages of this page's bucket, always all together. Empty if
-    /// no generator is configured.
+    /// The properties that the generator makes for pages of this page's bucket. Each call of
+    /// [`Self::generate`] makes all of them. Empty if no generator is configured for the bucket.
     fn makes(&self, page: &Page) -> &[PropertyName];
 
-    /// Generates all of these properties for a revision, or none. Implementations bound the time and the
-    /// bytes.
+    /// Generates all properties that [`Self::makes`] names for a revision, or fails. Implementations bound the
+    /// time and the bytes.
     async fn generate(
         &self,
         page: &Page,

@@ -1,5 +1,5 @@
-//! The part of retention in writes. A write enqueues its page, adds a timeline entry, makes the copies that
-//! the strategy requires, and sometimes culls its page.
+//! The steps of retention in a write: enqueue the page, add a timeline entry, make the copies that the strategy
+//! requires, and sometimes cull the page.
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
@@ -15,9 +15,9 @@ use crate::{
     Policy, RetentionEngine,
     clock_jumps::load_clock_state,
     core::Core,
-    cull::Culled,
+    cull::CullTotals,
     current_table::repair_current,
-    new_render::{CopiedWrite, plan_copies},
+    new_render::{StrategySteps, plan_copies},
     queue::QueueEntry,
     rescan::restart_rescan,
     timeline::{add_timeline_entry, put_timeline_entry},
@@ -25,8 +25,8 @@ use crate::{
     watermarks::culls,
 };
 
-/// The maximum number of culls that run in the background after writes. A write that finds this number
-/// running leaves its cull to the sweep.
+/// The maximum number of culls that run in the background after writes. If so many are running, a further write
+/// leaves its cull to the sweep.
 pub(crate) const MAX_BACKGROUND_CULLS: usize = 4;
 
 #[async_trait]
@@ -40,14 +40,14 @@ impl WriteHooks for RetentionEngine {
     }
 
     fn locks_page(&self, page: &Page) -> bool {
-        self.0.expiring(page).is_some()
+        self.0.expiring_policy(page).is_some()
     }
 
-    /// Usually the write time is now. If the clock was set back, earlier deletes, of a cull or of a write
-    /// that was rolled back, would hide the write. Then the write time is later than those deletes.
+    /// The write time is usually now. If the clock was set back, the write time is later than the deletes of
+    /// earlier culls and of rolled-back writes, since these deletes would hide the write.
     ///
-    /// Under some strategies, the write of the latest deletes all values below it, perhaps by a clock that is
-    /// ahead of ours. The time of a write below the latest is then later than that delete.
+    /// Under some strategies, a write of a new latest render deletes all lower values, perhaps with the time of
+    /// a clock that is ahead of ours. The time of a write below the latest is then later than this delete.
     async fn write_time(
         &self,
         page: &Page,
@@ -86,8 +86,8 @@ impl WriteHooks for RetentionEngine {
         }
     }
 
-    /// Culls, with the configured probability, the values that are eligible according to the timeline. The
-    /// cull runs in the background. If it fails, the sweep retries it.
+    /// Culls, with the configured probability, the values of the page that are eligible according to the
+    /// timeline. The cull runs in the background. If the cull fails, the sweep culls the values later.
     fn stored(&self, page: &Page, superseding: Superseded, written: Written) {
         let core = &self.0;
         let policy = core.settings.of(page).filter(|policy| !policy.strategy.expires());
@@ -100,14 +100,14 @@ impl WriteHooks for RetentionEngine {
         tokio::spawn(async move {
             let _permit = permit;
             match cull_by_timeline(&core, &page, &policy, superseding, written.rev).await {
-                Ok(Culled { renders, bytes }) => core.counters.culled(renders, bytes),
+                Ok(CullTotals { renders, bytes }) => core.counters.culled(renders, bytes),
                 Err(error) => tracing::warn!(%error, "cannot cull after a write; the sweeper retries"),
             }
         });
     }
 }
 
-/// The write time for these revisions of a page: now, and later than all deletes that may hide the write.
+/// The write time for these revisions of a page: now, or just after the last delete that would hide the write.
 async fn time_after_deletes(core: &Core, page: &Page, revs: RangeInclusive<Revision>) -> Result<Timestamp> {
     load_clock_state(core).await?;
     let now = core.records.clock.now();
@@ -123,7 +123,8 @@ async fn time_after_deletes(core: &Core, page: &Page, revs: RangeInclusive<Revis
     Ok(hidden.map_or(now, |hidden| now.max(hidden.just_after())))
 }
 
-/// Adds a queue entry to a write. The entry says when the values that the write supersedes become eligible.
+/// Adds a queue entry to a write. The entry has the time when the values that the write supersedes become
+/// eligible.
 fn enqueue(core: &Core, batch: &mut PageBatch<'_>, policy: &Policy, (lowest, highest): (Revision, Revision)) {
     let now = core.records.clock.now();
     let at = batch.at().saturating_add(core.records.max_write_time_lag());
@@ -140,16 +141,16 @@ struct RetentionPostCommit {
     core: Arc<Core>,
     page: Page,
     policy: Policy,
-    /// The superseded value that sampling has chosen for the timeline.
+    /// The superseded value, if sampling has chosen it for the timeline.
     superseded: Option<Superseded>,
-    copied: CopiedWrite,
+    copied: StrategySteps,
 }
 
 #[async_trait]
 impl PostCommit for RetentionPostCommit {
     async fn committed(&mut self, took: Duration) -> Result<()> {
-        // After so long, the superseded values may have been culled already: they become eligible as if the
-        // write had happened at its write time.
+        // The superseded values become eligible one grace after the write time. So after a commit that took
+        // longer, they may be culled already.
         if took > self.policy.grace {
             let late = "the write took longer than superseded values are kept: repeat the request".to_owned();
             return Err(StoreError::unavailable(late).into());

@@ -1,9 +1,8 @@
 //! Retention: deletes superseded bodies after clients have had enough time to finish reading them.
 //!
-//! The module [`decide`] decides, without I/O, what may be deleted. The cull ([`cull`]) deletes it, one page
-//! at a time, and is idempotent. Some writes cull their page ([`hooks`]). The sweep ([`sweep`]) culls the
-//! pages that the queue ([`queue`]) names. A read of a superseded value keeps the value for longer
-//! ([`read_copies`]).
+//! The module [`decide`] decides, without I/O, which bodies may be deleted. A cull ([`cull`]) deletes the bodies
+//! of one page, and is idempotent. Some writes cull their page ([`hooks`]). The sweep ([`sweep`]) culls the pages
+//! that the queue ([`queue`]) names. A read of a superseded value extends its life ([`read_copies`]).
 //!
 //! A cull deletes only bodies: the record of a revision and the index rows of its renders stay.
 

@@ -1,9 +1,9 @@
-//! The additional steps of a write in strategies whose superseded values expire.
+//! The additional steps of a write under strategies whose superseded values expire.
 //!
-//! The order of the steps is that of the notes. First the superseded values and the new values are copied;
-//! then the latest is written; then the copied values are deleted. A write deletes exactly the values that it
-//! copied, except in strategies that delete all lower values. Other values below the latest, of an import or
-//! an earlier strategy, stay until the sweep culls them.
+//! The order of the steps is that of the notes: copy the superseded values and the new values, write the latest,
+//! delete the copied values. A write deletes exactly the values that it copied, except under strategies that
+//! delete all lower values. Other values below the latest, of an import or of an earlier strategy, stay until the
+//! sweep culls them.
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
@@ -20,30 +20,30 @@ use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Schema, Value};
 
 use crate::{
     BodyId, Cull, Current, Policy, Strategy,
-    copy_batches::{copy_batches, forget_by_rev, kept_for_the_grace},
+    copy_batches::{copy_batches, delete_by_rev_rows, expiry_after_grace},
     core::Core,
     cull::defined_names,
     current_table::{
         CurrentRow, content_batch, current_row, find_row, may_be_cleared, set_current, tid_for, value_of,
     },
     queue::LATE_WRITE_WINDOW,
-    read_copies::in_place_of_copies,
+    read_copies::times_after_existing_copies,
 };
 
 /// The steps of a strategy that remain after a write has committed.
 #[derive(Debug)]
-pub(crate) enum CopiedWrite {
+pub(crate) enum StrategySteps {
     /// No step.
     Nothing,
     /// Delete the superseded values. If the delete fails, the sweeper retries it.
     Delete(Batch),
-    /// Set the `current` rows; the write is acknowledged only after this succeeds. Then clear the rows of
-    /// superseded properties that the write does not set, and delete superseded values from the content
+    /// Set the `current` rows; the write is acknowledged only after this succeeds. Then delete the `current`
+    /// rows of superseded properties that the write does not set, and delete superseded values from the content
     /// tables. The sweeper retries a failed clean-up.
     Set(Vec<CurrentRow>, Vec<Row>, Option<Batch>),
 }
 
-impl CopiedWrite {
+impl StrategySteps {
     /// Executes the steps.
     pub(crate) async fn finish(self, core: &Core) -> Result<()> {
         match self {
@@ -69,8 +69,8 @@ impl CopiedWrite {
     }
 }
 
-/// The latest render before a write that supersedes it.
-struct Superseded {
+/// The render that was the latest before a write, and that the write supersedes.
+struct SupersededRender {
     rev: Revision,
     tid: Tid,
     /// The bodies of the render, and those of its revision if the revision is superseded too.
@@ -86,21 +86,21 @@ pub(crate) async fn plan_copies(
     core: &Core,
     write: &mut PageBatch<'_>,
     policy: &Policy,
-) -> Result<CopiedWrite> {
+) -> Result<StrategySteps> {
     if !policy.strategy.expires() {
-        return Ok(CopiedWrite::Nothing);
+        return Ok(StrategySteps::Nothing);
     }
     let render = write.bodies.first().map(|body| (body.rev, body.tid));
     match (write.kind(), render) {
         (WriteKind::New, Some((rev, tid))) => plan_new_render(core, write, policy, rev, tid).await,
         (WriteKind::Replacement, _) => {
             if policy.strategy.is_per_query() {
-                forget_by_rev(write);
+                delete_by_rev_rows(write);
             }
-            Ok(CopiedWrite::Nothing)
+            Ok(StrategySteps::Nothing)
         }
         // Imported values are stored in the content tables under every strategy, and the sweep culls them.
-        _ => Ok(CopiedWrite::Nothing),
+        _ => Ok(StrategySteps::Nothing),
     }
 }
 
@@ -112,34 +112,34 @@ async fn plan_new_render(
     policy: &Policy,
     rev: Revision,
     tid: Tid,
-) -> Result<CopiedWrite> {
+) -> Result<StrategySteps> {
     let (page, strategy) = (write.page, policy.strategy);
     let latest = core.records.first(&RENDERS, page, ClusteringRange::all()).await?;
     let latest = latest.map(|row| RenderRow::from_row(&row)).transpose()?;
     let is_latest = latest.as_ref().is_none_or(|latest| (latest.rev, latest.tid) < (rev, tid));
     let before = latest.as_ref().map(|latest| latest.rev);
     let superseded = match latest.filter(|_| is_latest && strategy.copies_superseded()) {
-        Some(latest) => Some(superseded(core, page, latest, rev).await?),
+        Some(latest) => Some(read_superseded(core, page, latest, rev).await?),
         None => None,
     };
-    // A writer whose clock is ahead may just have replaced a value, and its existing copy as well. That
-    // replacement would hide the new copy, so the new copy gets a later write time.
+    // A writer whose clock is ahead may just have replaced a value and the existing copy of this value. A copy
+    // with an earlier write time would be hidden, so the new copy gets a later one.
     let rows = superseded.iter().flat_map(|old| &old.rows);
     let written_at = rows.map(|(.., written_at)| *written_at).max();
     let times = (
         core.records.write_time_after(written_at.unwrap_or(Timestamp::MIN)),
-        kept_for_the_grace(core, policy),
+        expiry_after_grace(core, policy),
     );
     if let Some(old) = &superseded {
         let times = match policy.ttl > policy.grace {
-            // The render may have been generated for a reader, who may return within the `ttl`. Existing
-            // copies last for that long, and the new copies must not expire earlier.
-            true => in_place_of_copies(core, page, (old.rev, old.tid), times).await?,
+            // The render may have been generated for a reader, who may return within the `ttl`. The existing
+            // copies last that long, and the new copies must not expire earlier.
+            true => times_after_existing_copies(core, page, (old.rev, old.tid), times).await?,
             false => times,
         };
         let copies = copy_batches(core, page, policy, (old.rev, old.tid), &old.bodies, times).await?;
-        // If the new render belongs to the same revision, requests by revision get the new render. So the old
-        // render is copied for requests by tid alone.
+        // If the new render belongs to the same revision, requests by revision get the new render. So only the
+        // first batch is used, which copies the old render for requests by tid.
         let copies = copies.into_iter().take(if old.rev == rev { 1 } else { usize::MAX });
         write.batches_before.extend(copies);
     }
@@ -152,8 +152,8 @@ async fn plan_new_render(
     let of_latest_revision = before == Some(rev);
     if strategy.is_per_query() && (strategy.is_one_row() || !is_latest) {
         let comes_whole = !strategy.is_one_row() || may_arrive_after_its_copies_expired(core, policy);
-        // A property of the revision belongs to the latest render too, even if the write adds it with an
-        // older render.
+        // A property of the latest revision also belongs to the latest render, even if this write adds the
+        // property together with an older render.
         let stays = |name: &PropertyName| {
             let versions = core.records.definitions.get(name).versions;
             comes_whole && (is_latest || (of_latest_revision && versions == Versions::Revision))
@@ -167,35 +167,40 @@ async fn plan_new_render(
             true => {
                 let of_revision = |body: &PageBody| body.versions == Versions::Revision;
                 let (rows, clear) = plan_current_rows(core, write, policy, Vec::new(), of_revision).await?;
-                Ok(CopiedWrite::Set(rows, clear, None))
+                Ok(StrategySteps::Set(rows, clear, None))
             }
-            false => Ok(CopiedWrite::Nothing),
+            false => Ok(StrategySteps::Nothing),
         };
     }
     match strategy {
-        Strategy::AppTtl => Ok(CopiedWrite::Nothing),
+        Strategy::AppTtl => Ok(StrategySteps::Nothing),
         Strategy::TwoTable => Ok(sampled_deletes(core, page, policy, rev, superseded)),
         Strategy::TablePerQuery(Current::OneRow, _) => {
             let (clear, copied) = superseded.map(|old| (old.current, old.rows)).unwrap_or_default();
             let (rows, clear) = plan_current_rows(core, write, policy, clear, |_| true).await?;
-            // If all values are in the content tables too, the sweep deletes the superseded ones there.
+            // If the content tables also have all values, the sweep deletes the superseded values there.
             let delete = match may_arrive_after_its_copies_expired(core, policy) {
                 true => None,
                 false => add_deletes(core, write, policy, copied, None),
             };
-            Ok(CopiedWrite::Set(rows, clear, delete))
+            Ok(StrategySteps::Set(rows, clear, delete))
         }
         Strategy::TablePerQuery(Current::WideRow, _) => {
             let copied = superseded.map(|old| old.rows).unwrap_or_default();
             let below = before.map(|before| ((rev, tid), before != rev));
             let delete = add_deletes(core, write, policy, copied, below);
-            Ok(delete.map_or(CopiedWrite::Nothing, CopiedWrite::Delete))
+            Ok(delete.map_or(StrategySteps::Nothing, StrategySteps::Delete))
         }
     }
 }
 
-/// Reads the latest render, which a write of the revision `by` supersedes.
-async fn superseded(core: &Core, page: &Page, latest: RenderRow, by: Revision) -> Result<Superseded> {
+/// Reads the bodies of the latest render, which a write of the revision `by` supersedes.
+async fn read_superseded(
+    core: &Core,
+    page: &Page,
+    latest: RenderRow,
+    by: Revision,
+) -> Result<SupersededRender> {
     let (rev, tid) = (latest.rev, latest.tid);
     let mut names: Vec<(PropertyName, Versions)> =
         latest.properties.into_keys().map(|name| (name, Versions::Render)).collect();
@@ -205,9 +210,9 @@ async fn superseded(core: &Core, page: &Page, latest: RenderRow, by: Revision) -
         names.extend(revision.properties.into_keys().map(|name| (name, Versions::Revision)));
     }
     let mut superseded =
-        Superseded { rev, tid, bodies: Bodies::new(), rows: Vec::new(), current: Vec::new() };
+        SupersededRender { rev, tid, bodies: Bodies::new(), rows: Vec::new(), current: Vec::new() };
     for (name, versions) in names {
-        // A value that is deleted already needs no copy, since it was superseded earlier.
+        // A value that is already deleted was superseded earlier, and needs no copy.
         let id = BodyId { page, rev, tid, name: &name, versions };
         let Some(row) = find_row(core, id).await? else { continue };
         let (content, key) = content_of(versions, &name, rev, tid);
@@ -221,31 +226,31 @@ async fn superseded(core: &Core, page: &Page, latest: RenderRow, by: Revision) -
     Ok(superseded)
 }
 
-/// Builds the deletes of the copied values, with the configured probability. They do not delete a row that
-/// was written again.
+/// Builds the deletes of the copied values, with the configured probability. A row that was written again since
+/// is not deleted: each delete has the write time of the copied row.
 fn sampled_deletes(
     core: &Core,
     page: &Page,
     policy: &Policy,
     by: Revision,
-    superseded: Option<Superseded>,
-) -> CopiedWrite {
+    superseded: Option<SupersededRender>,
+) -> StrategySteps {
     let Some(old) = superseded.filter(|old| may_delete(policy, old.rev, by)) else {
-        return CopiedWrite::Nothing;
+        return StrategySteps::Nothing;
     };
     if !core.happens(policy.delete_probability) || core.is_paused(policy) {
-        return CopiedWrite::Nothing;
+        return StrategySteps::Nothing;
     }
     let mut batch = Batch::new(partition_of(page));
     for (table, clustering, written_at) in old.rows {
         batch.delete(table, clustering, written_at);
     }
-    if batch.mutations.is_empty() { CopiedWrite::Nothing } else { CopiedWrite::Delete(batch) }
+    if batch.mutations.is_empty() { StrategySteps::Nothing } else { StrategySteps::Delete(batch) }
 }
 
-/// Adds deletes to the batch of the write: of the copied values and, in strategies that copy no superseded
-/// value, of all values below a render. If the write may have to be rolled back, returns the deletes instead,
-/// for after the write.
+/// Adds deletes to the batch of the write: of the copied values and, under strategies that delete values without
+/// a copy, of all values below a render. If the write has a page lease, it may be rolled back. Then returns the
+/// deletes instead, and the caller executes them after the commit.
 fn add_deletes(
     core: &Core,
     write: &mut PageBatch<'_>,
@@ -274,8 +279,8 @@ fn add_deletes(
     None
 }
 
-/// The ranges of all values that a render supersedes: those of lower revisions if its revision is new, else
-/// those of lower renders of its revision.
+/// The ranges of all values that a render supersedes. If its revision is new, these are the values of all lower
+/// revisions; otherwise the values of the lower renders of its revision.
 fn all_below(
     core: &Core,
     bodies: &[PageBody],
@@ -297,8 +302,8 @@ fn all_below(
     ranges
 }
 
-/// Returns the `current` rows that a write sets (html last), and the rows that it clears: rows of superseded
-/// values that the write does not set.
+/// Returns the `current` rows that a write sets (html last), and the rows that it deletes: rows with superseded
+/// values of properties that the write does not set.
 async fn plan_current_rows(
     core: &Core,
     write: &mut PageBatch<'_>,
@@ -329,10 +334,12 @@ async fn plan_current_rows(
     Ok((rows, clear))
 }
 
-/// Moves the values of `others` to the content tables, where the sweep finds them. `others` are the existing
-/// `current` rows that this write replaces, with values that an import has already superseded. These values
-/// were never copied, since an import copies nothing. Moves the other `current` values of their renders too,
-/// and returns the rows of those, which have to be cleared. Does not move values that may be culled already.
+/// Adds batches that copy older `current` values to the content tables, where the sweep finds them.
+///
+/// `others` are existing `current` rows that this write replaces, with values that an import has already
+/// superseded. An import copies nothing, so these values have no copies. Also copies the other `current` values
+/// of the same renders, and returns their rows, which the caller has to delete. Skips values that may be culled
+/// already.
 #[boxed]
 async fn move_older_values_to_content(
     core: &Core,
@@ -364,8 +371,8 @@ async fn delete_superseded(core: &Core, batch: Batch) {
     }
 }
 
-/// Whether a write that was not acknowledged may appear so late that its copies have expired. Then the sweep,
-/// which sets the `current` rows of such a write, would not find the copies.
+/// Whether an unacknowledged write may appear after its copies have expired. The sweep, which sets the `current`
+/// rows of such a write, would not find the copies then.
 fn may_arrive_after_its_copies_expired(core: &Core, policy: &Policy) -> bool {
     !core.records.is_alone() && policy.grace.min(policy.slack) < LATE_WRITE_WINDOW
 }

@@ -24,7 +24,7 @@ pub enum Cull {
     Renders,
 }
 
-/// How long superseded values of a bucket are kept, and by which strategy.
+/// The retention policy of a bucket: how long superseded values are kept, and by which strategy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
     /// The strategy. Policies that were stored before strategies could be chosen lack this field.
@@ -32,12 +32,13 @@ pub struct Policy {
     pub strategy: Strategy,
     /// How long a value can be read after it was superseded.
     pub grace: Duration,
-    /// How long a superseded value can be read after it was last read, and a generated value after it was
-    /// generated.
+    /// How long a superseded value can be read after its last read, and how long a generated value can be read
+    /// after its generation.
     pub ttl: Duration,
     /// How much later than `grace` a superseded value may still be stored.
     pub slack: Duration,
-    /// How long the timeline keeps its entries, and how long entries of the queue can wait to be processed.
+    /// How long the timeline keeps its entries, and how long a queue entry stays stored after it became
+    /// eligible.
     pub index_ttl: Duration,
     /// The probability, 0 to 1, with which a write culls eligible values of its page at once. The sweep culls
     /// the rest.
@@ -74,7 +75,7 @@ impl Policy {
 
     /// Whether `self` culls values that `before` kept, or culls them sooner. If so, the values that are
     /// already stored have to be enqueued again.
-    pub(crate) fn frees_more_than(&self, before: &Self) -> bool {
+    pub(crate) fn culls_more_than(&self, before: &Self) -> bool {
         self.grace.saturating_add(self.skew) < before.grace.saturating_add(before.skew)
             || self.min_keep < before.min_keep
             || (self.cull, before.cull) == (Cull::Revisions, Cull::Renders)
@@ -88,8 +89,8 @@ pub struct Retention {
     pub policy: Option<Policy>,
     /// The policies of single buckets. `None` if the bucket keeps everything.
     pub buckets: BTreeMap<(DomainName, BucketName), Option<Policy>>,
-    /// The index of the times at which values were superseded. `None` if these times are in the tables,
-    /// written in the batch of the write that supersedes.
+    /// The index of the times at which values were superseded. `None` if this index is in the tables: each write
+    /// then adds its entry in its batch.
     pub timeline: Option<Arc<dyn Timeline>>,
     /// The minimum time between two timeline entries of one page.
     pub sample: Duration,
@@ -162,12 +163,12 @@ mod tests {
     #[test]
     fn shorter_grace_or_fewer_kept_values_free_more() {
         let policy = Policy { min_keep: NonZeroU32::new(3).unwrap(), ..Policy::default() };
-        assert!(!policy.frees_more_than(&policy));
+        assert!(!policy.culls_more_than(&policy));
         let shorter = Policy { grace: DAY / 2, ..policy.clone() };
-        assert!(shorter.frees_more_than(&policy) && !policy.frees_more_than(&shorter));
+        assert!(shorter.culls_more_than(&policy) && !policy.culls_more_than(&shorter));
         let fewer = Policy { min_keep: NonZeroU32::MIN, ..policy.clone() };
-        assert!(fewer.frees_more_than(&policy) && !policy.frees_more_than(&fewer));
+        assert!(fewer.culls_more_than(&policy) && !policy.culls_more_than(&fewer));
         let renders = Policy { cull: Cull::Renders, ..policy.clone() };
-        assert!(policy.frees_more_than(&renders) && !renders.frees_more_than(&policy));
+        assert!(policy.culls_more_than(&renders) && !renders.culls_more_than(&policy));
     }
 }

@@ -1,9 +1,9 @@
-//! The retention queue, which says when each page has to be checked for values to cull.
+//! The retention queue: says which pages the sweep has to check, and when.
 //!
-//! An entry is stored before each write. The entry says when the values that the write supersedes become
-//! eligible. The sweep reads the rows of the page to decide what to delete. Entries are never deleted one by
-//! one, since a queue full of tombstones cannot be read on a cluster. Instead they expire, and a cursor for
-//! each shard says which entries are processed.
+//! Each write stores an entry before its batch is committed. The entry has the time when the values that the
+//! write supersedes become eligible. The sweep reads the rows of the page to decide what to delete. Entries are
+//! never deleted one by one, since a cluster cannot read a queue full of tombstones. Instead entries expire, and
+//! each shard has a cursor: the time up to which its entries are processed.
 
 use std::{num::NonZeroUsize, time::Duration};
 
@@ -21,19 +21,20 @@ use crate::{
     rows::{DueCursorRow, DueKey, DueRow},
 };
 
-/// The number of partitions over which the entries of an hour are spread. Every store depends on this number,
-/// so it cannot change.
+/// The number of partitions over which the entries of an hour are spread. The number is part of the stored
+/// format, and cannot change.
 pub(crate) const SHARDS: u64 = 16;
 
-/// The number of hours after the cursor that are read one by one. If none of them has entries, since no
-/// server ran or few writes came, the partitions of the queue are listed to find the hours that have entries.
+/// The number of hours after the cursor that are read one by one. If all of them are empty, the partitions of the
+/// queue are listed to find later hours that have entries. This happens after a time without a server, or with
+/// few writes.
 const NEAR_HOURS: i64 = 24;
 
-/// For how long a write that was not acknowledged may still appear on a cluster. Longer than the three hours
+/// How long after its request an unacknowledged write may still appear on a cluster. Longer than the three hours
 /// for which the nodes keep hints for one another.
 pub(crate) const LATE_WRITE_WINDOW: Duration = Duration::from_secs(4 * 3600);
 
-/// An entry of the retention queue: a page has to be checked at a time.
+/// An entry of the retention queue: the page has to be checked at the time `eligible_at`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct QueueEntry {
     pub(crate) eligible_at: Timestamp,
@@ -44,11 +45,11 @@ pub(crate) struct QueueEntry {
     pub(crate) highest: Revision,
     /// Whether the write may have added or replaced renders that are not the newest of their revisions.
     pub(crate) checks_all_renders: bool,
-    /// Whether this is the last check for the announced write: the entry is not added again, even if the
+    /// Whether this is the last check for the announced write. If so, the entry is not added again, even if the
     /// write is not found.
     pub(crate) is_last_check: bool,
-    /// The latest time at which the values may have been superseded. It is later than the write time of the
-    /// announced rows by `max_write_time_lag`, since writes may get early write times.
+    /// The latest time at which the values may have been superseded. This is `max_write_time_lag` after the write
+    /// time of the announced rows, since writes may get early write times.
     pub(crate) at: Timestamp,
 }
 
@@ -94,9 +95,9 @@ impl QueueEntry {
         })
     }
 
-    /// Builds an entry from the key of a damaged row. The whole page has to be checked, as if its values had
-    /// been superseded at the time in the key. The rows of the page decide what is culled, so nothing is
-    /// culled too early.
+    /// Builds an entry from the key of a damaged row. The entry is for the whole page, as if its values had been
+    /// superseded at the time in the key. Nothing is culled too early, since the cull decides by the rows of the
+    /// page.
     fn from_damaged(key: &Key) -> Option<Self> {
         let DueKey { due_at: eligible_at, domain, bucket, title, .. } = RowKey::read(key)?;
         Some(Self {
@@ -115,8 +116,8 @@ fn shard(page: &Page) -> i64 {
     (page.hash().digest() % SHARDS) as i64
 }
 
-/// Entries that became eligible later than `after` and not later than `until`, the earliest first. Returns
-/// about `limit` entries at most. Of the entries with the same time, returns all or none.
+/// Returns entries that became eligible later than `after` and not later than `until`, the earliest first. Returns
+/// about `limit` entries at most. Of several entries with the same time, returns all or none.
 pub(crate) async fn eligible_entries(
     core: &Core,
     shard: i64,
@@ -177,13 +178,13 @@ async fn eligible_entries_in(
     Ok(Vec::new())
 }
 
-/// The minimum time from now until a new entry becomes eligible. It ensures that no cursor of the queue
-/// passes the entry before the entry is written, even if the clock of the sweeping process is ahead.
+/// The minimum time from now until a new entry becomes eligible. With this delay, no cursor of the queue passes
+/// the entry before it is written, even if the clock of the sweeping process is ahead.
 pub(crate) fn min_delay_of_new_entries(core: &Core, policy: &Policy) -> Duration {
     policy.skew + core.records.max_queued_write_time()
 }
 
-/// The cursor of a shard. If no cursor is stored, returns one before the earliest entry, or `None` if the
+/// The cursor of a shard. If no cursor is stored, returns a cursor before the earliest entry, or `None` if the
 /// shard has no entry.
 pub(crate) async fn cursor_of(core: &Core, shard: i64) -> Result<Option<ShardCursor>> {
     let key = Key::new(vec![Value::Int(shard)], Vec::new());
@@ -195,8 +196,8 @@ pub(crate) async fn cursor_of(core: &Core, shard: i64) -> Result<Option<ShardCur
     Ok(earliest.map(|hour| ShardCursor { until: before_hour(hour), written_at: Timestamp::MIN }))
 }
 
-/// Stores the cursor of a shard. `before` is the stored cursor: the write time of the new one is later, even
-/// if the clock was set back since.
+/// Stores the cursor of a shard. `before` is the stored cursor. The write time of the new cursor is later than
+/// that of `before`, even if the clock was set back since.
 pub(crate) async fn store_cursor(
     core: &Core,
     shard: i64,

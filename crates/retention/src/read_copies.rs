@@ -1,4 +1,5 @@
-//! Read copies: superseded renders that were read are copied, and kept for as long as a reader may return.
+//! Read copies: a read of a superseded render copies the render, so that its reader can read it again within the
+//! `ttl`.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -22,18 +23,19 @@ use rashomon_tables::{Batch, ClusteringRange, Mutation, Row, Scan};
 
 use crate::{
     BodyId, Policy,
-    copy_batches::{copied_until, copy_batches, copy_key},
+    copy_batches::{copy_batches, copy_key, stored_for_copy},
     core::Core,
     current_table::find_row,
 };
 
-/// The read copies whose expiry this process remembers. For other copies, the store is read.
+/// The maximum number of read copies whose expiry this process remembers. The expiry of any other copy is read
+/// from the store.
 const MAX_REMEMBERED_COPIES: u64 = 100_000;
 
-/// Rows of `historical` in one result page. Each row may have a body of a megabyte.
+/// Rows of `historical` in one result page. The number is small, since each row may have a body of a megabyte.
 const HISTORICAL_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 
-/// When read copies expire, as far as this process knows.
+/// Remembers when read copies expire.
 #[derive(Debug)]
 pub(crate) struct CopyExpiries(Cache<(Page, Tid, PropertyName), Timestamp>);
 
@@ -48,8 +50,9 @@ impl CopyExpiries {
     }
 }
 
-/// Keeps a superseded render that is about to be read: all its properties stay readable for another `ttl`,
-/// even if the render is culled meanwhile. Returns `false` if the property `name` has been culled already.
+/// Keeps a superseded render that is being read: copies it, unless all its properties stay readable for another
+/// `ttl` anyway. The copy stays readable even if the render is culled. Returns `false` if the property `name` has
+/// been culled already.
 pub(crate) async fn keep_render(
     core: &Core,
     page: &Page,
@@ -58,20 +61,20 @@ pub(crate) async fn keep_render(
     tid: Tid,
     name: &PropertyName,
 ) -> Result<bool> {
-    let until = needed_until(core, policy);
+    let until = required_expiry(core, policy);
     if core.copies.until(page, tid, name).is_some_and(|copied| copied >= until) {
         return Ok(true);
     }
     let rev = revision.record.rev;
-    if let Some(kept) = copied_until_of(core, page, rev, tid, name).await?
+    if let Some(kept) = expiry_of_copy(core, page, rev, tid, name).await?
         && kept >= until
     {
         core.copies.0.insert((page.clone(), tid, name.clone()), kept);
         return Ok(true);
     }
     let Some(render) = core.records.render(page, rev, tid).await? else { return Ok(false) };
-    // A value can be superseded only after it was stored. So if `grace` after `stored_at` reaches `until`,
-    // the value stays readable until then without a copy.
+    // A value is superseded after it was stored, and stays readable for a `grace` after that. So a value that
+    // was stored at most one `grace` before `until` needs no copy.
     let stored_at = render.stored_at.min(revision.stored_at);
     if !policy.strategy.deletes_uncopied() && stored_at.saturating_add(policy.grace) >= until {
         return Ok(true);
@@ -84,7 +87,7 @@ pub(crate) async fn keep_render(
     Ok(true)
 }
 
-/// Like [`keep_render`], for the latest render. Used for strategies whose reads copy the latest, and for
+/// Like [`keep_render`], for the latest render. Used under strategies whose reads copy the latest render, and for
 /// generated renders.
 pub(crate) async fn keep_latest(
     core: &Core,
@@ -93,7 +96,7 @@ pub(crate) async fn keep_latest(
     (rev, tid): (Revision, Tid),
     name: &PropertyName,
 ) -> Result<()> {
-    let until = needed_until(core, policy);
+    let until = required_expiry(core, policy);
     if core.copies.until(page, tid, name).is_some_and(|copied| copied >= until) {
         return Ok(());
     }
@@ -101,15 +104,15 @@ pub(crate) async fn keep_latest(
     keep_render(core, page, policy, &revision, tid, name).await.map(drop)
 }
 
-/// The expiry that a copy must reach, so that it can be read for another `ttl`, even by a process whose clock
-/// is `skew` ahead of ours.
-fn needed_until(core: &Core, policy: &Policy) -> Timestamp {
+/// The minimum expiry of a copy that is readable for another `ttl`, even by a process whose clock is `skew` ahead
+/// of ours.
+fn required_expiry(core: &Core, policy: &Policy) -> Timestamp {
     core.records.clock.now().saturating_add(policy.ttl).saturating_add(policy.skew)
 }
 
-/// The bodies of a render and of its revision that can still be read. The bodies of a render are culled
-/// together. The bodies of its revision are culled at other times: a property that the revision got later is
-/// culled later.
+/// The bodies of a render and of its revision that can still be read. The bodies of a render are culled together.
+/// The bodies of its revision may be culled at different times: a property that the revision got later is culled
+/// later.
 async fn readable_bodies(
     core: &Core,
     page: &Page,
@@ -121,8 +124,8 @@ async fn readable_bodies(
     Ok(of_render.into_iter().chain(of_revision).collect())
 }
 
-/// The bodies of a render, or of a revision. For a render, returns no body if one of them is missing. For a
-/// revision, returns those that are stored.
+/// The bodies of a render, or of a revision. For a render, returns all bodies, or none if any body is missing. For
+/// a revision, returns the bodies that are stored.
 async fn stored_bodies(
     core: &Core,
     page: &Page,
@@ -146,9 +149,11 @@ async fn stored_bodies(
     Ok(bodies)
 }
 
-/// The mutations that replace the read copies of a property, when the property is replaced at `at`. Each copy
-/// keeps its expiry. With several writers, a copy that has expired by our clock may still be visible by
-/// another's. Such a copy is deleted: a reader there would serve, and copy, the stale value.
+/// The mutations that replace the read copies of a property, for a write that replaces the property at `at`. Each
+/// copy keeps its expiry.
+///
+/// With several writers, a copy that has expired by our clock may still be visible by the clock of another
+/// process. Such a copy is deleted: that process would serve, and copy, the stale value.
 pub(crate) async fn replaced_copies(
     core: &Core,
     page: &Page,
@@ -168,19 +173,19 @@ pub(crate) async fn replaced_copies(
     let mut copies = Vec::new();
     for (tid, written_at, until) in picked_copies(core, page, (rev, tid), of_name).await? {
         expired.remove(&tid);
-        let stored = copied_until(core, (page, rev), &body.stored, until).await?;
+        let stored = stored_for_copy(core, (page, rev), &body.stored, until).await?;
         copies.push(Mutation::Put {
             table: &HISTORICAL,
             clustering: copy_key(rev, tid, name),
             values: BodyRow { info: body.info.clone(), stored }.to_values(),
-            // The write time of the new body, or just after that of the existing copy if that is later. A
-            // copy that a later read makes gets a later write time, so it replaces this one.
+            // The write time of the new body, or just after that of the existing copy if the copy is later. A
+            // later read makes a copy with a later write time, which replaces this copy.
             written_at: at.max(written_at.just_after()),
             expires_at: Some(until),
         });
     }
-    // The write time of the deletes is now minus `skew`. So the deletes hide copies that expired, but no copy
-    // that a process makes from now on.
+    // The write time of the deletes is `skew` before now. So the deletes hide expired copies, but no copy that
+    // any process makes from now on.
     let skew = core.records.skew.max(core.settings.greatest_skew()) + Duration::from_micros(1);
     let written_at = core.records.clock.now().saturating_sub(skew);
     copies.extend(expired.into_iter().map(|tid| Mutation::Delete {
@@ -191,7 +196,7 @@ pub(crate) async fn replaced_copies(
     Ok(copies)
 }
 
-/// A set of `tid` alone, or, if `tid` is `None`, of the tids of all renders of the revision.
+/// The tids of all renders of a revision, or only `tid` if it is given.
 async fn tids(core: &Core, page: &Page, rev: Revision, tid: Option<Tid>) -> Result<HashSet<Tid>> {
     if let Some(tid) = tid {
         return Ok(HashSet::from([tid]));
@@ -207,8 +212,8 @@ async fn tids(core: &Core, page: &Page, rev: Revision, tid: Option<Tid>) -> Resu
     }
 }
 
-/// Reads the read copies of a render, or (without a tid) of all renders of a revision. Returns the results of
-/// `pick`.
+/// Reads the read copies of a render or, without a tid, of all renders of a revision. Returns what `pick` returns
+/// for each row.
 async fn picked_copies<T: Send>(
     core: &Core,
     page: &Page,
@@ -225,8 +230,8 @@ async fn picked_copies<T: Send>(
     Ok(picked)
 }
 
-/// Stores read copies of the bodies of a render. The copies last for twice the `ttl`, so that a render that
-/// is read often is copied once per `ttl`.
+/// Stores read copies of the bodies of a render. The copies last for twice the `ttl`. So a render that is read
+/// often is copied only once per `ttl`.
 pub(crate) async fn store_copies(
     core: &Core,
     page: &Page,
@@ -237,12 +242,12 @@ pub(crate) async fn store_copies(
 ) -> Result<()> {
     let now = core.records.clock.now();
     let until = now.saturating_add(policy.ttl).saturating_add(policy.ttl);
-    // A process whose clock is ahead, or this one before its clock was corrected, may just have replaced a
-    // property of the render. The copy of that property then has a write time of up to `skew` from now. With
-    // an earlier write time, the new copy of the property would be hidden, and would expire before the copies
-    // of the others.
+    // A process whose clock is ahead may just have replaced a property of the render. This process may have done
+    // the same before its clock was corrected. The existing copy of the property then has a write time of up to
+    // `skew` from now. A new copy with an earlier write time would be hidden, and the visible copy would expire
+    // before the copies of the other properties.
     let times = (now.saturating_add(policy.skew), until);
-    let times @ (_, until) = in_place_of_copies(core, page, (rev, tid), times).await?;
+    let times @ (_, until) = times_after_existing_copies(core, page, (rev, tid), times).await?;
     let mut copies = copy_batches(core, page, policy, (rev, tid), &bodies, times).await?;
     let by_tid = copies.swap_remove(0);
     core.records.store.write(copies, by_tid).await?;
@@ -253,10 +258,10 @@ pub(crate) async fn store_copies(
     Ok(())
 }
 
-/// Adjusts the write time and the expiry of new copies of a render to the existing copies. The new copies get
-/// later write times than the existing ones, and expire no earlier: somebody who read the render under a
-/// longer `ttl` may return until the existing copies expire.
-pub(crate) async fn in_place_of_copies(
+/// Adjusts the write time and the expiry of new copies of a render to its existing copies. The new copies are
+/// written later than the existing copies, and expire no earlier: a reader under a longer `ttl` may return until
+/// the existing copies expire.
+pub(crate) async fn times_after_existing_copies(
     core: &Core,
     page: &Page,
     (rev, tid): (Revision, Tid),
@@ -269,8 +274,8 @@ pub(crate) async fn in_place_of_copies(
     Ok((written_at, until))
 }
 
-/// Stores the row that maps the tid of a generated render to its revision. Such a render has no row in
-/// `renders`. The row expires after twice the `ttl`, as copies that are made now.
+/// Stores the row that maps the tid of a generated render to its revision, since such a render has no row in
+/// `renders`. The row expires after twice the `ttl`, like copies that are made now.
 pub(crate) async fn store_tid(
     core: &Core,
     page: &Page,
@@ -285,8 +290,8 @@ pub(crate) async fn store_tid(
     Ok(core.records.store.write(Vec::new(), batch).await?)
 }
 
-/// The read copy of a property of a render. Before the property is returned, the whole render is copied again
-/// if the copy expires too early (see [`needed_until`]), or belongs to another render of the revision.
+/// Reads the read copy of a property of a render. First copies the whole render again if the copy expires too
+/// early (see [`required_expiry`]), or belongs to another render of the revision.
 pub(crate) async fn read_copy(
     core: &Core,
     page: &Page,
@@ -304,8 +309,8 @@ pub(crate) async fn read_copy(
     let Some(row) = row else { return Ok(None) };
     if let Some(policy) = policy {
         match HistoricalKey::read(&row.key) {
-            // The copy of the property of the revision belongs to another render. This render is copied too,
-            // since it was read.
+            // The property belongs to the revision, and its copy was made with another render. This render is
+            // being read, so it is copied too.
             Some(other) if other.tid != tid => copy_again(core, page, policy, rev, tid).await?,
             _ => refresh(core, page, policy, rev, tid, &row).await?,
         }
@@ -313,8 +318,8 @@ pub(crate) async fn read_copy(
     Ok(Some(BodyRow::from_row(&row)?))
 }
 
-/// The copy of a property of a render or of a revision. A property of the revision was copied with the
-/// render that was superseded last.
+/// The copy of a property of a render or of a revision. If a property of the revision has no copy with this
+/// render, returns the copy with the newest render that has one.
 pub(crate) async fn copy_row_of(core: &Core, body: BodyId<'_>) -> Result<Option<Row>> {
     let BodyId { page, rev, tid, name, versions } = body;
     match copy_row(core, page, rev, tid, name).await? {
@@ -338,7 +343,7 @@ pub(crate) async fn copy_row(
 }
 
 /// Copies the whole render again if `copy`, the copy of one of its properties, expires before
-/// [`needed_until`].
+/// [`required_expiry`].
 pub(crate) async fn refresh(
     core: &Core,
     page: &Page,
@@ -347,13 +352,13 @@ pub(crate) async fn refresh(
     tid: Tid,
     copy: &Row,
 ) -> Result<()> {
-    if copy.expires_at.unwrap_or(Timestamp::MAX) >= needed_until(core, policy) {
+    if copy.expires_at.unwrap_or(Timestamp::MAX) >= required_expiry(core, policy) {
         return Ok(());
     }
     copy_again(core, page, policy, rev, tid).await
 }
 
-/// Copies all bodies of a render again that can still be read.
+/// Copies again all bodies of a render that can still be read.
 async fn copy_again(core: &Core, page: &Page, policy: &Policy, rev: Revision, tid: Tid) -> Result<()> {
     let mut bodies = copied_render(core, page, rev, tid).await?;
     if let Some(revision) = core.records.revision(page, rev).await? {
@@ -372,8 +377,8 @@ async fn copy_again(core: &Core, page: &Page, policy: &Policy, rev: Revision, ti
             }
         }
     }
-    // A generated render has no row in `renders`. The row that maps its tid expires, and is written again
-    // with the copies.
+    // A generated render has no row in `renders`. Only the row that maps its tid names it. This row expires, and
+    // is written again with the copies.
     let named = core.records.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
     if named.is_some_and(|named| named.expires_at.is_some()) {
         store_tid(core, page, policy, rev, tid).await?;
@@ -396,8 +401,8 @@ pub(crate) async fn newest_copied(
             return Ok(None);
         };
         let tid = HistoricalKey::of(&row)?.tid;
-        // A write copies its values before it commits, so a copy may belong to a write that has not committed
-        // yet, or never will.
+        // A write makes its copies before its commit. So a copy may belong to a write that has not committed
+        // yet, or that failed.
         if copy_row(core, page, rev, tid, name).await?.is_some()
             && (!copied_before || core.records.has_tid(page, tid).await?)
         {
@@ -407,9 +412,9 @@ pub(crate) async fn newest_copied(
     }
 }
 
-/// When the copy of a property expires. A property that the revision got after the render was copied has
-/// no copy yet.
-async fn copied_until_of(
+/// When the copy of a property expires. `None` if there is no copy: for example, the revision got the property
+/// after the render was copied.
+async fn expiry_of_copy(
     core: &Core,
     page: &Page,
     rev: Revision,
@@ -419,8 +424,8 @@ async fn copied_until_of(
     Ok(copy_row(core, page, rev, tid, name).await?.and_then(|row| row.expires_at))
 }
 
-/// The properties of a generated render that has no row in `renders`. Such a render was generated for a
-/// reader of its revision, and exists for as long as its copies.
+/// The properties of a generated render that has no row in `renders`. Such a render was generated for a reader of
+/// a superseded revision, and exists only as read copies. `None` if there are no copies.
 pub(crate) async fn generated_render(
     core: &Core,
     page: &Page,

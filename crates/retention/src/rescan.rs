@@ -1,4 +1,5 @@
-//! The rescan: enqueues the pages that exist already when retention is turned on, or is changed to cull more.
+//! The rescan: enqueues all stored pages of a bucket after its retention was turned on, or was changed to cull
+//! more.
 
 use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
@@ -16,31 +17,31 @@ use crate::{
     clock_jumps::load_clock_state,
     core::Core,
     cull::ALL_REVISIONS,
-    decide::{Frontier, renders_below},
+    decide::{Frontier, find_render_limit},
     queue::{LATE_WRITE_WINDOW, QueueEntry, min_delay_of_new_entries},
     rows::RescanRow,
     watermarks::{Watermarks, culled_renders, watermarks},
 };
 
-/// The titles in one step of a rescan. A rescan stores its progress after each step.
+/// The number of titles in one step of a rescan. A rescan stores its progress after each step.
 const TITLES_PER_STEP: usize = 200;
 
-/// The buckets in one result page, when the rescans of all buckets are restarted.
+/// The number of buckets in one result page, for a restart of the rescans of all buckets.
 const BUCKETS_PAGE_PARTITIONS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
-/// The progress of a rescan.
+/// The report of one step of a rescan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rescan {
     /// The pages that this step examined.
     pub pages: u64,
-    /// Whether the rescan is complete: there is nothing left to enqueue.
+    /// Whether the rescan is complete: nothing is left to enqueue.
     pub finished: bool,
-    /// How long it takes until the first new queue entries become eligible, even for values that were
-    /// superseded long ago.
+    /// The time until the first new queue entries become eligible. New entries have this delay even for values
+    /// that were superseded long ago.
     pub eligible_in: Duration,
 }
 
-/// The numbers of pages, renders and bytes that retention would delete if it ran now.
+/// The report of a dry run: the numbers of pages, renders and bytes that retention would cull now.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DryRun {
     /// Pages that were examined.
@@ -67,10 +68,10 @@ struct RescanState {
     finished: bool,
     /// Values that were written at this time or earlier may have expired under an earlier strategy.
     expired_before: Option<Timestamp>,
-    /// When a second rescan begins. By then, writes that were in flight during the first one, and that no
-    /// entry announces, have appeared.
+    /// When a second rescan begins. The first rescan may miss writes that were in flight, and no queue entry
+    /// announces such writes. By this time, they have appeared.
     second_rescan_at: Option<Timestamp>,
-    /// The write time of the stored state, by a clock that may be ahead of ours.
+    /// The write time of the stored state. It may be later than now, since the clock of its writer may be ahead.
     written_at: Option<Timestamp>,
 }
 
@@ -82,7 +83,7 @@ impl RescanState {
     }
 }
 
-/// Counts what the configured retention would delete of a bucket if it ran now.
+/// Counts the values of a bucket that the configured retention would cull now.
 pub(crate) async fn dry_run(
     core: &Core,
     domain: &DomainName,
@@ -107,7 +108,7 @@ pub(crate) async fn continue_rescan(core: &Core, domain: &DomainName, bucket: &B
     load_clock_state(core).await?;
     let _turn = core.rescans.lock().await;
     let state = rescan_state(core, domain, bucket).await?;
-    let known = state.policy.as_ref().filter(|before| !policy.frees_more_than(before));
+    let known = state.policy.as_ref().filter(|before| !policy.culls_more_than(before));
     let mut next = RescanState {
         policy: Some(policy.clone()),
         after: None,
@@ -120,7 +121,8 @@ pub(crate) async fn continue_rescan(core: &Core, domain: &DomainName, bucket: &B
         if known != Some(policy) {
             set_rescan_state(core, domain, bucket, next).await?;
         }
-        // An earlier caller that was interrupted may have enqueued values that are not eligible yet.
+        // The delay is returned, since an earlier, interrupted call may have enqueued values that are not
+        // eligible yet.
         return Ok(Rescan { eligible_in, ..nothing });
     }
     let after = state.after.filter(|_| known.is_some());
@@ -144,25 +146,25 @@ pub(crate) async fn continue_rescan(core: &Core, domain: &DomainName, bucket: &B
     Ok(rescan)
 }
 
-/// Whether the second rescan has to begin. After a clock jump this rescan waits, since the clock may show
-/// more time than has really passed.
+/// Whether the second rescan has to begin. After a clock jump, this rescan waits: less time may have passed than
+/// the clock shows.
 fn second_rescan_is_due(core: &Core, state: &RescanState, policy: &Policy) -> bool {
     state.second_rescan_at.is_some_and(|at| at <= core.records.clock.now())
         && !core.clock_jumps.pauses(&core.records.clock, LATE_WRITE_WINDOW, policy.skew)
 }
 
-/// Enqueues the values of a page. One entry is for all that may be culled already, and becomes eligible as
-/// soon as a new entry can. For each later time at which a value was stored, an entry becomes eligible a
-/// grace later; close times share one.
+/// Enqueues the values of a page. One entry is for all values that may be culled already, and becomes eligible
+/// after the minimum delay of new entries. For each later time at which a value was stored, an entry becomes
+/// eligible one grace after that time. Times that are close together share an entry.
 async fn enqueue_existing(core: &Core, page: &Page, policy: &Policy) -> Result<()> {
     let now = core.records.clock.now();
     let cutoff = core.cutoff(policy);
     let step = (policy.slack / 4).max(Duration::from_secs(1));
     let mut entries: BTreeMap<Timestamp, (Revision, Revision)> = BTreeMap::new();
-    let mut last_to_go = None;
+    let mut newest_cullable = None;
     let mut add = |time: Timestamp, rev: Revision| {
         if time <= cutoff {
-            last_to_go = last_to_go.max(Some(time));
+            newest_cullable = newest_cullable.max(Some(time));
             return;
         }
         let entry = entries.entry(round_up(time, step)).or_insert((rev, rev));
@@ -174,7 +176,7 @@ async fn enqueue_existing(core: &Core, page: &Page, policy: &Policy) -> Result<(
         for row in rows {
             renders += 1;
             add(row.stored_at, row.rev);
-            // A replaced property was written after its render was stored, so it stays for longer.
+            // A replaced property was written after its render was stored, so the property stays for longer.
             add(row.written_at.max(row.stored_at), row.rev);
         }
         after = next;
@@ -193,7 +195,7 @@ async fn enqueue_existing(core: &Core, page: &Page, policy: &Policy) -> Result<(
             add(row.written_at.max(row.stored_at), row.record.rev);
         }
     }
-    entries.extend(last_to_go.map(|at| (at, (*ALL_REVISIONS.start(), *ALL_REVISIONS.end()))));
+    entries.extend(newest_cullable.map(|at| (at, (*ALL_REVISIONS.start(), *ALL_REVISIONS.end()))));
     for (at, (lowest, highest)) in entries {
         let eligible_at =
             core.eligible_at(policy, at).max(now.saturating_add(min_delay_of_new_entries(core, policy)));
@@ -211,8 +213,8 @@ async fn enqueue_existing(core: &Core, page: &Page, policy: &Policy) -> Result<(
     Ok(())
 }
 
-/// Restarts the rescan of a page's bucket, because of a write while retention is off. Such a write is not
-/// enqueued, so all pages have to be enqueued again when retention is turned on.
+/// Restarts the rescan of a page's bucket, because of a write while retention is off. Such a write adds no queue
+/// entry, so all pages have to be enqueued again when retention is turned on.
 pub(crate) async fn restart_rescan(core: &Core, page: &Page) -> Result<()> {
     let bucket = (page.domain.clone(), page.bucket.clone());
     if core.unqueued.contains_key(&bucket) {
@@ -244,9 +246,9 @@ async fn reset_rescan(core: &Core, key: Key) -> Result<()> {
     Ok(core.records.store.write(Vec::new(), batch).await?)
 }
 
-/// Whether the missing body of a render, or (`None`) of a revision, may have expired. This is possible if the
-/// body was superseded, and superseded values of the bucket expire, or expired under an earlier policy. No
-/// watermark records an expiry.
+/// Whether the missing body of a render, or of a revision (if `tid` is `None`), may have expired. `true` if the
+/// body was superseded, and superseded values of the bucket expire, or did so under an earlier policy. Unlike a
+/// cull, an expiry sets no watermark.
 pub(crate) async fn has_expired(
     core: &Core,
     page: &Page,
@@ -254,7 +256,7 @@ pub(crate) async fn has_expired(
     tid: Option<Tid>,
     written_at: Timestamp,
 ) -> Result<bool> {
-    if core.expiring(page).is_none() {
+    if core.expiring_policy(page).is_none() {
         let before = rescan_state(core, &page.domain, &page.bucket).await?;
         if !before.policy.is_some_and(|policy| policy.strategy.expires())
             && before.expired_before.is_none_or(|at| at < written_at)
@@ -307,7 +309,7 @@ async fn set_rescan_state(
     Ok(core.records.store.write(Vec::new(), batch).await?)
 }
 
-/// Adds to `run` the values of a page that retention would delete.
+/// Adds a page to a dry run: its renders and revisions, and those of them that retention would cull.
 async fn dry_run_page(core: &Core, page: &Page, policy: &Policy, run: &mut DryRun) -> Result<()> {
     let cutoff = core.cutoff(policy);
     let mut frontier = Frontier::new(policy, cutoff);
@@ -321,23 +323,23 @@ async fn dry_run_page(core: &Core, page: &Page, policy: &Policy, run: &mut DryRu
             break;
         }
     }
-    for line in &renders {
-        frontier.see(line.rev, line.stored_at);
+    for row in &renders {
+        frontier.see(row.rev, row.stored_at);
     }
     let below = frontier.whole_below();
     let watermarks = watermarks(core, page).await?;
     let before = run.bytes_culled;
-    for of_rev in renders.chunk_by(|one, other| one.rev == other.rev) {
+    for of_rev in renders.chunk_by(|left, right| left.rev == right.rev) {
         let rev = of_rev[0].rev;
-        let kept_render = renders_below(of_rev.iter().map(|row| (row.tid, row.stored_at)), cutoff);
+        let kept_render = find_render_limit(of_rev.iter().map(|row| (row.tid, row.stored_at)), cutoff);
         let done_of_rev = match of_rev.len() {
             1 => None,
             _ => culled_renders(core, page, rev).await?,
         };
         for row in of_rev {
             let written_at = row.written_at;
-            let done = watermarks.have(rev, &row.properties, written_at)
-                || done_of_rev.as_ref().is_some_and(|done| done.has(row));
+            let done = watermarks.cover(rev, &row.properties, written_at)
+                || done_of_rev.as_ref().is_some_and(|done| done.covers(row));
             let superseded =
                 below.is_some_and(|below| rev < below) || kept_render.is_some_and(|kept| row.tid < kept);
             let counted = run.add(&row.properties, done, superseded && written_at <= cutoff);
@@ -351,7 +353,7 @@ async fn dry_run_page(core: &Core, page: &Page, policy: &Policy, run: &mut DryRu
     Ok(())
 }
 
-/// Adds to `run` the bodies of a page's revisions that retention would delete.
+/// Adds to a dry run the bodies of a page's revisions, and those of them that retention would cull.
 async fn dry_run_revisions(
     core: &Core,
     page: &Page,
@@ -366,7 +368,7 @@ async fn dry_run_revisions(
         let rev = row.record.rev;
         let superseded = below.is_some_and(|below| rev < below);
         let written_at = row.written_at;
-        let done = watermarks.have(rev, &row.properties, written_at);
+        let done = watermarks.cover(rev, &row.properties, written_at);
         let counted = run.add(&row.properties, done, superseded && written_at <= cutoff);
         run.revisions_culled += u64::from(counted == Some(true));
     }
@@ -374,18 +376,18 @@ async fn dry_run_revisions(
 }
 
 impl DryRun {
-    /// Counts the bodies of a render or a revision, and returns whether they would be deleted. Returns `None`
-    /// if there are none, or if they are deleted already.
-    fn add(&mut self, properties: &Properties, done: bool, goes: bool) -> Option<bool> {
+    /// Counts the bodies of a render or of a revision, and returns `is_culled`: whether they would be culled.
+    /// Returns `None` if there are no bodies, or if they are deleted already (`done`).
+    fn add(&mut self, properties: &Properties, done: bool, is_culled: bool) -> Option<bool> {
         if properties.is_empty() || done {
             return None;
         }
         let bytes = properties.values().map(|info| info.size).sum::<u64>();
         self.bytes += bytes;
-        if goes {
+        if is_culled {
             self.bytes_culled += bytes;
         }
-        Some(goes)
+        Some(is_culled)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The rows of retention: cull watermarks, the timeline, the queue, and the state of rescans and of the
+//! The rows of retention: cull watermarks, timeline entries, queue entries, and the states of rescans and of the
 //! clock.
 
 use std::collections::BTreeSet;
@@ -15,8 +15,8 @@ use rashomon_records::{
 };
 
 typed_row! {
-    /// A cull watermark of a page. Of all revisions below `rev`, the bodies of these properties were deleted
-    /// if they were written at `written_before` or earlier.
+    /// A cull watermark of a page. It covers the revisions below `rev`: their bodies of these properties were
+    /// deleted if they were written at `written_before` or earlier.
     pub(crate) struct CulledRow in CULLED {
         key { rev: Revision }
         values { written_before: Timestamp, properties: Json<BTreeSet<PropertyName>> }
@@ -24,7 +24,8 @@ typed_row! {
 }
 
 typed_row! {
-    /// A cull watermark of one revision: like that of a page, for the renders of the revision below `tid`.
+    /// A cull watermark of one revision. It covers the renders of the revision below `tid`, as the watermark of a
+    /// page covers revisions.
     pub(crate) struct CulledRendersRow in CULLED_RENDERS {
         key { rev: Revision, tid: Tid }
         values { written_before: Timestamp, properties: Json<BTreeSet<PropertyName>> }
@@ -48,7 +49,7 @@ typed_row! {
 }
 
 row_key! {
-    /// The key of an entry of the retention queue, for entries whose values are damaged.
+    /// The key of an entry of the retention queue. Of a damaged row, only the key can be read.
     pub(crate) struct DueKey of DUE {
         due_at: Timestamp,
         domain: DomainName,
@@ -95,7 +96,8 @@ typed_row! {
 }
 
 typed_row! {
-    /// How far the clock has come, and when it was last set.
+    /// The state of the clock: no cull happened later than `reaches`, and the last clock jump was detected at
+    /// `set_at`.
     pub(crate) struct ClockRow in RETENTION_CLOCK {
         key {}
         values { reaches: Timestamp, set_at: Option<Timestamp> }

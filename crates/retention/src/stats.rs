@@ -16,8 +16,8 @@ pub struct RetentionStats {
     pub culled_renders: u64,
     /// The bytes of those bodies before compression.
     pub culled_bytes: u64,
-    /// The overdue time at the last sweep: the time since the oldest entry that the sweep left in the queue became
-    /// eligible. Zero if the sweep left no entry.
+    /// How long the oldest entry that the last sweep left in the queue has been eligible. Zero if the sweep left no
+    /// eligible entry.
     pub overdue: Duration,
     /// Whether the last sweep left entries in the queue, because of a recent clock jump.
     pub paused: bool,
@@ -25,8 +25,8 @@ pub struct RetentionStats {
     pub timeline_entries: u64,
     /// Copies of whole renders that were made because a render was read or generated.
     pub kept_renders: u64,
-    /// Reads by revision number for which a read copy was found, but no body of the newest render. Usually this is
-    /// the copy of a render that a renderer generated earlier.
+    /// Reads by revision number that found a read copy, but no body of the newest render. Usually the copy is of a
+    /// render that a renderer generated earlier.
     pub generator_hits: u64,
     /// Calls of a renderer, each for one reader or for several. Failed calls are included.
     pub generator_misses: u64,
@@ -59,8 +59,8 @@ impl Counters {
         self.culled_bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Counts a sweep. An interrupted sweep may raise `overdue`, but does not lower it, since the sweep has
-    /// not seen all entries.
+    /// Counts a sweep. A failed sweep may raise `overdue`, but does not lower it, since it has not seen all
+    /// entries.
     pub(crate) fn swept(&self, sweep: &Sweep, is_finished: bool) {
         self.entries.fetch_add(sweep.entries, Relaxed);
         self.culled(sweep.renders, sweep.bytes);

@@ -5,12 +5,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How superseded values are kept for their time, and how they are deleted afterwards.
+/// How superseded values are kept while they are readable, and how they are deleted after that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
-    /// "Retention policies using application-enforced TTLs": one table has current and recent values. Values
-    /// are deleted from the table by the times at which they were superseded.
+    /// "Retention policies using application-enforced TTLs": current and recent values are in one table. A cull
+    /// deletes superseded values from this table, by the times at which they were superseded.
     #[default]
     AppTtl,
     /// "Two-table": superseded values are copied into a table whose rows expire, and deleted from the table
@@ -41,7 +41,7 @@ pub enum Fill {
     /// A write copies the values that it supersedes, and its own new values.
     #[default]
     CopyOnUpdate,
-    /// A read copies the values that it returns, before it is answered.
+    /// A read copies the values that it returns, before it returns them.
     CopyOnRead,
     /// A write puts its new values into all tables.
     WriteThrough,
@@ -58,31 +58,30 @@ impl Strategy {
         matches!(self, Self::TwoTable | Self::TablePerQuery(_, Fill::CopyOnUpdate))
     }
 
-    /// Whether a write copies its own new values. Then, of two concurrent writes, neither loses the values of
-    /// the other.
+    /// Whether a write copies its own new values. With these copies, neither of two concurrent writes loses its
+    /// values.
     pub(crate) fn copies_new(self) -> bool {
         matches!(self, Self::TwoTable | Self::TablePerQuery(_, Fill::CopyOnUpdate | Fill::WriteThrough))
     }
 
-    /// Whether a read copies the values that it returns, even the latest.
-    pub(crate) fn copies_what_is_read(self) -> bool {
+    /// Whether a read of the latest values copies them.
+    pub(crate) fn copies_latest_on_read(self) -> bool {
         matches!(self, Self::TablePerQuery(_, Fill::CopyOnRead))
     }
 
-    /// Whether a read copies a superseded value that it finds among the current values, before it returns the
-    /// value. Such a value may be deleted at any moment. Two-table does not copy the value, and so keeps
-    /// promise R3 (docs/retention.md) only in part.
-    pub(crate) fn keeps_what_it_finds(self) -> bool {
+    /// Whether a read of a superseded value in a permanent row copies the value. The row may be deleted at any
+    /// moment. Two-table does not copy the value, and so keeps promise R3 (docs/retention.md) only in part.
+    pub(crate) fn copies_superseded_on_read(self) -> bool {
         self != Self::TwoTable
     }
 
-    /// Whether a write deletes superseded values even if they were not copied. Then only a copy of the value
-    /// stays, if a read or the write of the value has made one.
+    /// Whether a write deletes superseded values even if it has not copied them. Such a value stays readable only
+    /// if an earlier read, or the write that stored the value, has copied it.
     pub(crate) fn deletes_uncopied(self) -> bool {
         matches!(self, Self::TablePerQuery(_, Fill::CopyOnRead | Fill::WriteThrough))
     }
 
-    /// Whether requests by tid, and those by revision, are first looked up in a table of their own.
+    /// Whether requests by tid and requests by revision have tables of their own, which reads search first.
     pub(crate) fn is_per_query(self) -> bool {
         matches!(self, Self::TablePerQuery(..))
     }

@@ -14,7 +14,7 @@ use rashomon_tables::{ClusteringRange, Error as StoreError, Scan};
 use crate::{
     clock_jumps::{load_clock_state, store_clock_state},
     core::Core,
-    cull::{Culled, cull, release_hidden},
+    cull::{CullTotals, cull, release_hidden_chunks},
     current_table::repair_current,
     queue::{
         LATE_WRITE_WINDOW, QueueEntry, SHARDS, cursor_of, eligible_entries, min_delay_of_new_entries,
@@ -23,8 +23,8 @@ use crate::{
     rescan::restart_all_rescans,
 };
 
-/// The rows that are read to find the write that a queue entry announced. If the write is not among them, the
-/// page is enqueued again.
+/// The maximum number of rows that are read to find the write that a queue entry announced. If the write is not
+/// among these rows, the page is enqueued again.
 const ANNOUNCED_WRITE_ROWS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 
 /// The report of one sweep.
@@ -36,14 +36,14 @@ pub struct Sweep {
     pub renders: u64,
     /// The bytes of those bodies before compression.
     pub bytes: u64,
-    /// Pages that could not be culled, because some of their rows are damaged.
+    /// Queue entries whose pages could not be culled, because some of their rows are damaged.
     pub damaged: u64,
     /// How long the oldest entry that was left in the queue has been eligible.
     pub overdue: Duration,
     /// Whether entries were left in the queue, because of a recent clock jump.
     pub paused: bool,
-    /// Whether queue entries may have expired before they were processed, since no sweep ran for too long.
-    /// The next rescans enqueue all pages again.
+    /// Whether queue entries may have expired before they were processed, because no sweep ran for too long. If
+    /// so, the rescans of all buckets were restarted, and enqueue all pages again.
     pub lapsed: bool,
 }
 
@@ -53,7 +53,7 @@ pub(crate) async fn process_eligible(core: &Core, limit: NonZeroUsize, sweep: &m
         return Ok(());
     }
     load_clock_state(core).await?;
-    // The clocks are compared even if no entry is eligible, so that no clock jump is missed.
+    // Compare the clocks even if no entry is eligible, so that no clock jump is missed.
     for policy in core.settings.policies() {
         core.is_paused(policy);
     }
@@ -77,7 +77,7 @@ async fn sweep_shard(
     sweep: &mut Sweep,
 ) -> Result<()> {
     let Some(before) = cursor_of(core, shard).await? else {
-        // The shard has no entry. Any entry that is added from now on becomes eligible later than now.
+        // The shard has no entry. New entries become eligible later than now, so the cursor may start at now.
         return store_cursor(core, shard, now, None).await;
     };
     let mut done = before.until;
@@ -139,8 +139,8 @@ async fn process_entry(core: &Core, entry: &QueueEntry, now: Timestamp, sweep: &
         enqueue_again(core, QueueEntry { eligible_at, ..entry.clone() }).await?;
         return Ok(true);
     }
-    // An unacknowledged write cannot appear after this time. The write is looked for before the page is
-    // culled: if it appears during the cull, the page is enqueued again as well.
+    // After this time, an unacknowledged write cannot appear any more. The write is searched before the cull: if
+    // it appears during the cull, the page is enqueued again, too.
     let eligible_at = entry.eligible_at.saturating_add(LATE_WRITE_WINDOW);
     let may_arrive_later = !entry.is_last_check
         && eligible_at > now
@@ -150,13 +150,13 @@ async fn process_entry(core: &Core, entry: &QueueEntry, now: Timestamp, sweep: &
         let written = entry.lowest..=entry.highest;
         repair_current(core, page, policy).await?;
         let culled = cull(core, page, policy, &written, entry.checks_all_renders).await?;
-        if culled == Culled::default() && !core.records.is_alone() {
-            release_hidden(core, page, &written).await?;
+        if culled == CullTotals::default() && !core.records.is_alone() {
+            release_hidden_chunks(core, page, &written).await?;
         }
         Ok(culled)
     };
     match culled.await {
-        Ok(Culled { renders, bytes }) => {
+        Ok(CullTotals { renders, bytes }) => {
             sweep.renders += renders;
             sweep.bytes += bytes;
         }
@@ -179,7 +179,8 @@ pub(crate) async fn enqueue_again(core: &Core, entry: QueueEntry) -> Result<()> 
     Ok(core.records.store.write(Vec::new(), entry.batch(policy, core.records.clock.now())).await?)
 }
 
-/// Whether the write that a queue entry announced is stored. Reads only a few rows, so `false` may be wrong.
+/// Whether the write that a queue entry announced is stored. Reads only a few rows, so the write may be stored even
+/// if the result is `false`.
 async fn announced_write_is_stored(core: &Core, entry: &QueueEntry) -> Result<bool> {
     if entry.highest == Revision::MAX {
         // The rescan made the entry, or the entry is damaged: no write was announced.

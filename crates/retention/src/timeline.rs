@@ -1,9 +1,9 @@
-//! The timeline: an index of the times at which values were superseded. The index need not be complete or
+//! The timeline: an index of the times at which values were superseded. The timeline need not be complete or
 //! correct.
 //!
-//! With the timeline, a write that culls need not read the whole index of the page. The sweep culls the
-//! values that the timeline does not name. So entries may be sampled, and all of them may be lost. Entries
-//! may also be wrong, since a write that culls checks each entry against the index.
+//! With the timeline, a write that culls its page need not read the page's whole index of renders. The sweep culls
+//! all values, also those without a timeline entry. So entries may be sampled, and even all entries may be lost.
+//! Entries may also be wrong, since a write that culls checks each entry against the index.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,7 @@ use crate::{
 /// A timeline outside the store.
 #[async_trait]
 pub trait Timeline: Debug + Send + Sync + 'static {
-    /// Adds an entry: `what` was superseded at `at`. The entry expires at `until`.
+    /// Adds an entry: the value `what` was superseded at `at`. The entry expires at `until`.
     async fn add(&self, page: &Page, at: Timestamp, what: Superseded, until: Timestamp) -> Result<()>;
 
     /// The revision of the newest entry at or before `at`. The revision may have been superseded longer ago
@@ -59,8 +59,8 @@ struct PageTimeline {
     renders: BTreeMap<(Revision, Timestamp), (Tid, Timestamp)>,
 }
 
-/// The entries of each kind that a timeline in memory keeps of one page. Beyond this number, the oldest entry
-/// is dropped; of renders, the oldest entry of the lowest revision.
+/// The maximum number of entries of each kind that a timeline in memory keeps of one page. If there are more, the
+/// oldest entry is dropped; for renders, the oldest entry of the lowest revision.
 const MAX_ENTRIES_PER_PAGE: usize = 256;
 
 impl MemoryTimeline {
@@ -115,8 +115,8 @@ impl Timeline for MemoryTimeline {
     }
 }
 
-/// The maximum number of pages, and of domains, that sampling remembers. A page that was forgotten may get an
-/// entry too early.
+/// The maximum number of pages, and of domains, that sampling remembers. A page that sampling has forgotten may get
+/// an entry too early.
 const MAX_SAMPLED_KEYS: u64 = 100_000;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -165,8 +165,8 @@ impl Sampling {
     }
 }
 
-/// Records in a batch which value it supersedes, if sampling takes the value. If the timeline is in the
-/// tables, the timeline entry goes into the batch; otherwise [`add_timeline_entry`] adds the entry after the
+/// Records in a batch the value that the batch supersedes, if sampling takes the value. If the timeline is in the
+/// tables, also adds the timeline entry to the batch. Otherwise [`add_timeline_entry`] adds the entry after the
 /// commit.
 pub(crate) fn put_timeline_entry(
     core: &Core,

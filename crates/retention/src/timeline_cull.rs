@@ -1,4 +1,4 @@
-//! The cull of a single page by a write, with the timeline instead of the whole index of the page.
+//! The cull of a single page by a write. Uses the timeline, and so need not read the whole index of the page.
 
 use std::num::NonZeroUsize;
 
@@ -12,30 +12,29 @@ use rashomon_tables::{ClusteringRange, Scan};
 use crate::{
     Cull, Policy,
     core::Core,
-    cull::{Culled, cull_below, cull_renders_to},
+    cull::{CullTotals, cull_below, cull_renders_to},
     timeline::{superseded_render, superseded_revision},
 };
 
-/// Rows of the index that are read to find the next higher revision or render.
+/// The number of index rows that are read to find the next higher revision or render.
 const NEXT_HIGHER_ROWS: NonZeroUsize = NonZeroUsize::MIN;
 
-/// Culls the highest value that is eligible according to the timeline, and all values below it.
+/// Culls the highest value that is eligible according to the timeline, and all lower values.
 ///
-/// A timeline entry is a hint. In a timeline outside the tables, the write of an entry may have been rolled
-/// back after its writer lost the page lease, or the tables may have been restored from an earlier backup
-/// since. The row of the next higher revision or render says how long the value has been superseded. Nothing
-/// is culled unless that row is old enough.
+/// A timeline entry is only a hint. In a timeline outside the tables, it may be wrong: its write may have been
+/// rolled back after the writer lost the page lease, or the tables may have been restored from an earlier backup.
+/// So the cull reads the row of the next higher revision or render, and culls only if that row is old enough.
 pub(crate) async fn cull_by_timeline(
     core: &Core,
     page: &Page,
     policy: &Policy,
     what: Superseded,
     written: Revision,
-) -> Result<Culled> {
+) -> Result<CullTotals> {
     let cutoff = core.cutoff(policy);
     if let Superseded::Render(rev, _) = what {
         let Some(tid) = superseded_render(core, page, rev, cutoff).await? else {
-            return Ok(Culled::default());
+            return Ok(CullTotals::default());
         };
         let newer = of_revision(rev).above(tid.as_time_uuid());
         let newer = core
@@ -46,13 +45,15 @@ pub(crate) async fn cull_by_timeline(
             Some(newer) if newer.stored_at <= cutoff => {
                 cull_renders_to(core, page, rev, newer.tid, cutoff, false).await
             }
-            _ => Ok(Culled::default()),
+            _ => Ok(CullTotals::default()),
         };
     }
     if policy.cull == Cull::Renders {
-        return Ok(Culled::default());
+        return Ok(CullTotals::default());
     }
-    let Some(found) = superseded_revision(core, page, cutoff).await? else { return Ok(Culled::default()) };
+    let Some(found) = superseded_revision(core, page, cutoff).await? else {
+        return Ok(CullTotals::default());
+    };
     let higher = ClusteringRange::all().above(found.get());
     let next = core
         .records
@@ -60,12 +61,12 @@ pub(crate) async fn cull_by_timeline(
         .await?;
     let next = next.items.first().map(RevisionRow::from_row).transpose()?;
     let Some(next) = next.filter(|next| next.stored_at <= cutoff) else {
-        return Ok(Culled::default());
+        return Ok(CullTotals::default());
     };
-    // The latest is never culled, nor are the newest revisions that the policy keeps.
+    // The newest revisions that the policy keeps, including the latest, are never culled.
     let newest = core.records.scan(&REVISIONS, Scan::new(partition_of(page), policy.kept())).await?;
     let Some(lowest_kept) = newest.items.get(policy.kept().get() - 1) else {
-        return Ok(Culled::default());
+        return Ok(CullTotals::default());
     };
     let lowest_kept = RevisionRow::rev_of(lowest_kept)?;
     let below = next.record.rev.min(lowest_kept);

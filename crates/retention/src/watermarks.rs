@@ -1,5 +1,5 @@
-//! Cull watermarks: each cull stores how far the page was culled. The watermarks distinguish a culled body
-//! from a lost one.
+//! Cull watermarks: each cull stores how far the page was culled. With the watermarks, a culled body can be
+//! distinguished from a lost body.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,23 +19,23 @@ use crate::{
     rows::{CulledRendersRow, CulledRow},
 };
 
-/// The rows of a page's watermarks in one result page. Most pages have one watermark.
+/// Rows of `culled` in one result page. Most pages have one such watermark.
 const WATERMARKS_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 
-/// The rows of the watermarks of revisions in one result page.
+/// Rows of `culled_renders` in one result page.
 const RENDER_WATERMARKS_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
 /// Names of properties.
 pub(crate) type Names = BTreeSet<PropertyName>;
 
-/// The extent of a watermark: the bodies of these properties that were written at `until` or before are
-/// deleted.
+/// The extent of a watermark: bodies of the properties `names` are deleted if they were written at `until` or
+/// before.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Extent {
     pub(crate) until: Timestamp,
     pub(crate) names: Names,
-    /// The write time of the watermark, by a clock that may be ahead of ours. A row that replaces the
-    /// watermark is written later.
+    /// The write time of the watermark. It may be later than now, since the clock of its writer may be ahead. A
+    /// row that replaces the watermark gets a later write time.
     pub(crate) written_at: Timestamp,
 }
 
@@ -50,35 +50,35 @@ impl Extent {
         CulledRendersRow { rev, tid, written_before: self.until, properties: Json(self.names.clone()) }
     }
 
-    /// Whether bodies of these properties, written at `written_at`, are all deleted.
-    pub(crate) fn has(&self, properties: &Properties, written_at: Timestamp) -> bool {
+    /// Whether all bodies of these properties are deleted, if they were written at `written_at`.
+    pub(crate) fn covers(&self, properties: &Properties, written_at: Timestamp) -> bool {
         written_at <= self.until && properties.keys().all(|name| self.names.contains(name))
     }
 
-    /// The extent, extended to a time and to further properties.
+    /// This extent, extended to a time and to further properties.
     pub(crate) fn extended(mut self, until: Timestamp, names: &Names) -> Self {
         self.until = self.until.max(until);
         self.names.extend(names.iter().cloned());
         self
     }
 
-    /// The extent that covers both extents.
+    /// The smallest extent that covers `self` and `other`.
     pub(crate) fn joined(mut self, other: &Self) -> Self {
         self.written_at = self.written_at.max(other.written_at);
         self.extended(other.until, &other.names)
     }
 }
 
-/// The watermarks of a page, from the highest down. A page has several if its policy was changed to keep
-/// more, if the clock was set back, or if two processes culled the page at once. A body that any watermark
-/// covers is deleted.
+/// The watermarks of a page, the highest first. A page has several watermarks if its policy was changed to keep
+/// more, if the clock was set back, or if two processes culled the page at once. A body is deleted if any of the
+/// watermarks covers it.
 #[derive(Debug, Default)]
 pub(crate) struct Watermarks(pub(crate) Vec<(Revision, Extent)>);
 
 impl Watermarks {
-    /// Whether bodies of a revision or of its renders, written at `written_at`, are all deleted.
-    pub(crate) fn have(&self, rev: Revision, properties: &Properties, written_at: Timestamp) -> bool {
-        self.0.iter().any(|(below, extent)| rev < *below && extent.has(properties, written_at))
+    /// Whether all bodies of a revision or of one of its renders are deleted, if they were written at `written_at`.
+    pub(crate) fn cover(&self, rev: Revision, properties: &Properties, written_at: Timestamp) -> bool {
+        self.0.iter().any(|(below, extent)| rev < *below && extent.covers(properties, written_at))
     }
 
     /// The revision of the highest watermark.
@@ -103,12 +103,12 @@ impl RenderWatermark {
     }
 
     /// Whether the bodies of a render of the revision are deleted.
-    pub(crate) fn has(&self, row: &RenderRow) -> bool {
-        row.tid < self.below && self.extent.has(&row.properties, row.written_at)
+    pub(crate) fn covers(&self, row: &RenderRow) -> bool {
+        row.tid < self.below && self.extent.covers(&row.properties, row.written_at)
     }
 }
 
-/// All watermarks that apply to some revisions of a page.
+/// All watermarks that apply to a range of revisions of a page.
 #[derive(Debug, Default)]
 pub struct Culls {
     below: Watermarks,
@@ -116,17 +116,17 @@ pub struct Culls {
 }
 
 impl Culls {
-    /// Whether a revision's own bodies have not been culled.
+    /// Whether the bodies of the properties of a revision are stored: no watermark covers them.
     #[must_use]
     pub fn has_revision(&self, row: &RevisionRow) -> bool {
-        !self.below.have(row.record.rev, &row.properties, row.written_at)
+        !self.below.cover(row.record.rev, &row.properties, row.written_at)
     }
 
-    /// Whether a render's bodies are stored: they were neither culled nor left out by the archive.
+    /// Whether the bodies of a render are stored: no watermark covers them, and the archive has not left them out.
     #[must_use]
     pub fn has_render(&self, row: &RenderRow) -> bool {
-        let gone = self.renders.get(&row.rev).is_some_and(|watermark| watermark.has(row));
-        !gone && !row.left_out && !self.below.have(row.rev, &row.properties, row.written_at)
+        let gone = self.renders.get(&row.rev).is_some_and(|watermark| watermark.covers(row));
+        !gone && !row.left_out && !self.below.cover(row.rev, &row.properties, row.written_at)
     }
 }
 
@@ -179,15 +179,14 @@ pub(crate) async fn render_watermarks(
         .rows(&CULLED_RENDERS, Scan::new(partition_of(page), RENDER_WATERMARKS_PAGE_ROWS).range(range));
     while let Some(row) = rows.next().await? {
         let (rev, watermark) = RenderWatermark::from_row(&row)?;
-        // The rows of a revision are sorted by tid, the newest first, and the first row covers the most
-        // renders.
+        // A revision's rows are sorted by tid, the newest first. So the first row covers the most renders.
         watermarks.entry(rev).or_insert(watermark);
     }
     Ok(watermarks)
 }
 
-/// Whether the body of a property that was written at `written_at` was culled. The property belongs to the
-/// render `tid`, or, if that is `None`, to the revision.
+/// Whether a body that was written at `written_at` was culled. The property `name` belongs to the render `tid`, or
+/// to the revision if `tid` is `None`.
 pub(crate) async fn is_culled(
     core: &Core,
     page: &Page,
