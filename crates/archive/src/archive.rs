@@ -1,4 +1,4 @@
-//! The archive of a store.
+//! The archive of a store: its blocks, together with the records of its pages.
 
 use std::{sync::Arc, time::Duration};
 
@@ -42,36 +42,38 @@ impl Archive {
         self.blocks.permits()
     }
 
-    /// Remembers that a page was read. The latest revision of a page that is read often is not sealed.
+    /// Remembers that a page was read. The latest revision of a page is not sealed while the page is read.
     pub fn note_read(&self, page: &Page) {
         if let Some(reads) = &self.reads {
             reads.add(page, self.records.clock.now());
         }
     }
 
-    /// The number of blocks that were read from the store and unpacked, since the process started. A block
-    /// that is still in memory is not read again.
+    /// The number of blocks that were read from the store to be unpacked, since the process started. Reads from
+    /// memory do not count.
     #[must_use]
     pub fn opened_blocks(&self) -> u64 {
         self.blocks.opened()
     }
 
-    /// Creates the archive for an erasure, if the archive is off and the store had no blocks when it was
-    /// opened. Another process may have written blocks since then.
+    /// Creates the archive for an erasure in a store that was opened without an archive: the archive is off,
+    /// and the store had no blocks at that time. Another process may have written blocks since then.
     #[must_use]
     pub fn without_blocks(records: Arc<Records>, store: Arc<dyn TableStore>) -> Self {
         let permits = Arc::new(Permits::new(unpack_limits(None)));
         Self::new(records, Arc::new(BlockStore::new(store, 0, permits)), None)
     }
 
-    /// Waits until no seal, compaction, erasure or [`Self::give_up_unreadable`] runs in this process. Until
-    /// the guard is dropped, no other one starts.
+    /// Takes the lock of operations that change blocks. Waits until no seal, compaction, erasure, replacement
+    /// of bodies or [`Self::give_up_unreadable`] runs in this process. No such operation starts before the
+    /// guard is dropped.
     pub async fn alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.blocks.sealing.lock().await
     }
 
-    /// Returns a time. No further page will reference a block that was enqueued at this time or earlier: the
-    /// writes that could add such a reference have ended, and failed ones can no longer take effect.
+    /// Returns a time `t` such that no further page starts to reference a block that was enqueued at `t` or
+    /// earlier. All writes that could add such a reference have ended by now, and failed writes can no longer
+    /// take effect.
     pub(super) async fn placed_until(&self) -> Result<Timestamp> {
         if self.records.is_alone() {
             Ok(Timestamp::MAX)
@@ -80,15 +82,17 @@ impl Archive {
         }
     }
 
-    /// Deletes the blocks that no page references and that were enqueued at least `age` ago, and at least two
-    /// hours ago. On a cluster, both times are longer by [`TableStore::late_write_window`].
+    /// Deletes the blocks that no page references, if they were enqueued at least `age` ago, and at least two
+    /// hours ago. On a cluster, both times are longer by [`TableStore::late_write_window`]. Returns the
+    /// number of deleted blocks.
     pub async fn collect(&self, age: Duration) -> Result<u64> {
         let due = self.records.entries_before(age.max(MIN_BLOCK_AGE)).await?;
         self.blocks.collect(due, self.records.clock.now()).await
     }
 
-    /// Deletes the blocks that no page references. Nothing else may run in this process meanwhile. If other
-    /// processes use the store, a block stays while one of them may be reading it.
+    /// Deletes all blocks that no page references, and returns their number. Nothing else may run in this
+    /// process meanwhile. If other processes use the store, a block stays while another process may be
+    /// reading it.
     pub async fn collect_unreferenced(&self) -> Result<u64> {
         let now = self.records.clock.now();
         self.blocks.collect(self.placed_until().await?.min(now), now).await

@@ -33,7 +33,7 @@ use rashomon_records::{
     schemas::ARCHIVE_BLOCKS,
 };
 
-/// Maximum number of bytes in a piece of a block: the largest value that the table layer takes.
+/// The maximum number of bytes in a piece of a block: the largest value that the table layer takes.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Number of pieces in one read. A piece may have a megabyte.
@@ -49,24 +49,23 @@ const OVERLOADED: Outage = Outage::Overloaded(
 pub struct BlockStore {
     /// The store of the tables, without the blocks.
     pub(super) store: Arc<dyn TableStore>,
-    /// Held by a seal, a compaction, an erasure, or a call that gives up unreadable blocks. A process runs
-    /// one of these at a time.
+    /// The lock of operations that change blocks. See [`super::Archive::alone`].
     pub(super) sealing: tokio::sync::Mutex<()>,
     pub(super) damage: Damage,
     pub(super) indexes: IndexCache,
     unpacked: Cache<BlockId, Arc<OpenBlock>>,
-    /// The block that was requested last, even if the cache has no room for it, since one read opens the same
-    /// block several times.
+    /// The block that was requested last, since one read opens the same block several times. The cache may
+    /// have no room for it.
     last: Mutex<Option<Arc<OpenBlock>>>,
     /// The number of blocks that were read from the store to be unpacked.
     opened: AtomicU64,
     /// The permits to unpack a block.
     permits: Arc<Permits>,
-    /// Revisions that stay in the tables, since they are too large for a block.
+    /// The revisions that were found too large for a block, and stay in the tables.
     pub(super) too_large: TooLarge,
 }
 
-/// An unpacked block. The texts of a damaged block are not unpacked.
+/// A block that was read, with the keys of its rows. The texts of an undamaged block are unpacked.
 #[derive(Debug)]
 pub(super) struct OpenBlock {
     id: BlockId,
@@ -78,14 +77,14 @@ pub(super) struct OpenBlock {
 /// The share of a page in a block.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Share {
-    /// Bytes of literals that the page added.
+    /// The number of bytes that the page added to the literals of the block.
     pub(super) literals: u64,
     /// Whether the block is full, and the page added a large share of its literals.
     pub(super) is_large: bool,
 }
 
 impl Share {
-    /// A share is large if it is at least the whole divided by this number.
+    /// The divisor of the smallest large share: a quarter of the literals of the block is a large share.
     const MIN_SHARE_DIVISOR: u64 = 4;
 
     fn of(title: &Title, block: &Block<'_>) -> std::result::Result<Self, BlockError> {
@@ -106,8 +105,8 @@ impl Share {
 #[derive(Debug)]
 enum Texts {
     Unpacked(Box<Unpacked>),
-    /// Contents may be unreadable. Readable contents are decoded at each request; the errors of the others
-    /// are kept.
+    /// The bytes of a damaged block, whose contents may be unreadable. Each request decodes its content
+    /// again. The errors of unreadable contents are remembered, by the ordinal of the entry.
     Damaged(Bytes, Mutex<HashMap<u64, BlockError>>),
 }
 
@@ -116,8 +115,8 @@ impl BlockStore {
         let unpacked = Cache::builder()
             .max_capacity(cache_bytes)
             .weigher(|_: &BlockId, block: &Arc<OpenBlock>| u32::try_from(block.memory).unwrap_or(u32::MAX))
-            // A sequential reader reads each block many times and never returns to it. A new block must enter
-            // the cache even if earlier blocks were requested as often.
+            // A sequential reader requests each block many times in a row, and then never again. A new block
+            // must enter the cache even if the earlier blocks were requested as often.
             .eviction_policy(EvictionPolicy::lru())
             .build();
         let (sealing, damage) = (tokio::sync::Mutex::new(()), Damage::default());
@@ -149,8 +148,8 @@ impl BlockStore {
         loop {
             let scan = Scan::new(partition(of, id), PIECES_PER_READ).after(after);
             let rows = self.store.scan(&ARCHIVE_BLOCKS, scan).await.map_err(|error| match error {
-                // The error of the store names the row, but neither the block nor the fact that another copy
-                // may exist.
+                // The error of the store names the row. It does not name the block, and does not say that
+                // another copy may exist.
                 StoreError::Corrupt(why) => StoreError::Corrupt(format!(
                     "block {} of the archive of {} cannot be read: {why}; restore it from a replica or a backup",
                     in_hex(id),
@@ -177,15 +176,15 @@ impl BlockStore {
         }
     }
 
-    /// Returns an unpacked block, from memory if it is there. Else waits for a permit to unpack it, since unpacking
-    /// takes processor time from all other tasks. If several callers with a permit request a block at once, one unpacks
-    /// it for all.
+    /// Returns an unpacked block. If the block is not in memory, waits for a permit and unpacks it: unpacking
+    /// takes processor time from all other tasks. If several callers with a permit request a block at once,
+    /// one of them unpacks it for all.
     pub(super) async fn open(&self, of: &Page, id: BlockId) -> Result<Arc<OpenBlock>> {
         if let Some(block) = self.in_memory(id).await {
             return Ok(block);
         }
         let _permit = self.permits.take().await.map_err(|_refused| StoreError::Unavailable(OVERLOADED))?;
-        // Another caller may have unpacked it meanwhile.
+        // Another caller may have unpacked the block meanwhile.
         if let Some(block) = self.in_memory(id).await {
             return Ok(block);
         }
@@ -200,8 +199,9 @@ impl BlockStore {
         Ok(block)
     }
 
-    /// Refuses a request that needs this row if the row is in a block that is not in memory, and as many requests wait
-    /// for a permit as may. Reads nothing from the store, since a refusal has to cost little.
+    /// Returns an error if a read of this row would have to wait for a permit, and no further request may
+    /// wait. Such a row is in a block that is not in memory. Reads nothing from the store, since a refusal
+    /// has to cost little.
     pub(super) async fn refuse_early(&self, table: &'static Schema, key: &Key) -> Result<()> {
         if !self.permits.is_full() {
             return Ok(());
@@ -274,7 +274,7 @@ pub(super) fn unreadable(id: BlockId, error: &BlockError) -> StoreError {
     StoreError::Corrupt(format!("block {} of the archive: {error}", in_hex(id)))
 }
 
-/// Returns an error unless the block has the columns of the archive.
+/// Returns an error unless the columns of the block are those of the archive.
 fn check_columns(id: BlockId, block: &Block<'_>) -> Result<()> {
     // Blocks of earlier versions lack the last columns.
     if columns().starts_with(block.columns()) {
@@ -284,8 +284,8 @@ fn check_columns(id: BlockId, block: &Block<'_>) -> Result<()> {
     Err(StoreError::Corrupt(format!("block {} of the archive: {what}", in_hex(id))))
 }
 
-/// Returns a message if a later version wrote the block. Such a block is not known to be damaged, so no part
-/// of it may be given up.
+/// Returns a message if a later version of the program wrote the block. Such a block is not known to be
+/// damaged, so no part of it may be given up.
 pub(super) fn newer_version(id: BlockId, bytes: &[u8]) -> Option<String> {
     let why = match Block::salvage(bytes, Limits::default()) {
         Err(error @ BlockError::NewerVersion { found, known }) if found > known => unreadable(id, &error),
@@ -355,7 +355,7 @@ impl OpenBlock {
         self.parts.get(title)
     }
 
-    /// The part of a page whose index references the block.
+    /// The part of a page whose index references the block. Returns `Corrupt` if the block has no such part.
     pub(super) fn part_of(&self, page: &Page) -> Result<&Part> {
         self.part(&page.title).ok_or_else(|| {
             let what = format!(
@@ -370,13 +370,13 @@ impl OpenBlock {
         self.parts.keys().cloned().collect()
     }
 
-    /// Decodes a revision of the block.
+    /// Decodes a revision of the block, or returns the revision if it was decoded before.
     pub(super) fn unit(&self, packed: &PackedUnit) -> Result<Arc<Unit>> {
         let unit = packed.unit(|ordinal| self.content(ordinal).ok());
         unit.ok_or_else(|| not_understood(self.id))
     }
 
-    /// All revisions of a page whose index references the block, the lowest first.
+    /// All revisions of a page in the block, the lowest first. Returns `Corrupt` if the block has none.
     pub(super) fn units(&self, page: &Page) -> Result<Vec<Arc<Unit>>> {
         self.part_of(page)?.revisions().map(|packed| self.unit(packed)).collect()
     }

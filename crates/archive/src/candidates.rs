@@ -18,11 +18,11 @@ use rashomon_records::{
 pub(super) struct Candidate {
     pub(super) unit: Unit,
     pub(super) texts: Texts,
-    /// A description of the damage, if the row of a body is damaged.
+    /// A description of the damage if the row of a body is damaged.
     pub(super) damage: Option<String>,
 }
 
-/// Reads consecutive revisions with their bodies. The texts of renders in `left_out` are not kept in memory.
+/// Reads the bodies of consecutive revisions. The texts of the renders in `left_out` are not kept in memory.
 pub(super) async fn candidates(
     store: &dyn TableStore,
     page: &Page,
@@ -60,7 +60,7 @@ pub(super) async fn candidates(
 struct Body {
     row: BodyRow,
     written_at: Timestamp,
-    /// Whether the text was left out.
+    /// Whether the text was dropped from memory.
     is_left_out: bool,
 }
 
@@ -131,8 +131,8 @@ fn take_bodies(texts: &mut Texts, found: &mut Found, rev: Revision, of: Option<T
         let place = match &row.stored {
             Stored::Chunks(set) => BodyLocation::Chunks(set.clone()),
             _ if is_left_out => BodyLocation::Entry(0),
-            // A text that cannot be decompressed is damaged. It is replaced by an empty text, which does not
-            // match the SHA-1.
+            // A text that cannot be decompressed is damaged. It becomes an empty text, which does not match the
+            // SHA-1 of the body, so that the revision is found to be damaged.
             Stored::Identity(_) | Stored::Zstd(_) | Stored::Archived(_) => {
                 let text = plain(&row).ok().flatten().unwrap_or_default();
                 texts.insert((name.clone(), of), text);

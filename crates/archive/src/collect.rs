@@ -34,8 +34,8 @@ const MAX_DELETED_PIECES: i64 = 4;
 pub(super) enum References {
     /// All pages of the block reference it.
     AllPages,
-    /// Some pages of the block reference it. The garbage collection entry stays: the block still contains
-    /// revisions of the other pages. An erasure of such a revision finds the block by this entry.
+    /// Some pages of the block reference it. The garbage collection entry stays, since the block still contains
+    /// revisions of the other pages: an erasure of such a revision finds the block by this entry.
     SomePages,
     /// No page of the block references it.
     NoPage,
@@ -57,15 +57,16 @@ impl GcEntry {
     }
 }
 
-/// The entries that a run of the garbage collector leaves, since a replica does not answer.
+/// Counts the entries that a run of the garbage collector keeps because a replica does not answer.
 #[derive(Debug, Default)]
-pub struct Waiting {
+pub struct DeferredEntries {
     entries: u64,
     outage: Option<Outage>,
 }
 
-impl Waiting {
-    /// Returns the result of a read that every replica has to answer, or `None` if a replica does not answer.
+impl DeferredEntries {
+    /// Unwraps the result of a read that every replica has to answer. Returns `None`, and counts an entry, if a
+    /// replica does not answer.
     pub fn unless_unavailable<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         match result {
             Err(Error::Store(StoreError::Unavailable(outage))) => {
@@ -77,7 +78,7 @@ impl Waiting {
         }
     }
 
-    /// Logs, once a run, that the collector waits.
+    /// Logs a warning if entries were kept. Called once for each run.
     pub fn log(self, what: &'static str) {
         let Some(outage) = self.outage else { return };
         tracing::warn!(
@@ -91,7 +92,8 @@ impl Waiting {
 
 impl BlockStore {
     /// Enqueues a block: the garbage collector checks later whether a page references it. `written_at` is the
-    /// write time of the entry: at least `now`, and later than the last [`Self::dequeue`] of the block.
+    /// write time of the entry. It must be at least `now`, and later than the last [`Self::dequeue`] of the
+    /// block.
     pub(super) async fn enqueue(
         &self,
         of: &Page,
@@ -107,7 +109,7 @@ impl BlockStore {
         self.store.write(Vec::new(), entry).await
     }
 
-    /// Deletes the entry of a block, since all pages in the block reference it.
+    /// Deletes the entry of a block. Called when all pages in the block reference it.
     pub(super) async fn dequeue(&self, id: BlockId, noted_at: Timestamp) -> StoreResult<()> {
         let mut entry =
             Batch::new(vec![Value::Int(noted_at.as_micros().div_euclid(HOUR.as_micros() as i64))]);
@@ -145,11 +147,11 @@ impl BlockStore {
         self.store.write(Vec::new(), done).await
     }
 
-    /// Deletes the blocks that were enqueued at `due` or before and that no page references, with their
-    /// entries. Returns the number of deleted blocks. Every replica has to confirm that no page references a
+    /// Deletes the blocks that no page references, with their entries, if they were enqueued at `due` or
+    /// before. Returns the number of deleted blocks. Every replica has to confirm that no page references a
     /// block. While a replica does not answer, the block stays.
     pub(crate) async fn collect(&self, due: Timestamp, now: Timestamp) -> Result<u64> {
-        let (mut collected, mut waiting, mut hours) = (0, Waiting::default(), self.queue_hours());
+        let (mut collected, mut waiting, mut hours) = (0, DeferredEntries::default(), self.queue_hours());
         while let Some(hour) = hours.next().await? {
             let mut entries = self.entries_in(hour);
             while let Some(row) = entries.next().await? {
@@ -187,7 +189,8 @@ impl BlockStore {
         Ok(enqueued)
     }
 
-    /// Deletes a block of these pages at once, unless one of them references it.
+    /// Deletes the block `id` at once, unless one of its pages references it. `pages` has all pages of the
+    /// block.
     pub(super) async fn delete_if_unreferenced(
         &self,
         pages: Vec<Page>,
@@ -210,8 +213,8 @@ impl BlockStore {
         Ok(())
     }
 
-    /// Returns which pages reference a block. Every replica confirms `NoPage`, since a failed batch that
-    /// references the block may have reached one replica.
+    /// Returns which pages reference a block. Every replica confirms `NoPage`, since a failed batch that adds a
+    /// reference may have reached only one replica.
     pub(super) async fn references(&self, entry: &GcEntry) -> Result<References> {
         match self.references_from(entry, ReadFrom::Quorum).await? {
             References::NoPage => self.references_from(entry, ReadFrom::AllReplicas).await,
@@ -219,9 +222,9 @@ impl BlockStore {
         }
     }
 
-    /// Like [`Self::references`], but every replica confirms `AllPages` too. For both results the caller
-    /// deletes the entry. If a batch by which a page leaves the block failed, it may have reached only one
-    /// replica, and may take effect later.
+    /// Like [`Self::references`], but every replica confirms `AllPages` too, since the caller then deletes
+    /// the entry. A failed batch that removes a reference may have reached only one replica, and may take
+    /// effect later.
     async fn confirmed_references(&self, entry: &GcEntry) -> Result<References> {
         match self.references_from(entry, ReadFrom::Quorum).await? {
             References::SomePages => Ok(References::SomePages),
@@ -245,9 +248,9 @@ impl BlockStore {
         })
     }
 
-    /// Whether the block was enqueued after `due`. A block is enqueued again before a page leaves it. So if a
-    /// page left it after `due`, the result is `true`: a process may still be reading the block. Call this
-    /// after the check that no page references the block.
+    /// Whether a page may have removed its reference to the block after `due`, so that a process may still be
+    /// reading the block. Looks for an entry later than `due`: a block is enqueued again before a page
+    /// removes its reference. Call this after the check that no page references the block.
     async fn was_left_after(&self, id: BlockId, due: Timestamp) -> Result<bool> {
         Ok(self.enqueued_at(id).await?.is_some_and(|noted_at| noted_at > due))
     }
@@ -257,10 +260,10 @@ impl BlockStore {
         self.page_references_from(page, id, ReadFrom::Quorum).await
     }
 
-    /// Like [`Self::page_references`], but reads from these replicas. If `read_from` is `AllReplicas` and the
-    /// result is `false`, all replicas agree on the whole index of the page after the read. A compaction or
-    /// an erasure replaces the row of an old block by the row of a new block in one batch. So the new row is
-    /// on all replicas too.
+    /// Like [`Self::page_references`], but reads from the replicas that `read_from` names. After a read from
+    /// `AllReplicas` with the result `false`, all replicas agree on the whole index of the page. A compaction
+    /// or an erasure replaces the row of an old block by that of a new block in one batch. So all replicas
+    /// have the new row, too.
     async fn page_references_from(&self, page: &Page, id: BlockId, read_from: ReadFrom) -> Result<bool> {
         let scan = Scan { read_from, ..Scan::new(partition_of(page), INDEX_PAGE_ROWS) };
         let mut rows = RowStream::new(&*self.store, &ARCHIVE_INDEX, scan);
@@ -272,9 +275,9 @@ impl BlockStore {
         Ok(false)
     }
 
-    /// Deletes the pieces of a block, the first ones first. In a store of a single process, whose writers wait
-    /// for each batch, a batch deletes at most [`MAX_DELETED_PIECES`] pieces. If this is interrupted, the entry
-    /// of the block stays, and the next run of the collector deletes the rest.
+    /// Deletes the pieces of a block, in their order. In a store of a single process, writers wait for each
+    /// batch, so a batch deletes at most [`MAX_DELETED_PIECES`] pieces. If the deletion is interrupted, the
+    /// entry of the block stays, and the next run of the collector deletes the rest.
     pub(super) async fn delete_block(&self, entry: &GcEntry, now: Timestamp) -> Result<()> {
         let Some(of) = entry.pages.first() else { return Ok(()) };
         let of = partition(of, entry.id);
@@ -296,8 +299,9 @@ impl BlockStore {
         Ok(())
     }
 
-    /// Whether pieces of a block are missing, and the block is waiting to be deleted: it has an entry, and no
-    /// page references it. The write or the delete of such a block was interrupted.
+    /// Whether pieces of a block are missing, the block has a garbage collection entry, and no page
+    /// references it. The write or the deletion of such a block was interrupted, and the block will be
+    /// deleted.
     pub(super) async fn is_incomplete_and_unreferenced(&self, of: &Page, id: BlockId) -> Result<bool> {
         let scan = Scan::new(partition(of, id), NonZeroUsize::MIN);
         let mut rows = RowStream::new(&*self.store, &ARCHIVE_BLOCKS, scan);

@@ -13,14 +13,15 @@ use super::{
 };
 use rashomon_records::{BucketName, DomainName, Error, Page, Result, rows::partition_of};
 
-/// A part is small if the block has fewer than this number of revisions of the page.
+/// The minimum number of revisions in a part that is not small.
 const SMALL_PART_REVISIONS: u64 = 128;
 
-/// The maximum number of blocks of a page that are compacted, and therefore unpacked, together.
+/// The maximum number of parts of a page that are compacted together. Each part is in a block that has to be
+/// unpacked.
 const MAX_GROUP_PARTS: usize = 64;
 
-/// The maximum number of revisions of a page that are compacted together. With three entries each, they fill
-/// a block.
+/// The maximum number of revisions of a page that are compacted together. With three entries for each
+/// revision, they fill a block.
 const MAX_GROUP_REVISIONS: u64 = 4096;
 
 /// Options of a compaction.
@@ -54,15 +55,16 @@ pub struct CompactionReport {
     pub blocks: u64,
     /// Bytes of the new blocks.
     pub stored_bytes: u64,
-    /// Parts that are left unchanged, since they are damaged, or were to be compacted with a damaged part.
+    /// Parts that are left unchanged, because they or other parts of their group are damaged.
     pub kept: u64,
 }
 
 impl Archive {
-    /// Compacts the archive of a bucket: rewrites small parts of each page into fewer, larger ones. The old
-    /// blocks stay until no process can be reading them, and are then garbage collected. A compaction may be
-    /// interrupted at any point, and may run beside writers, seals and other compactions. Calls `progress`
-    /// after every page.
+    /// Compacts the archive of a bucket: rewrites the small parts of each page into fewer, larger parts. The
+    /// old blocks are garbage collected when no process can be reading them any more.
+    ///
+    /// A compaction may be interrupted at any point. Writers, and the seals and compactions of other
+    /// processes, may run at the same time. Calls `progress` after every page.
     pub async fn compact(
         &self,
         domain: &DomainName,
@@ -74,7 +76,7 @@ impl Archive {
         let mut compactor = Compactor::new(self, options)?;
         let mut pages = self.records.catalog.pages(domain, bucket);
         while let Some(page) = pages.next().await? {
-            compactor.page(&page).await?;
+            compactor.compact_page(&page).await?;
             progress(&compactor.report());
             if !options.rest.is_zero() {
                 tokio::time::sleep(options.rest).await;
@@ -107,7 +109,7 @@ impl<'a> Compactor<'a> {
         }
     }
 
-    async fn page(&mut self, page: &Page) -> Result<()> {
+    async fn compact_page(&mut self, page: &Page) -> Result<()> {
         self.report.pages += 1;
         let mut index = index_of(&*self.blocks.store, &partition_of(page)).await?;
         index.retain(|row| row.revisions < SMALL_PART_REVISIONS);
@@ -121,36 +123,36 @@ impl<'a> Compactor<'a> {
             return Ok(());
         }
         self.rewriter.remember_epoch(page).await?;
-        for parts in groups(parts) {
+        for parts in group_parts(parts) {
             let literals = parts.iter().map(|part| part.literals).sum();
             let rows: Vec<IndexRow> = parts.into_iter().map(|part| part.row).collect();
-            match self.together(page, &rows).await {
+            match self.read_combined(page, &rows).await {
                 Err(Error::Store(StoreError::Corrupt(what))) => {
                     let (domain, title) = (&page.domain, &page.title);
                     tracing::error!(%domain, %title, what, "damaged data is not compacted");
                     self.report.kept += rows.len() as u64;
                 }
-                together => self.group(page, rows, literals, together?).await?,
+                together => self.compact_group(page, rows, literals, together?).await?,
             }
         }
         Ok(())
     }
 
-    /// Selects the small parts. If the revisions of a part have little text in common, they may fill a block
-    /// although they are few. Such a part is not small, since it would take as much space in another block.
-    async fn small_parts(&self, page: &Page, index: Vec<IndexRow>) -> Result<Vec<Part>> {
+    /// Selects the small parts. A few revisions may fill a block if they have little text in common. A part
+    /// with such revisions is not small, since it would take as much space in another block.
+    async fn small_parts(&self, page: &Page, index: Vec<IndexRow>) -> Result<Vec<SmallPart>> {
         let mut parts = Vec::new();
         for row in index {
             let share = self.blocks.share(page, row.block).await?;
             if !share.is_large {
-                parts.push(Part { row, literals: share.literals });
+                parts.push(SmallPart { row, literals: share.literals });
             }
         }
         Ok(parts)
     }
 
-    /// Reads the revisions of a page from some blocks.
-    async fn together(&self, page: &Page, rows: &[IndexRow]) -> Result<CombinedRevisions> {
+    /// Reads the revisions of a page from the blocks of these index rows.
+    async fn read_combined(&self, page: &Page, rows: &[IndexRow]) -> Result<CombinedRevisions> {
         let mut together = CombinedRevisions::default();
         for row in rows {
             let block = self.blocks.open(page, row.block).await?;
@@ -160,7 +162,7 @@ impl<'a> Compactor<'a> {
         Ok(together)
     }
 
-    async fn group(
+    async fn compact_group(
         &mut self,
         page: &Page,
         rows: Vec<IndexRow>,
@@ -179,16 +181,16 @@ impl<'a> Compactor<'a> {
     }
 }
 
-/// The part that a page has of one block.
-struct Part {
+/// The small part of a page in one block.
+struct SmallPart {
     row: IndexRow,
-    /// Bytes of literals that the page added.
+    /// The number of bytes that the page added to the literals of the block.
     literals: u64,
 }
 
-/// Groups neighbouring parts that are compacted together. A group of a single part is dropped.
-fn groups(parts: Vec<Part>) -> Vec<Vec<Part>> {
-    let mut groups: Vec<Vec<Part>> = Vec::new();
+/// Divides parts into groups of neighbouring parts that are compacted together. Drops groups of a single part.
+fn group_parts(parts: Vec<SmallPart>) -> Vec<Vec<SmallPart>> {
+    let mut groups: Vec<Vec<SmallPart>> = Vec::new();
     let mut revisions = 0;
     for part in parts {
         revisions += part.row.revisions;

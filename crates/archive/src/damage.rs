@@ -1,4 +1,4 @@
-//! Skips and reports the unreadable parts of damaged blocks.
+//! Handles damaged blocks: readers can skip and report unreadable parts, and unreadable blocks can be given up.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +33,7 @@ pub struct SkippedDamage {
     pub block: String,
     /// The lowest and the highest revision.
     pub revisions: (Revision, Revision),
-    /// The number of revisions. Some of them may also be stored elsewhere.
+    /// The number of revisions. Some of them may also be stored in the tables or in other blocks.
     pub count: u64,
     /// What is wrong with the block, as a sentence.
     pub why: String,
@@ -42,7 +42,7 @@ pub struct SkippedDamage {
 /// The page, the block, and the lowest revision of a skipped part.
 type SkipKey = (Page, BlockId, Revision);
 
-/// The skipped parts, each once. Unset if damage is an error.
+/// The parts that readers have skipped, each listed once. Unset if readers do not skip damage, but fail.
 #[derive(Debug, Default)]
 pub(super) struct Damage(OnceLock<Mutex<BTreeMap<SkipKey, SkippedDamage>>>);
 
@@ -77,9 +77,9 @@ impl Damage {
 
 impl Archive {
     /// Makes all readers skip the unreadable parts of damaged blocks from now on, as if these parts did not
-    /// exist. This is for a command that opened the archive for itself, reads as much as possible, and
-    /// reports the missing parts. If a value was written again after it was sealed, readers may get the value
-    /// of an earlier block.
+    /// exist. For a command that opened the archive for itself, reads as much as possible, and reports the
+    /// missing parts. If a value is in several blocks, and the latest of these is skipped, readers get the
+    /// value of an earlier block.
     pub fn skip_damage(&self) {
         self.blocks.damage.0.get_or_init(Mutex::default);
     }
@@ -93,14 +93,14 @@ impl Archive {
         taken.unwrap_or_default().into_values().collect()
     }
 
-    /// Returns `Unsupported` if a later version wrote a block that may contain a revision. Only that version
-    /// can read the block. This version neither gives up nor rewrites any part of the block.
+    /// Returns `Unsupported` if a later version of the program wrote a block that may contain this revision.
+    /// This version cannot read such a block, and neither gives up nor rewrites any part of it.
     pub async fn check_versions(&self, page: &Page, rev: Revision) -> Result<()> {
         self.blocks.check_versions(page, rev).await
     }
 
-    /// Gives up the completely unreadable blocks that may contain a revision: first makes all pages drop
-    /// their references to a block, then deletes the block. Returns the lost revisions of each page. If a
+    /// Gives up the blocks that may contain a revision and cannot be opened at all. First deletes the
+    /// references of all pages to such a block, then the block. Returns the lost revisions of each page. If a
     /// call is interrupted, another call completes it.
     pub async fn give_up_unreadable(&self, page: &Page, rev: Revision) -> Result<Vec<SkippedDamage>> {
         let _alone = self.alone().await;
@@ -127,7 +127,8 @@ impl Archive {
     async fn give_up(&self, page: &Page, id: BlockId, why: &str) -> Result<Vec<SkippedDamage>> {
         let blocks = &self.blocks;
         let mut referencing_pages = referencing_pages(blocks, page, id).await?;
-        // The index row by which the block was found is deleted last.
+        // The index row of `page`, by which the block was found, is deleted last. So an interrupted call can be
+        // repeated.
         referencing_pages.sort_by_key(|(of, _)| of == page);
         let titles: BTreeSet<_> = referencing_pages.iter().map(|(of, _)| of.title.clone()).collect();
         let now = self.records.clock.now();
@@ -153,7 +154,7 @@ impl Archive {
 }
 
 impl BlockStore {
-    /// Returns `Unsupported` if a later version wrote a block that may contain a revision.
+    /// Returns `Unsupported` if a later version of the program wrote a block that may contain this revision.
     pub(crate) async fn check_versions(&self, page: &Page, rev: Revision) -> Result<()> {
         for row in index_of(&*self.store, &partition_of(page)).await? {
             if !row.may_have_revision(rev) {
@@ -171,8 +172,8 @@ impl BlockStore {
     }
 }
 
-/// Finds the pages of a bucket whose indexes reference a block. Reads all indexes, since the block cannot be
-/// read.
+/// Finds the pages of a bucket whose indexes reference a block. Reads the indexes of all pages, since the
+/// titles in an unreadable block are unknown.
 async fn referencing_pages(blocks: &BlockStore, of: &Page, id: BlockId) -> Result<Vec<(Page, IndexRow)>> {
     let mut found = Vec::new();
     let mut partitions = PartitionStream::new(&*blocks.store, &ARCHIVE_INDEX, PARTITIONS_PER_READ);

@@ -11,14 +11,14 @@ use rashomon_records::{PropertyInfo, PropertyName, Sha1, rows::Properties};
 pub(super) enum StayReason {
     /// A part of the revision was written a short time ago.
     Fresh,
-    /// The revision is being changed, or a part of it is lost.
+    /// Rows or bodies of the revision are missing: the revision is being changed, or a part of it is lost.
     Incomplete,
     /// The content of a body does not match its row.
     Damaged,
 }
 
-/// Decides whether a superseded revision can be sealed as a whole.
-pub(super) fn judge(unit: &Unit, texts: &Texts, cutoff: Timestamp) -> Result<(), StayReason> {
+/// Checks whether a revision can be sealed as a whole. If not, returns the reason why it stays in the tables.
+pub(super) fn check_sealable(unit: &Unit, texts: &Texts, cutoff: Timestamp) -> Result<(), StayReason> {
     let stored = unit.renders.iter().map(|(render, _)| render.stored_at);
     let last = stored.fold(unit.revision.stored_at, Ord::max).max(unit.last_written());
     if last > cutoff {
@@ -45,6 +45,6 @@ fn info<'u>((name, body): (&'u PropertyName, &'u ArchivedBody)) -> (&'u Property
 }
 
 /// Whether the stored bodies are exactly those that the revision or render lists.
-fn is_whole(named: &Properties, there: &BTreeMap<&PropertyName, &PropertyInfo>) -> bool {
-    named.len() == there.len() && named.iter().all(|(name, info)| there.get(name) == Some(&info))
+fn is_whole(listed: &Properties, stored: &BTreeMap<&PropertyName, &PropertyInfo>) -> bool {
+    listed.len() == stored.len() && listed.iter().all(|(name, info)| stored.get(name) == Some(&info))
 }

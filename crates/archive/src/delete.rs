@@ -10,17 +10,17 @@ use rashomon_tables::{Batch, Scan, first_keys};
 use super::{Archive, collect::GcEntry, rows::BlockId};
 
 impl Archive {
-    /// Deletes the blocks that a page of a deleted bucket references, and then its index. Other pages may be in
-    /// these blocks, but they are of the same bucket. Returns whether rows of the index are left.
+    /// Deletes the blocks that a page of a deleted bucket references, and then the index of the page. Any
+    /// other page in these blocks belongs to the same bucket. Returns whether rows of the index are left.
     ///
-    /// A seal that another process has begun may add to the index afterwards, so the call has to be repeated
+    /// A seal of another process may add rows to the index after this call, so the call has to be repeated
     /// later.
     pub async fn delete_of_page(&self, page: &Page) -> Result<bool> {
         let (mut before, store) = (Vec::new(), &*self.blocks.store);
         loop {
             let scan = Scan::new(partition_of(page), INDEX_PAGE_ROWS);
             let keys = first_keys(store, &ARCHIVE_INDEX, scan).await?;
-            // If the clock was set back, rows with later write times stay until the clock has passed these times.
+            // If the clock was set back, rows with later write times stay until the clock reaches these times.
             if keys == before {
                 return Ok(!keys.is_empty());
             }

@@ -1,7 +1,7 @@
-//! Decides, without I/O, which rows are deleted from the tables once they are in a block.
+//! Decides, without I/O, which rows a seal deletes from the tables after they were put into a block.
 //!
-//! Neighbouring rows are deleted by a single range delete. On a cluster, a delete for each row would slow
-//! down readers for days.
+//! Neighbouring rows are deleted by a single range delete. On a cluster, a delete for each row would leave a
+//! tombstone for each row, which slows down readers for days.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +15,8 @@ use rashomon_records::{
     schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
-/// The rows of a page in its four indexes: those within the ranges of revisions, times and tids that the page
-/// has in a block. Each list is in rising order.
+/// The rows of a page in its four indexes, within the ranges of revisions, times and tids that the page has
+/// in a block. Each list is in rising order.
 #[derive(Debug, Default)]
 pub(super) struct StoredRows {
     pub(super) revisions: Vec<Row>,
@@ -36,9 +36,9 @@ impl StoredRows {
         Ok(renders)
     }
 
-    /// Returns which rows each revision has in the four indexes.
-    fn seen(&self) -> Result<BTreeMap<Revision, Seen>> {
-        let mut seen: BTreeMap<Revision, Seen> = BTreeMap::new();
+    /// Returns, for each revision, the rows that were found in the four indexes.
+    fn seen(&self) -> Result<BTreeMap<Revision, FoundIndexRows>> {
+        let mut seen: BTreeMap<Revision, FoundIndexRows> = BTreeMap::new();
         for row in &self.revisions {
             seen.entry(RevisionRow::rev_of(row)?).or_default().has_row = true;
         }
@@ -49,8 +49,8 @@ impl StoredRows {
         for row in &self.by_time {
             seen.entry(TimeKey::of(row)?.rev).or_default().has_time = true;
         }
-        // The revision of a damaged row is unknown, since the row has no values. A row that expires does not
-        // belong to a stored render.
+        // A damaged row has no values, so its revision is unknown. A row that expires belongs to a generated
+        // render that is not stored.
         for row in self.by_tid.iter().filter(|row| !row.values.is_empty() && row.expires_at.is_none()) {
             let TidRow { tid, rev } = TypedRow::from_row(row)?;
             seen.entry(rev).or_default().tids.insert(tid);
@@ -61,26 +61,26 @@ impl StoredRows {
 
 /// The rows of a revision that were found in the indexes.
 #[derive(Debug, Default)]
-struct Seen {
+struct FoundIndexRows {
     has_row: bool,
     has_time: bool,
     renders: BTreeSet<Tid>,
     tids: BTreeSet<Tid>,
 }
 
-impl Seen {
+impl FoundIndexRows {
     fn is_whole(&self) -> bool {
         self.has_row && self.has_time && !self.renders.is_empty() && self.renders == self.tids
     }
 }
 
-/// Revisions that are in blocks already and are sealed again, each with its renders in the tables and their
-/// write times.
+/// Revisions that the seal took as readers see them: some of their rows may be in blocks already. Each
+/// revision has its renders in the tables, with their write times.
 pub(super) type Resealed = BTreeMap<Revision, Vec<(Tid, Timestamp)>>;
 
-/// Returns the units whose rows have not changed since the seal read them, by revision. These rows may be
-/// deleted. A unit that was written again stays in the tables. A revision that is sealed again has only rows
-/// of later writes in the tables.
+/// Returns the units whose rows may be deleted, by revision: the rows have not changed since the seal read
+/// them. A unit that was written again stays in the tables. For a revision that is sealed again, compares
+/// only the rows that the tables have: those of writes after the first seal.
 pub(super) fn deletable<'u>(
     units: impl IntoIterator<Item = &'u Unit>,
     stored: &StoredRows,
@@ -91,7 +91,7 @@ pub(super) fn deletable<'u>(
     for row in &stored.revisions {
         revisions.insert(RevisionRow::rev_of(row)?, row.written_at);
     }
-    let is_as_it_was = |unit: &&Unit| {
+    let is_unchanged = |unit: &&Unit| {
         let rev = unit.revision.record.rev;
         let (revision, renders) = (revisions.get(&rev), renders.get(&rev).map_or(&[][..], |renders| renders));
         if revision.is_some_and(|written_at| *written_at != unit.revision.written_at) {
@@ -107,7 +107,7 @@ pub(super) fn deletable<'u>(
             }
         }
     };
-    Ok(units.into_iter().filter(is_as_it_was).map(|unit| (unit.revision.record.rev, unit)).collect())
+    Ok(units.into_iter().filter(is_unchanged).map(|unit| (unit.revision.record.rev, unit)).collect())
 }
 
 /// The renders of a unit that are in the tables, with their write times, as the seal read them.
@@ -118,7 +118,7 @@ pub(super) fn stored_renders(unit: &Unit, resealed: &Resealed) -> Vec<(Tid, Time
     }
 }
 
-/// Whether the tables do not have the row of the revision, and `stored` has just these renders of it.
+/// Whether `stored` has exactly these renders of the revision, and no row of the revision itself.
 pub(super) fn has_only_renders(
     unit: &Unit,
     stored: &StoredRows,
@@ -133,8 +133,8 @@ pub(super) fn has_only_renders(
     Ok(stored.renders_by_rev()?.get(&rev).is_some_and(|stored| stored == renders))
 }
 
-/// Adds the deletes of some neighbouring renders of one unit to a batch of the page, and with `with_revision`
-/// those of the revision itself.
+/// Adds to a batch of the page the deletes of some neighbouring renders of one unit. If `with_revision` is
+/// set, also adds the deletes of the revision itself.
 pub(super) fn delete_renders(
     batch: &mut Batch,
     unit: &Unit,
@@ -166,7 +166,7 @@ pub(super) fn delete_renders(
     Ok(())
 }
 
-/// Adds the deletes of these units to a batch of the page.
+/// Adds the deletes of whole units to a batch of the page.
 pub(super) fn delete(
     batch: &mut Batch,
     deletable: &BTreeMap<Revision, &Unit>,
@@ -186,11 +186,11 @@ pub(super) fn delete(
             batch.delete_range(&RENDER_CONTENT, within(vec![name.as_str().into()]), until);
         }
     }
-    // A write that was not acknowledged may be on one replica only. A read repair may then have brought its
-    // rows of some tables to other replicas. The positions of its other rows in the indexes are unknown, and
-    // a range delete must not delete these rows. So rows by time and by tid are deleted by range only if
-    // every other revision between the first and the last deletable one was seen with all its rows. Lower and
-    // higher revisions are not checked, since only some of their rows were read.
+    // An unacknowledged write may be on one replica only, and a read repair may have brought its rows of some
+    // tables to other replicas. The times and tids of its other rows are unknown, and a range delete must not
+    // delete these rows. So rows by time and by tid are deleted by range only if all rows of every other
+    // revision between the first and the last deletable one were found. Lower and higher revisions are not
+    // checked, since only some of their rows were read.
     let (Some((first, _)), Some((last, _))) = (deletable.first_key_value(), deletable.last_key_value())
     else {
         return Ok(());
@@ -210,7 +210,7 @@ fn delete_revisions<'u>(
 ) {
     let within = |prefix| ClusteringRange::prefix(prefix).at_least(first.get()).at_most(last.get());
     batch.delete_range(&REVISIONS, within(Vec::new()), until);
-    // The names come from the index rows, since the block may lack bodies that its policy does not keep.
+    // The names come from the index rows, since the block may lack bodies that the policy does not keep.
     let names: BTreeSet<&PropertyName> =
         units.into_iter().flat_map(|unit| unit.revision.properties.keys()).collect();
     for name in names {
@@ -218,8 +218,8 @@ fn delete_revisions<'u>(
     }
 }
 
-/// The content of a row by tid. `None` if the row expires, or if it has no values: it is damaged then, and stays,
-/// so that `verify` reports it.
+/// The content of a row by tid, if the row may be deleted. `None` if the row expires, or if it is damaged, and
+/// therefore has no values. A damaged row stays, so that `verify` reports it.
 fn deletable_tid(row: &Row) -> Result<Option<TidRow>> {
     if row.expires_at.is_some() || row.values.is_empty() {
         return Ok(None);
@@ -286,7 +286,7 @@ fn last_written<'r>(rows: impl Iterator<Item = &'r Row>) -> Timestamp {
     rows.map(|row| row.written_at).fold(Timestamp::MIN, Ord::max)
 }
 
-/// Returns the first and the last row of each run of neighbouring rows that may be deleted.
+/// Returns the first and the last row of each run of neighbouring rows that are marked for deletion.
 fn runs<T: Clone>(rows: impl IntoIterator<Item = (T, bool)>) -> Vec<(T, T)> {
     let (mut runs, mut open): (Vec<(T, T)>, bool) = (Vec::new(), false);
     for (row, goes) in rows {
@@ -388,8 +388,8 @@ mod tests {
         })
     }
 
-    /// A write reached one replica of three, and a read repair brought its rows of one table to a second
-    /// replica.
+    /// Simulates a write that reached one replica of three, and a read repair that brought its rows of one
+    /// table to a second replica.
     #[test]
     fn rows_of_a_partly_visible_revision_are_kept() {
         let [first, second, third] = [1, 2, 3].map(index_rows);

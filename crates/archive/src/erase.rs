@@ -1,4 +1,5 @@
-//! Erasure: blocks with the content of an erased revision are rewritten without it, and deleted at once.
+//! Erasure from blocks: rewrites the blocks that have the content of an erased revision without this content,
+//! and deletes the old blocks at once.
 
 use std::collections::BTreeSet;
 
@@ -23,23 +24,24 @@ use rashomon_records::{
 };
 
 /// The maximum number of blocks that are rewritten for one revision. A revision may be in several blocks, but
-/// hardly in so many.
+/// is hardly in so many. More rounds mean that other processes keep writing blocks with the revision.
 const MAX_ROUNDS: usize = 1000;
 
 /// The result of an erasure from blocks.
 #[derive(Debug, Clone, Default)]
-pub struct FromBlocks {
-    /// New blocks.
+pub struct BlockErasure {
+    /// The number of new blocks.
     pub made: u64,
-    /// Unreadable revisions that were dropped: they are in none of the new blocks.
+    /// Unreadable revisions that were dropped. None of the new blocks has them.
     pub given_up: Vec<(Title, Revision)>,
-    /// Blocks that may contain the revision and were not rewritten, since another process may be about to
-    /// make pages reference them.
+    /// The number of blocks that may contain the revision, but were not rewritten, because another process
+    /// may be about to make pages reference them.
     pub left: u64,
 }
 
-/// The erasure epoch of a bucket, which changes with every erasure. A seal or a compaction checks it before a
-/// page references a new block, since the content of the block may have been erased meanwhile.
+/// The erasure epoch of a bucket, which changes with every erasure. A seal or a compaction compares the epoch
+/// before it makes a page reference a new block, since the content of the block may have been erased
+/// meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Epoch(Option<Bytes>);
 
@@ -54,7 +56,7 @@ impl BlockStore {
         Ok(Epoch(row.as_ref().and_then(EpochRow::read).map(|row| row.epoch)))
     }
 
-    /// Returns `Unavailable` if a revision of the bucket was erased since that epoch.
+    /// Returns `Unavailable` if the epoch of the bucket is not `epoch` any more: a revision was erased since.
     pub(super) async fn check_epoch(&self, of: &Page, epoch: &Epoch) -> Result<()> {
         if self.epoch(of).await? == *epoch {
             return Ok(());
@@ -65,9 +67,9 @@ impl BlockStore {
 }
 
 impl Archive {
-    /// Changes the epoch of the page's bucket, so that running seals and compactions fail instead of storing
+    /// Changes the epoch of the page's bucket, so that running seals and compactions fail, and do not store
     /// erased content again.
-    pub async fn another_epoch(&self, of: &Page) -> Result<()> {
+    pub async fn change_epoch(&self, of: &Page) -> Result<()> {
         let key = epoch_key(of);
         let current = self.records.store.get(&ARCHIVE_EPOCHS, &key).await?;
         let at = self.records.write_time_after(current.map_or(Timestamp::MIN, |row| row.written_at));
@@ -77,19 +79,24 @@ impl Archive {
         Ok(self.records.store.write(Vec::new(), batch).await?)
     }
 
-    /// Rewrites the blocks that contain content of a revision that is marked as erased, without that content,
-    /// and deletes the old blocks. All other revisions of a damaged block must be readable. With `gives_up`,
-    /// unreadable revisions are dropped and reported in [`FromBlocks::given_up`].
-    pub async fn erase_from_blocks(&self, page: &Page, rev: Revision, gives_up: bool) -> Result<FromBlocks> {
-        let mut done = FromBlocks::default();
+    /// Erases the content of a revision from all blocks: rewrites the blocks without this content, and
+    /// deletes the old blocks. The revision must be marked as erased. All other revisions of a damaged block
+    /// must be readable, unless `gives_up` is set: then unreadable revisions are dropped, and reported in
+    /// [`BlockErasure::given_up`].
+    pub async fn erase_from_blocks(
+        &self,
+        page: &Page,
+        rev: Revision,
+        gives_up: bool,
+    ) -> Result<BlockErasure> {
+        let mut done = BlockErasure::default();
         for _ in 0..MAX_ROUNDS {
             let found = match self.block_with(page, rev).await? {
                 Some(found) => Some(found),
                 None => self.block_left_with(page, rev, &mut done).await?,
             };
             let Some((id, titles)) = found else { return Ok(done) };
-            // If the block was written recently, another process may be about to make more pages reference
-            // it.
+            // If the block was enqueued recently, another process may be about to make more pages reference it.
             let enqueued_at = self.blocks.enqueued_at(id).await?;
             let is_being_placed = match enqueued_at {
                 Some(enqueued_at) => enqueued_at > self.placed_until().await?,
@@ -109,8 +116,8 @@ impl Archive {
         Err(StoreError::unavailable(what.to_owned()).into())
     }
 
-    /// Finds a block that the page references and that contains content of a revision. Returns it with the
-    /// titles of its pages.
+    /// Finds a block that the page references and that contains content of a revision. Returns the block with
+    /// the titles of its pages.
     async fn block_with(&self, page: &Page, rev: Revision) -> Result<Option<(BlockId, BTreeSet<Title>)>> {
         let Some(marked) = self.records.revision(page, rev).await? else { return Ok(None) };
         for row in index_of(&*self.blocks.store, &partition_of(page)).await? {
@@ -130,7 +137,7 @@ impl Archive {
         (page, rev): (&Page, Revision),
         (id, titles): (BlockId, &BTreeSet<Title>),
         gives_up: bool,
-        done: &mut FromBlocks,
+        done: &mut BlockErasure,
     ) -> Result<()> {
         let mut rewriter = BlockRewriter::new(self)?;
         rewriter.remember_epoch(page).await?;
@@ -146,8 +153,8 @@ impl Archive {
             while let Some((unit, texts)) = together.next_with() {
                 let number = unit.revision.record.rev;
                 let is_erased = of == *page && number == rev
-                    // An unreadable revision whose erasure is not finished is blanked too: its texts are not
-                    // needed.
+                    // An unreadable revision whose erasure is not finished is blanked, too, since its texts
+                    // are not needed.
                     || texts.is_err() && self.records.is_erased(&of, number).await?;
                 match texts {
                     _ if is_erased => rewriter.push(self.blank(&of, unit).await?, &Texts::new()).await?,
@@ -164,7 +171,8 @@ impl Archive {
         Ok(())
     }
 
-    /// Replaces the rows of a unit by the current rows, which are blank, and removes its bodies.
+    /// Removes the bodies of a unit, and replaces its rows by the current rows of the erased revision, which
+    /// are blank.
     async fn blank(&self, page: &Page, mut unit: Unit) -> Result<Unit> {
         let rev = unit.revision.record.rev;
         let not_marked = || {
@@ -184,14 +192,14 @@ impl Archive {
         Ok(unit)
     }
 
-    /// Finds an enqueued block that contains content of a revision, and that other pages reference while this
-    /// page does not, or does not yet. Deletes enqueued blocks that no page references, unless another
-    /// process may be about to make pages reference them.
+    /// Finds an enqueued block that contains content of a revision, and that other pages reference, but not
+    /// this page (or not yet). Also deletes enqueued blocks that no page references, unless another process
+    /// may be about to make pages reference them.
     async fn block_left_with(
         &self,
         page: &Page,
         rev: Revision,
-        done: &mut FromBlocks,
+        done: &mut BlockErasure,
     ) -> Result<Option<(BlockId, BTreeSet<Title>)>> {
         let (now, due) = (self.records.clock.now(), self.placed_until().await?);
         let Some(marked) = self.records.revision(page, rev).await? else { return Ok(None) };
@@ -224,7 +232,7 @@ impl Archive {
     }
 }
 
-/// Whether a block has content of a revision that is marked as erased, or cannot be read.
+/// Whether a block has content of a revision that is marked as erased. `true` if the block cannot be read.
 async fn may_have_content(
     blocks: &BlockStore,
     page: &Page,
@@ -238,8 +246,8 @@ async fn may_have_content(
     }
 }
 
-/// Whether a block has content of a revision that is marked as erased: anything that differs from the blank
-/// rows.
+/// Whether a block has content of a revision that is marked as erased: rows that differ from the blank rows, or
+/// bodies.
 fn has_content(block: &OpenBlock, page: &Page, marked: &RevisionRow) -> Result<bool> {
     let Some(unit) = block.unit_of(&page.title, marked.record.rev)? else { return Ok(false) };
     let row = &unit.revision;

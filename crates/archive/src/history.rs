@@ -1,13 +1,13 @@
-//! Bulk load: imported revisions go into blocks as they arrive. This is faster than an import that is sealed
-//! later.
+//! Bulk load: puts imported revisions into blocks as they arrive. This is faster than to import rows and to
+//! seal them later.
 //!
 //! The revisions of a new page go into the block that is being filled, in the order of the input. Only the
-//! highest revision so far is kept back. A full block is written, read back and compared, like a sealed one.
-//! Then the highest revision of each of its pages is written into the tables, and after that the pages
-//! reference the block. So a page has its highest revision before it has older ones. An interrupted import
-//! leaves pages that lack some revisions, and the next import writes these as rows.
+//! highest revision so far is kept back. A full block is written, read back and compared, as in a seal. Then
+//! the highest revision of each of its pages is written into the tables, and after that the pages reference
+//! the block. So a page has its highest revision before it has older revisions. An interrupted import leaves
+//! pages that lack some revisions, and the next import writes the missing revisions as rows.
 //!
-//! At the end of a page, its highest revision goes into the block too, if idle pages are sealed.
+//! If idle pages are sealed, the highest revision of a page also goes into the block, at the end of the page.
 //!
 //! [`RowReason`] says which revisions are imported as rows instead.
 
@@ -33,7 +33,7 @@ use tokio::{sync::Mutex, task::JoinHandle};
 use self::placement::BlockPlacement;
 use super::{
     Archive, ArchivePolicy, ArchiveSettings, SealReport, erase::Epoch, large::read_from_chunks,
-    pending::Pending, policy::Thinning, verified_block::blocking,
+    pending::PendingBlock, policy::Thinning, verified_block::blocking,
 };
 use rashomon_records::{
     Error, ImportOutcome, ImportRevision, Page, PropertyName, Result, Revision, Staged, Tid, Title,
@@ -41,26 +41,27 @@ use rashomon_records::{
     schemas::RENDERS,
 };
 
-/// Maximum number of finished pages that wait until the block is written.
+/// The maximum number of finished pages that wait until the block is written.
 const MAX_WAITING_PAGES: usize = 512;
 
-/// The block is written once the highest revisions of finished pages have this many bytes of bodies.
+/// The maximum number of bytes of bodies in the highest revisions of the finished pages that wait. At this
+/// number, the block is written.
 const MAX_WAITING_BYTES: u64 = 8 << 20;
 
-/// A revision with at least this many bytes of text is added to the block on another thread, while the next
-/// revisions are received. For a smaller revision, the handover would take as long as the work, and each of
-/// many threads would retain memory that it has freed.
+/// The minimum number of bytes of text of a revision that is added to the block on another thread, so that
+/// this task does not delay others. For a smaller revision, the handover would take as long as the work, and
+/// each of many threads would retain memory that it has freed.
 const MIN_BYTES_FOR_THREAD: u64 = 64 << 10;
 
-/// Maximum number of revisions of a page, and of tids of a page, that are kept to be compared with those of
-/// new revisions. Further revisions of the page are imported as rows.
+/// The maximum number of revisions of a page, and of tids of a page, that are remembered, to find repeated
+/// ones. Further revisions of the page are imported as rows.
 const MAX_KNOWN: usize = 1 << 20;
 
 /// Why a revision is imported as rows, and not into a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum RowReason {
-    /// The page had revisions before: in the store, or earlier in the input.
+    /// The page had revisions before: in the store, or in an earlier part of the input.
     StoredPage,
     /// The input has a revision of the page twice.
     Repeated,
@@ -82,6 +83,8 @@ pub struct HistoryArchiver {
     settings: ArchiveSettings,
 }
 
+/// The numbers of revisions that were reported as `Created` (`taken`), and of those that can be read
+/// (`placed`).
 #[derive(Debug, Default)]
 struct Counts {
     taken: AtomicU64,
@@ -103,8 +106,8 @@ struct State {
 #[derive(Debug)]
 struct CurrentPage {
     page: Page,
-    /// Why further revisions of the page are imported as rows, or `None` if they go into blocks.
-    rows_because: Option<RowReason>,
+    /// Why further revisions of the page are imported as rows. `None` if they go into blocks.
+    row_reason: Option<RowReason>,
     highest: Option<HighestRevision>,
     /// The numbers of the revisions that were taken.
     revs: HashSet<Revision>,
@@ -122,15 +125,15 @@ struct HighestRevision {
     renders: Vec<ImportUnit>,
     /// `None` if the revision was not written into the tables yet.
     written: Option<WrittenRevision>,
-    /// Whether the page has no rows yet. Then this revision is not written either.
+    /// Whether the page has no rows yet. If so, this revision is not written either.
     is_new: bool,
-    /// Whether the revision is in the block. It then has no renders here.
+    /// Whether the revision is in the block. If so, `renders` is empty.
     is_sealed: bool,
 }
 
-/// Which renders of a revision go into a block.
+/// Which bodies of the renders of a revision go into a block.
 #[derive(Debug, Clone, Copy)]
-enum Kept {
+enum RenderSelection {
     ByPolicy,
     All,
 }
@@ -139,7 +142,7 @@ enum Kept {
 #[derive(Debug, Clone)]
 struct WrittenRevision {
     at: Timestamp,
-    /// The epoch of the bucket before the revision was written. Another process may erase the stored
+    /// The epoch of the bucket before the revision was written. Since then, another process may erase the
     /// revision.
     epoch: Epoch,
 }
@@ -147,7 +150,7 @@ struct WrittenRevision {
 /// The block that is being filled, and the rows that are written with it.
 #[derive(Debug)]
 struct UnfinishedBlock {
-    pending: Pending,
+    pending: PendingBlock,
     /// The highest revisions of the pages whose import has ended. When the block is full, the highest
     /// revision of the current page is added.
     highest_by_page: Vec<HighestRevision>,
@@ -155,13 +158,13 @@ struct UnfinishedBlock {
     /// Revisions in the block that are also stored as rows: each was the highest of its page when an earlier
     /// block was full.
     replaced: Vec<(Page, Unit)>,
-    /// The epoch of the bucket before the first of the revisions was written that are also stored as rows.
+    /// The epoch of the bucket before the first of the `replaced` revisions was written.
     epoch: Option<Epoch>,
 }
 
-/// Further changes that are written together with rows of a page.
+/// Additional changes that are written together with rows of a page.
 #[derive(Debug, Default)]
-pub struct WithRows {
+pub struct AttachedChanges {
     /// Batches that are written before the batch of the page.
     pub before: Vec<Batch>,
     /// Changes in the batch of the page.
@@ -171,22 +174,22 @@ pub struct WithRows {
 /// Imports revisions as rows.
 #[async_trait]
 pub trait RowImporter: Debug + Send + Sync {
-    /// Checks a revision, and creates the rows of its renders. The error says what is wrong with the
-    /// revision.
+    /// Checks a revision, and creates the rows of its renders without storing them. The error says what is
+    /// wrong with the revision.
     fn new_units(&self, revision: ImportRevision) -> std::result::Result<Vec<ImportUnit>, String>;
 
     /// Stores revisions of a page as rows.
     async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>>;
 
-    /// Writes rows of a page that [`Self::new_units`] created. If `is_new` is set, the page has no rows yet, and is
-    /// added to the catalog. Writes `with` in the same batch as the last unit, or alone.
+    /// Writes rows of a page that [`Self::new_units`] created. If `is_new` is set, the page has no rows yet,
+    /// and is added to the catalog. Writes `with` in the same batch as the last unit, or alone.
     async fn write_units(
         &self,
         page: &Page,
         units: Vec<ImportUnit>,
         is_new: bool,
         at: Timestamp,
-        with: WithRows,
+        with: AttachedChanges,
     ) -> Result<()>;
 }
 
@@ -202,7 +205,7 @@ impl HistoryArchiver {
         Some(Self { archive, rows, state, counts: Arc::default(), settings })
     }
 
-    /// Receives a body that is in memory already. Only a large body is compressed here.
+    /// Stages a body that is in memory already. Only a large body is compressed.
     #[boxed]
     pub async fn stage_bytes(&self, page: &Page, name: &PropertyName, body: &[u8]) -> Result<Staged> {
         let limit = self.archive.records.definitions.get(name).max_size;
@@ -221,9 +224,10 @@ impl HistoryArchiver {
         }
         let mut state = self.state.lock().await;
         self.begin_page(&mut state, page).await?;
-        if let Some(reason) = state.rows_because(&revisions) {
-            if state.current.as_ref().is_some_and(|current| current.rows_because.is_none()) {
-                // The earlier revisions must be stored first, so that the others can be compared with them.
+        if let Some(reason) = state.row_reason(&revisions) {
+            if state.current.as_ref().is_some_and(|current| current.row_reason.is_none()) {
+                // The earlier revisions of the page must be stored first, so that the import of rows can
+                // compare the new revisions with them.
                 self.end_page(&mut state).await?;
                 self.flush(&mut state).await?;
                 state.current = Some(self.beginning(page, Some(reason)));
@@ -264,8 +268,8 @@ impl HistoryArchiver {
         self.counts.taken.load(Relaxed).saturating_sub(self.counts.placed.load(Relaxed))
     }
 
-    fn beginning(&self, page: &Page, rows_because: Option<RowReason>) -> CurrentPage {
-        CurrentPage::new(page, rows_because, self.settings.of_bucket(&page.domain, &page.bucket).policy)
+    fn beginning(&self, page: &Page, row_reason: Option<RowReason>) -> CurrentPage {
+        CurrentPage::new(page, row_reason, self.settings.of_bucket(&page.domain, &page.bucket).policy)
     }
 
     async fn begin_page(&self, state: &mut State, page: &Page) -> Result<()> {
@@ -283,13 +287,13 @@ impl HistoryArchiver {
         }
         let is_new = self.archive.records.first(&RENDERS, page, ClusteringRange::all()).await?.is_none();
         state.sealed.pages += 1;
-        let rows_because = if is_new { None } else { Some(RowReason::StoredPage) };
-        state.current = Some(self.beginning(page, rows_because));
+        let row_reason = if is_new { None } else { Some(RowReason::StoredPage) };
+        state.current = Some(self.beginning(page, row_reason));
         Ok(())
     }
 
-    /// Takes a revision of the current page. The highest revision so far is kept, and any other one goes into
-    /// the block.
+    /// Takes a revision of the current page. Keeps back the highest revision so far, and adds any other
+    /// revision to the block.
     async fn take(&self, state: &mut State, page: &Page, revision: ImportRevision) -> Result<ImportOutcome> {
         let rev = revision.record.rev;
         let renders = match self.rows.new_units(revision) {
@@ -308,35 +312,36 @@ impl HistoryArchiver {
         self.counts.taken.fetch_add(1, Relaxed);
         let highest = current.highest.as_ref();
         if highest.is_some_and(|highest| rev < highest.rev) {
-            self.add_to_block(state, page, &renders, None, Kept::ByPolicy).await?;
+            self.add_to_block(state, page, &renders, None, RenderSelection::ByPolicy).await?;
             return Ok(ImportOutcome::Created);
         }
         let is_new = highest.is_none_or(|highest| highest.is_new);
         let highest =
             HighestRevision { page: page.clone(), rev, renders, written: None, is_new, is_sealed: false };
         if let Some(before) = current.highest.replace(highest) {
-            self.add_to_block(state, page, &before.renders, before.written, Kept::ByPolicy).await?;
+            self.add_to_block(state, page, &before.renders, before.written, RenderSelection::ByPolicy)
+                .await?;
         }
         Ok(ImportOutcome::Created)
     }
 
-    /// Adds a revision of the current page to the block. `written` says when it was written into the tables,
-    /// if it was.
+    /// Adds a revision of the current page to the block. `written` is set if the revision was also written
+    /// into the tables.
     async fn add_to_block(
         &self,
         state: &mut State,
         page: &Page,
         renders: &[ImportUnit],
         written: Option<WrittenRevision>,
-        kept: Kept,
+        selection: RenderSelection,
     ) -> Result<()> {
         let at = written.as_ref().map_or_else(|| self.archive.records.clock.now(), |written| written.at);
-        let (mut unit, mut texts) = as_sealed(renders, at)?;
+        let (mut unit, mut texts) = unit_of_rows(renders, at)?;
         if state.unfinished.pending.is_full_for(&UnitSize::of_unit(&unit)) {
             self.end_block(state).await?;
         }
-        let mut released_chunks = match (&mut state.current, kept) {
-            (Some(current), Kept::ByPolicy) => current.thinning.thin(&mut unit, &mut texts),
+        let mut released_chunks = match (&mut state.current, selection) {
+            (Some(current), RenderSelection::ByPolicy) => current.thinning.thin(&mut unit, &mut texts),
             _ => Vec::new(),
         };
         released_chunks
@@ -354,8 +359,8 @@ impl HistoryArchiver {
         state.unfinished.push(page, unit, texts, size).await
     }
 
-    /// Ends the page after all its revisions have been received. If idle pages are sealed, its highest revision
-    /// goes into the block too.
+    /// Ends the current page, after all its revisions have been received. If idle pages are sealed, also adds
+    /// its highest revision to the block.
     async fn end_page(&self, state: &mut State) -> Result<()> {
         if self.settings.idle.is_some() {
             self.seal_highest(state).await?;
@@ -368,7 +373,8 @@ impl HistoryArchiver {
             state.unfinished.bytes += highest.renders.iter().map(size_of).sum::<u64>();
             state.unfinished.highest_by_page.push(highest);
         } else if state.unfinished.pending.has(&highest.page) {
-            // The highest revision is stored already, so the page can reference its part of the block.
+            // The highest revision is already in the tables. The block is written for the page's other
+            // revisions.
             state.unfinished.highest_by_page.push(highest);
         }
         Ok(())
@@ -378,13 +384,13 @@ impl HistoryArchiver {
     async fn seal_highest(&self, state: &mut State) -> Result<()> {
         let highest = |state: &State| state.current.as_ref().and_then(|current| current.highest.clone());
         let Some(before) = highest(state) else { return Ok(()) };
-        let (unit, _) = as_sealed(&before.renders, self.archive.records.clock.now())?;
+        let (unit, _) = unit_of_rows(&before.renders, self.archive.records.clock.now())?;
         if state.unfinished.pending.is_full_for(&UnitSize::of_unit(&unit)) {
-            // The revision may be written into the tables with the full block.
+            // This may write the highest revision into the tables, together with the full block.
             self.end_block(state).await?;
         }
         let HighestRevision { page, renders, written, .. } = highest(state).unwrap_or(before);
-        self.add_to_block(state, &page, &renders, written, Kept::All).await?;
+        self.add_to_block(state, &page, &renders, written, RenderSelection::All).await?;
         if let Some(CurrentPage { highest: Some(highest), .. }) = &mut state.current {
             highest.is_sealed = true;
             highest.renders = Vec::new();
@@ -392,7 +398,8 @@ impl HistoryArchiver {
         Ok(())
     }
 
-    /// Starts to write the block that is being filled, while the next revisions are received.
+    /// Starts to write the block that is being filled. Returns while the block is being written, so that the
+    /// next revisions can be received.
     async fn end_block(&self, state: &mut State) -> Result<()> {
         state.wait_placed().await?;
         let mut unfinished = std::mem::replace(&mut state.unfinished, UnfinishedBlock::new()?);
@@ -400,7 +407,7 @@ impl HistoryArchiver {
         if let Some(CurrentPage { page, highest: Some(highest), .. }) = &mut state.current
             && unfinished.pending.has(page)
         {
-            // If the revision is not written yet, it is written with this block.
+            // The highest revision is written into the tables with this block, unless it was written before.
             unfinished.highest_by_page.push(highest.clone());
             if highest.written.is_none() {
                 let epoch = self.archive.blocks.epoch(&highest.page).await?;
@@ -417,7 +424,7 @@ impl HistoryArchiver {
             rows: Arc::clone(&self.rows),
             counts: Arc::clone(&self.counts),
         };
-        state.placing = Some((titles, tokio::spawn(placement.all(unfinished, at))));
+        state.placing = Some((titles, tokio::spawn(placement.place_block(unfinished, at))));
         Ok(())
     }
 
@@ -428,10 +435,10 @@ impl HistoryArchiver {
 }
 
 impl CurrentPage {
-    fn new(page: &Page, rows_because: Option<RowReason>, policy: ArchivePolicy) -> Self {
+    fn new(page: &Page, row_reason: Option<RowReason>, policy: ArchivePolicy) -> Self {
         Self {
             page: page.clone(),
-            rows_because,
+            row_reason,
             highest: None,
             revs: HashSet::new(),
             tids: HashSet::new(),
@@ -443,7 +450,7 @@ impl CurrentPage {
 impl UnfinishedBlock {
     fn new() -> Result<Self> {
         Ok(Self {
-            pending: Pending::new()?,
+            pending: PendingBlock::new()?,
             highest_by_page: Vec::new(),
             bytes: 0,
             replaced: Vec::new(),
@@ -451,12 +458,12 @@ impl UnfinishedBlock {
         })
     }
 
-    /// Adds a revision with `size` bytes of texts.
+    /// Adds a revision to the block. Its texts have `size` bytes.
     async fn push(&mut self, page: &Page, unit: Unit, texts: Texts, size: u64) -> Result<()> {
         if size < MIN_BYTES_FOR_THREAD {
             return self.pending.push(page, unit, &texts);
         }
-        let mut pending = std::mem::replace(&mut self.pending, Pending::new()?);
+        let mut pending = std::mem::replace(&mut self.pending, PendingBlock::new()?);
         let page = page.clone();
         self.pending = blocking(move || pending.push(&page, unit, &texts).map(|()| pending)).await?;
         Ok(())
@@ -464,17 +471,17 @@ impl UnfinishedBlock {
 }
 
 impl State {
-    /// Whether a part of the page waits to be written.
+    /// Whether revisions of the page wait to be written.
     fn has_waiting(&self, page: &Page) -> bool {
         self.unfinished.highest_by_page.iter().any(|highest| highest.page == *page)
             || self.placing.as_ref().is_some_and(|(titles, _)| titles.contains(&page.title))
     }
 
-    /// Returns why revisions of the current page are imported as rows, or `None` if they go into blocks.
-    fn rows_because(&self, revisions: &[ImportRevision]) -> Option<RowReason> {
+    /// Returns why these revisions of the current page are imported as rows, or `None` if they go into blocks.
+    fn row_reason(&self, revisions: &[ImportRevision]) -> Option<RowReason> {
         let current = self.current.as_ref()?;
-        if current.rows_because.is_some() {
-            return current.rows_because;
+        if current.row_reason.is_some() {
+            return current.row_reason;
         }
         let mut revs = HashSet::new();
         let mut is_new = |rev| !current.revs.contains(&rev) && revs.insert(rev);
@@ -496,8 +503,8 @@ impl State {
     }
 }
 
-/// Converts import rows, written at `at`, into a unit of a block and its texts.
-fn as_sealed(renders: &[ImportUnit], at: Timestamp) -> Result<(Unit, Texts)> {
+/// Converts the rows of an imported revision, with the write time `at`, into a unit of a block and its texts.
+fn unit_of_rows(renders: &[ImportUnit], at: Timestamp) -> Result<(Unit, Texts)> {
     let mut texts = Texts::new();
     let first = renders.first().and_then(|unit| Some((unit.revision.clone()?, &unit.of_revision)));
     let Some((mut revision, of_revision)) = first else {

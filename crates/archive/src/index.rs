@@ -36,10 +36,10 @@ pub(super) struct IndexRow {
     pub(super) left_out: u64,
     /// When the newest render was made whose bodies are kept.
     pub(super) kept_at: Option<Timestamp>,
-    /// The exact positions of the revisions. `None` if the ranges of numbers, times and tids are enough, or if
-    /// an earlier version of the program wrote the row.
+    /// The exact positions of the revisions. `None` if the ranges of numbers, times and tids are enough, or
+    /// if an earlier version of the program wrote the row.
     pub(super) positions: Option<Positions>,
-    /// Whether no revision in the block has an earlier time than one with a lower number.
+    /// Whether the times of the revisions ascend: no revision has an earlier time than a lower revision.
     pub(super) ascends: bool,
 }
 
@@ -66,8 +66,8 @@ typed_row! {
 }
 
 impl IndexRow {
-    /// Creates the row of a block that has these revisions of the page, with their positions. Returns `None`
-    /// if there are none.
+    /// Creates the index row, with positions, of a block that has these revisions of the page. Returns `None`
+    /// if there are no revisions.
     pub(super) fn of<'u>(block: BlockId, units: impl IntoIterator<Item = &'u Unit>) -> Option<Self> {
         let mut units: Vec<_> = units.into_iter().collect();
         units.sort_by_key(|unit| unit.revision.record.rev);
@@ -122,14 +122,14 @@ impl IndexRow {
         self
     }
 
-    /// Returns the row as it is stored beside the other rows of the page: without its positions if its
-    /// revisions ascend, and all revisions of each other row are lower and earlier, or higher and later. Two
-    /// processes that write rows of a page at the same time may not see each other's row; then lookups may open
-    /// more blocks.
+    /// Returns the row as it is stored beside the other rows of the page. Removes the positions if they are
+    /// not needed: the revisions of the row ascend, and all revisions of each other row are lower and
+    /// earlier, or higher and later.
     ///
-    /// So at most one row without positions has a given number, time or tid in its range. (Neighbours may share
-    /// the time at which one ends and the next begins.) A reader opens at most its block, and the block whose
-    /// positions have the value.
+    /// So a given number, time or tid is in the ranges of at most one row without positions. (Two neighbours
+    /// may share the time at which the first ends and the second begins.) A reader opens at most the block of
+    /// this row, and the block whose positions have the value. If two processes write rows of a page at the
+    /// same time, they may not see each other's row, and a reader may open more blocks.
     pub(super) fn beside<'r>(mut self, others: impl IntoIterator<Item = &'r Self>) -> Self {
         if self.ascends && others.into_iter().all(|other| self.is_below(other) || other.is_below(&self)) {
             self.positions = None;
@@ -137,20 +137,20 @@ impl IndexRow {
         self
     }
 
-    /// Whether all revisions of this row have lower numbers than those of the other, and none is later.
+    /// Whether all revisions of this row have lower numbers than those of `other`, and no later times and tids.
     fn is_below(&self, other: &Self) -> bool {
         self.revs.1 < other.revs.0
             && self.times.1 <= other.times.0
             && self.tids.1.time() <= other.tids.0.time()
     }
 
-    /// Whether this row and the row that [`Self::of`] creates from the block have the same content.
+    /// Whether this row has the same content as `of_block`, the row that [`Self::of`] creates from the block.
     pub(super) fn matches(&self, of_block: Self) -> bool {
         let positions = of_block.positions.filter(|_| self.positions.is_some());
         *self == Self { generation: self.generation, ascends: self.ascends, positions, ..of_block }
     }
 
-    /// Whether the block may have this revision.
+    /// Whether the block may contain this revision.
     pub(super) fn may_have_revision(&self, rev: Revision) -> bool {
         (self.revs.0..=self.revs.1).contains(&rev)
             && self.positions.as_ref().is_none_or(|positions| positions.has(rev))
@@ -202,10 +202,11 @@ impl IndexRow {
         })
     }
 
-    /// Whether the block may have bodies of the property that the range names, if it names one.
+    /// Whether the block may have rows in the range, according to the property that the range names. `true`
+    /// if the range names no property.
     pub(super) fn has_property_of(&self, axis: Axis, range: &ClusteringRange) -> bool {
         match range.prefix.first() {
-            Some(Value::Text(name)) if axis.place == 1 => {
+            Some(Value::Text(name)) if axis.column == 1 => {
                 self.names.iter().any(|known| known.as_str() == name)
             }
             _ => true,
@@ -213,7 +214,7 @@ impl IndexRow {
     }
 
     /// Returns the lowest and the highest value that rows of the block may have in the column of the axis,
-    /// within bounds. Returns `None` if the block has no rows there.
+    /// within bounds. Returns `None` if the block has no rows within the bounds.
     pub(super) fn within(
         &self,
         axis: Axis,
@@ -241,12 +242,12 @@ impl IndexRow {
     }
 }
 
-/// The column that sorts the rows of a table. In tables with a property name, this column comes after the
-/// name.
+/// The clustering column of a table that has the number, time or tid of revisions. In tables with a property
+/// name, this column comes after the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Axis {
     /// The index of the clustering column.
-    pub(super) place: usize,
+    pub(super) column: usize,
     of: PositionColumn,
 }
 
@@ -254,7 +255,7 @@ impl Axis {
     /// Returns the axis of a table, or `None` if the archive has no rows of the table.
     pub(super) fn of(table: &Schema) -> Option<Self> {
         let is = |other: &Schema| table.name() == other.name();
-        let axis = |place, of| Some(Self { place, of });
+        let axis = |column, of| Some(Self { column, of });
         if is(&REVISIONS) || is(&RENDERS) {
             axis(0, PositionColumn::Rev)
         } else if is(&REVISION_CONTENT) || is(&RENDER_CONTENT) {
@@ -274,7 +275,7 @@ pub(super) async fn index_of(store: &dyn TableStore, partition: &[Value]) -> Res
     index_from(store, partition, ReadFrom::Quorum).await
 }
 
-/// Reads the index like [`index_of`], but from these replicas.
+/// Reads the index like [`index_of`], but from the replicas that `read_from` names.
 pub(super) async fn index_from(
     store: &dyn TableStore,
     partition: &[Value],

@@ -1,4 +1,4 @@
-//! Indexes of pages in memory.
+//! A cache of the indexes of pages.
 
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -15,11 +15,11 @@ const MAX_CACHED_BYTES: u64 = 8 << 20;
 /// The approximate memory that an index row takes without its positions.
 const ROW_BYTES: usize = 512;
 
-/// Caches the indexes of pages that were searched, if the store has partition versions. One read of a page
-/// searches the index several times.
+/// Caches the indexes of pages, since one read of a page searches the index several times. Caches nothing if
+/// the store has no partition versions.
 ///
-/// A cached index is used only if no commit has changed the page since, and no commit is in progress. So it is
-/// the index that the store would return.
+/// A cached index is used only if no commit has changed the page since, and no commit is in progress. So the
+/// cached index is always the one that the store would return.
 #[derive(Debug)]
 pub(super) struct IndexCache(Cache<Vec<Value>, CachedIndex>);
 
@@ -40,8 +40,8 @@ impl IndexCache {
         Self(Cache::builder().max_capacity(MAX_CACHED_BYTES).weigher(bytes).build())
     }
 
-    /// Returns the highest revision that a block of the page may have. Unless the index is in memory, reads only
-    /// its first row, which has the highest revision.
+    /// Returns the highest revision that a block of the page may have. If the index is not in memory, reads
+    /// only its first row, which has the highest revision.
     pub(super) async fn highest(
         &self,
         store: &dyn TableStore,
@@ -60,8 +60,8 @@ impl IndexCache {
         Ok(last_revs.max())
     }
 
-    /// Returns the index of the page that has this partition. If the index has to be read, reads it from these
-    /// replicas.
+    /// Returns the index of the page that has this partition. If the index is not in memory, reads it from
+    /// the replicas that `read_from` names.
     pub(super) async fn index_of(
         &self,
         store: &dyn TableStore,

@@ -1,5 +1,5 @@
-//! Large bodies: bodies that are stored in chunks because they are too large for a row. A block takes some of
-//! them.
+//! Large bodies, which are stored in chunks because they are too large for a row. A block takes those of at
+//! most [`MAX_BODY_IN_BLOCK`] bytes.
 
 use std::sync::Arc;
 
@@ -11,8 +11,9 @@ use rashomon_records::{
     content::{BodyRow, ChunkSet, ChunkStore, Stored},
 };
 
-/// Reads bodies of a revision from their chunks, to put them into a block. Returns the chunks that are not
-/// needed any more, each with its render. The chunks of an unreadable body stay, so that `verify` reports them.
+/// Reads bodies of a revision from their chunks into `texts`, so that they go into a block. Returns the chunk
+/// sets that are not needed any more, each with its render. An unreadable body stays in its chunks, so that
+/// `verify` reports it.
 pub(super) async fn read_from_chunks(
     chunks: &Arc<ChunkStore>,
     unit: &mut Unit,

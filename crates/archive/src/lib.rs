@@ -1,10 +1,12 @@
 //! The archive: superseded revisions are moved into compression blocks, and stay readable.
 //!
-//! A seal ([`seal`]) takes whole revisions out of the tables of pages and puts them into a block ([`blocks`]),
-//! and adds one row for each page and block to the [`index`]. [`rashomon_archive_format`] converts revisions to
-//! the entries of a block. The [`UnionStore`] is a store in which the sealed rows still exist, so that a reader
-//! does not know which rows are in blocks. A row in the tables hides a row with the same key in a block, since
-//! the row in the tables was written later.
+//! A seal ([`seal`]) moves whole revisions from the tables into a block ([`blocks`]), and adds one row for
+//! each page and block to the [`index`]. [`rashomon_archive_format`] converts revisions to the entries of a
+//! block.
+//!
+//! The [`UnionStore`] is a store that returns sealed rows as if they were still in the tables, so that
+//! readers need not know of blocks. A row in the tables hides a row with the same key in a block, since the
+//! row in the tables was written later.
 
 mod archive;
 mod blocks;
@@ -49,24 +51,25 @@ use rashomon_tables::{Error as StoreError, TableStore};
 pub use self::{
     archive::Archive,
     blocks::BlockStore,
-    collect::Waiting,
+    collect::DeferredEntries,
     compaction::{CompactionOptions, CompactionReport},
     damage::SkippedDamage,
-    erase::FromBlocks,
-    history::{HistoryArchiver, RowImporter, RowReason, WithRows},
+    erase::BlockErasure,
+    history::{AttachedChanges, HistoryArchiver, RowImporter, RowReason},
     policy::ArchivePolicy,
     replace::{BlockReplacement, BodyInArchive, BodyReplacer, CheckedBlocks, NewBody},
     seal::{MAX_PLACED_BYTES, MAX_PLACED_ROWS, SealOptions, SealReport},
-    stats::{ArchiveStats, Counter, InBlocks},
+    stats::{ArchiveCounter, ArchiveStats, PropertySpace},
     union_store::UnionStore,
 };
 
-/// Minimum age before garbage collection deletes an unreferenced block, except for a command that has the
+/// The minimum age of an unreferenced block that garbage collection deletes, except in a command that has the
 /// store to itself. A page starts to reference a new block much earlier, or never.
 pub(crate) const MIN_BLOCK_AGE: Duration = Duration::from_secs(2 * 3600);
 
-/// How many callers may wait to unpack a block, for each one that runs. A request waits up to three times at once, and
-/// an unpack takes a few milliseconds. So more would be refused after their wait.
+/// The maximum number of callers that wait to unpack a block, for each running unpack. One request may have
+/// up to three waiting callers, and an unpack takes a few milliseconds. So further callers would be refused
+/// after their wait.
 const WAITING_FOR_EACH_UNPACK: usize = 64;
 
 /// Which superseded values of a bucket are sealed, and when.
@@ -74,8 +77,8 @@ const WAITING_FOR_EACH_UNPACK: usize = 64;
 pub struct BucketArchive {
     /// Which renders are kept.
     pub policy: ArchivePolicy,
-    /// How long a value must have been superseded before it is sealed. While anything writes to the store,
-    /// this time must be longer than the skew of the clocks, and longer than any write takes.
+    /// How long a value must have been superseded before it is sealed. If the store has writers, this time
+    /// must be longer than the skew of the clocks, and longer than any write takes.
     pub after: Duration,
 }
 
@@ -92,11 +95,11 @@ pub struct ArchiveSettings {
     pub all: BucketArchive,
     /// The settings of single buckets.
     pub buckets: BTreeMap<(DomainName, BucketName), BucketArchive>,
-    /// Maximum number of bytes of unpacked blocks in memory.
+    /// The maximum number of bytes of unpacked blocks in memory.
     pub cache_bytes: u64,
     /// How long a page must have been neither written nor read in this process before its latest revision is
-    /// sealed. An import into blocks seals it at once. `None`: the latest revision is never
-    /// sealed.
+    /// sealed. An import into blocks seals the latest revision at once. If `None`, the latest revision is
+    /// never sealed.
     pub idle: Option<Duration>,
 }
 
@@ -114,8 +117,8 @@ impl ArchiveSettings {
     }
 }
 
-/// The limits of reads that unpack blocks. By default, as many run at once as the process has cores: more would only
-/// take processor time from the tasks that accept and refuse requests.
+/// The limits of reads that unpack blocks. By default, one unpack runs for each core of the process. More of
+/// them would only take processor time from the tasks that accept and refuse requests.
 #[must_use]
 pub fn unpack_limits(running: Option<NonZeroUsize>) -> Limits {
     let running = running.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
@@ -124,7 +127,7 @@ pub fn unpack_limits(running: Option<NonZeroUsize>) -> Limits {
 }
 
 /// Whether a store has sealed revisions. Returns `false` for a cluster that cannot be reached yet.
-pub async fn is_there(store: &Arc<dyn TableStore>) -> Result<bool> {
+pub async fn has_sealed_revisions(store: &Arc<dyn TableStore>) -> Result<bool> {
     match has_rows(&**store, &ARCHIVE_INDEX).await {
         Err(StoreError::Unavailable(_)) => Ok(false),
         found => Ok(found?),
@@ -142,9 +145,9 @@ pub async fn blocks_of(
 ) -> Result<Option<Arc<BlockStore>>> {
     let cache_bytes = match settings {
         Some(settings) => settings.cache_bytes,
-        // The rows of the index are spread over the partitions of all pages, so a search for a row would go
-        // page by page. The table of blocks gives the same answer: a block is written before its index row,
-        // and deleted after it.
+        // The rows of the index are spread over the partitions of all pages, so a search for any row of it
+        // would go page by page. The table of blocks gives the same answer: a block is written before its
+        // index rows, and deleted after them.
         None => match has_rows(&**store, &ARCHIVE_BLOCKS).await {
             Ok(false) => return Ok(None),
             // A cluster that cannot be reached yet may have an archive.

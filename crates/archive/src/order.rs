@@ -18,12 +18,12 @@ pub(super) fn compare(table: &Schema, order: Order, one: &[Value], other: &[Valu
     }
 }
 
-/// Returns the lower and the upper bound that rows of a range have in the clustering column at index `place`.
-pub(super) fn bounds(range: &ClusteringRange, place: usize) -> (Bound<&Value>, Bound<&Value>) {
-    if let Some(value) = range.prefix.get(place) {
+/// Returns the bounds of the clustering column with the index `column`, for the rows of a range.
+pub(super) fn bounds(range: &ClusteringRange, column: usize) -> (Bound<&Value>, Bound<&Value>) {
+    if let Some(value) = range.prefix.get(column) {
         return (Bound::Included(value), Bound::Included(value));
     }
-    if range.prefix.len() < place {
+    if range.prefix.len() < column {
         return (Bound::Unbounded, Bound::Unbounded);
     }
     (range.lower.as_ref(), range.upper.as_ref())

@@ -24,18 +24,19 @@ pub(super) fn is_archived(table: &Schema) -> bool {
     archived_tables().into_iter().any(|archived| archived.name() == table.name())
 }
 
-/// A revision in an unpacked block. Values that are derived from contents are computed at the first request,
-/// since the block may have megabytes of contents.
+/// A revision in an unpacked block. It is decoded at the first request: some of its values are derived from
+/// contents, and the block may have megabytes of contents.
 #[derive(Debug)]
 pub(super) struct PackedUnit {
     page: Page,
     lines: UnitLines,
-    /// `None` if the entries cannot be understood.
+    /// The decoded revision. `None` if the entries cannot be understood.
     unit: OnceLock<Option<Arc<Unit>>>,
 }
 
 impl PackedUnit {
-    /// Returns the revision, or `None` if the entries cannot be understood. `text` reads contents.
+    /// Returns the revision, or `None` if the entries cannot be understood. `text` reads the content of an
+    /// entry.
     pub(super) fn unit(&self, text: impl Fn(u64) -> Option<Vec<u8>>) -> Option<Arc<Unit>> {
         let unit = self.unit.get_or_init(|| {
             let hash = |ordinal| text(ordinal).map(|text| (ordinal, hash_of(&text)));
@@ -70,15 +71,18 @@ pub(super) struct ArchivedRow {
     pub(super) what: RowSource,
 }
 
+/// What the values of an archived row are made from.
 #[derive(Debug, Clone)]
 pub(super) enum RowSource {
+    /// A row by time, which has no values.
     ByTime,
+    /// A row by tid, whose only value is the revision.
     ByTid(Revision),
     /// A field of a revision in the block.
     Of(Arc<PackedUnit>, Field),
 }
 
-/// A row that is a part of a revision.
+/// The part of a revision that is a row of its own.
 #[derive(Debug, Clone)]
 pub(super) enum Field {
     Record,

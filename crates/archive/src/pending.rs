@@ -1,4 +1,4 @@
-//! A block that is being filled, and the check that all of it can be read back.
+//! A block that is being filled, and the check that a written block can be read back completely.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,11 +13,11 @@ use super::{
 };
 use rashomon_records::{Page, Result, Revision, Sha1, Tid, Title, content::ChunkSet};
 
-/// The number of entries with which a block is full: three for each of 4,096 revisions.
+/// The maximum number of entries in a block: three for each of 4,096 revisions.
 const MAX_ENTRIES: usize = 3 * 4096;
 
-/// A block is full when the titles of its pages have this many bytes. The garbage collection entry of the
-/// block lists all titles.
+/// The number of bytes of titles at which a block is full. The garbage collection entry of the block lists
+/// all titles.
 const MAX_TITLE_BYTES: usize = 256 << 10;
 
 /// The settings that bound the size of blocks in the archive.
@@ -27,14 +27,14 @@ pub(super) fn settings() -> Settings {
 
 /// A block that is being filled.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingBlock {
     builder: BlockBuilder,
     pages: Pages,
     titles: usize,
     /// An upper bound of the bytes of values in the builder.
     values: usize,
-    /// The chunks that the pages release when they reference the block, since the bodies are in the block, or
-    /// are not kept.
+    /// The chunks that the pages release when they start to reference the block: their bodies are in the
+    /// block, or are not kept.
     released_chunks: ReleasedChunks,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Pending {
 pub(super) struct ReleasedSet {
     /// The revision of the body.
     pub(super) rev: Revision,
-    /// The render of the body. `None`: the body belongs to the revision.
+    /// The render of the body. `None` if the body belongs to the revision.
     pub(super) of: Option<Tid>,
     pub(super) set: ChunkSet,
 }
@@ -51,7 +51,7 @@ pub(super) struct ReleasedSet {
 /// The chunk sets that pages release.
 pub(super) type ReleasedChunks = HashMap<Title, Vec<ReleasedSet>>;
 
-impl Pending {
+impl PendingBlock {
     pub(super) fn new() -> Result<Self> {
         let builder = BlockBuilder::new(settings(), columns(), 0).map_err(refused)?;
         Ok(Self { builder, pages: Vec::new(), titles: 0, values: 0, released_chunks: HashMap::new() })
@@ -61,24 +61,23 @@ impl Pending {
         self.pages.is_empty()
     }
 
-    /// Whether the block has to be sealed before a revision of this size is added.
+    /// Whether a revision of this size has to go into the next block.
     pub(super) fn is_full_for(&self, next: &UnitSize) -> bool {
         let is_full = self.builder.should_seal() || self.titles >= MAX_TITLE_BYTES;
         is_full || (!self.is_empty() && !next.fits_beside(self.builder.len(), self.values))
     }
 
-    /// Whether this many bytes of new text of a page fit into an empty block, but not into the rest of this
-    /// block.
+    /// Whether this many bytes of new text fit into an empty block, but not into the rest of this block.
     pub(super) fn would_split(&self, literals: u64) -> bool {
         self.builder.would_split(literals)
     }
 
-    /// Returns one of the pages. It names the bucket of all pages.
+    /// Returns one of the pages, or `None` if the block is empty. All pages are of the same bucket.
     pub(super) fn of(&self) -> Option<&Page> {
         self.pages.first().map(|(page, _)| page)
     }
 
-    /// Whether this is the page that was added to the block last.
+    /// Whether the last revision that was added to the block is of this page.
     pub(super) fn has(&self, page: &Page) -> bool {
         self.pages.last().is_some_and(|(last, _)| last == page)
     }
@@ -122,15 +121,15 @@ impl Pending {
         std::mem::take(&mut self.released_chunks)
     }
 
-    /// Finishes the block. Returns its bytes and the units that were put in.
+    /// Finishes the block. Returns its bytes, and the units that were put into it.
     pub(super) fn finish(mut self) -> Result<(Bytes, Pages)> {
         let block = self.builder.finish().map_err(refused)?;
         Ok((block.into(), self.pages))
     }
 }
 
-/// Compares all records and bodies in a block with the units that were put in. The bodies are compared by
-/// their SHA-1, which was compared with the text before.
+/// Compares all records and bodies in a block with the units that were put into it. The bodies are compared
+/// by their SHA-1, which was compared with the text before.
 pub(super) fn check(id: BlockId, bytes: &[u8], expected_units: &[(Page, Vec<Unit>)]) -> Result<()> {
     let wrong = |what: String| StoreError::Corrupt(format!("block {} of the archive: {what}", in_hex(id)));
     let block = Block::open(bytes, Limits::default()).map_err(|error| wrong(error.to_string()))?;

@@ -16,9 +16,8 @@ pub enum ArchivePolicy {
     Every,
     /// The first render of each revision. Later renders were made from the same text.
     FirstRender,
-    /// One render in each interval, of any revision. A render is kept if it was made at least this long after
-    /// the last kept render. A render that is stored late is kept if it was made at least this long before
-    /// the last kept render.
+    /// One render of the page in each interval, of any revision. A render is kept if it was made at least one
+    /// interval after the last kept render, or at least one interval before it.
     Interval(Duration),
 }
 
@@ -37,7 +36,7 @@ impl ArchivePolicy {
     }
 }
 
-/// Removes the bodies of the renders that are not kept, before the revisions of a page go into blocks.
+/// Removes the bodies of the renders of a page that the policy does not keep, before revisions go into blocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Thinning {
     policy: ArchivePolicy,
@@ -50,13 +49,13 @@ impl Thinning {
         Self { policy, last }
     }
 
-    /// Whether the policy decides by the other kept renders of the page.
+    /// Whether the policy decides on a render by the other kept renders of the page.
     pub(super) const fn depends_on_other_renders(&self) -> bool {
         matches!(self.policy, ArchivePolicy::Interval(_))
     }
 
-    /// Removes the bodies of renders that are not kept from a revision. Returns the chunks of these bodies,
-    /// each with its render. The rows of the renders stay, marked as `left_out`.
+    /// Removes from a revision the bodies of the renders that are not kept. Returns the chunk sets of these
+    /// bodies, each with its render. The rows of the renders stay, and are marked as `left_out`.
     pub(super) fn thin(&mut self, unit: &mut Unit, texts: &mut Texts) -> Vec<(Option<Tid>, ChunkSet)> {
         let left_out = self.left_out(unit.renders.iter().map(|(render, _)| render));
         let mut released_chunks = Vec::new();
@@ -75,7 +74,7 @@ impl Thinning {
         released_chunks
     }
 
-    /// Returns the renders of a revision that are not kept. Revisions of a page have to be passed in their
+    /// Returns the renders of a revision that are not kept. Call this for the revisions of a page in their
     /// order.
     pub(super) fn left_out<'r>(&mut self, renders: impl IntoIterator<Item = &'r RenderRow>) -> BTreeSet<Tid> {
         let mut left_out = BTreeSet::new();

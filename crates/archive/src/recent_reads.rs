@@ -6,23 +6,25 @@ use moka::{policy::EvictionPolicy, sync::Cache};
 use rashomon_clock::Timestamp;
 use rashomon_records::Page;
 
-/// The maximum number of pages that are remembered. The pages that were read most recently are kept.
+/// The maximum number of remembered pages. Beyond this number, the pages whose last read is the oldest are
+/// forgotten.
 const MAX_PAGES: u64 = 1 << 18;
 
-/// Pages, and when each was read last, in this process and since its start.
+/// The pages that this process has read since its start, with the time of the last read of each.
 ///
-/// A page that is forgotten counts as not read. Its readers then open a block, unless the memory for the latest
-/// has the page.
+/// A forgotten page counts as not read, and may be sealed. Its readers then open a block, unless the cache of
+/// the latest properties has the page.
 #[derive(Debug)]
 pub(super) struct RecentReads {
     /// The times of reads, by the hash of the page.
     reads: Cache<u64, Timestamp>,
-    /// A later read within this time is not recorded, so that frequent reads cost little.
+    /// A read that follows the recorded read within this time is not recorded, so that frequent reads cost
+    /// little.
     precision: Duration,
 }
 
 impl RecentReads {
-    /// Creates the memory for pages that are idle after `idle`.
+    /// Creates an empty memory of reads. A page is idle after `idle`.
     pub(super) fn new(idle: Duration) -> Self {
         let precision = idle / 16;
         let reads = Cache::builder().max_capacity(MAX_PAGES).eviction_policy(EvictionPolicy::lru());
@@ -36,8 +38,8 @@ impl RecentReads {
         }
     }
 
-    /// Whether the page was read at this time or later. A read less than a sixteenth of the idle time before
-    /// may count too.
+    /// Whether the page was read at this time or later. A read that is earlier by less than a sixteenth of
+    /// the idle time may count, too.
     pub(super) fn has_read_since(&self, page: &Page, time: Timestamp) -> bool {
         let last = self.reads.get(&page.hash().digest());
         last.is_some_and(|last| last.saturating_add(self.precision) >= time)

@@ -1,7 +1,7 @@
-//! Replaces bodies in blocks: a block is rewritten with the new bodies, and the old block is deleted.
+//! Replaces bodies in blocks: rewrites a block with the new bodies, and deletes the old block.
 //!
-//! The revisions and renders in the block keep their numbers and tids. A replaced body gets a time of its
-//! replacement, as after a destructive PUT, so that its ETag changes.
+//! The revisions and renders in the block keep their numbers and tids. A replaced body gets the time of its
+//! rewrite, as after a destructive PUT, so that its ETag changes.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ use super::{
     together::CombinedRevisions,
 };
 
-/// The maximum number of blocks that [`CheckedBlocks`] remembers. A block that is forgotten is checked again.
+/// The maximum number of blocks that [`CheckedBlocks`] remembers. A forgotten block is checked again.
 const MAX_CHECKED_BLOCKS: usize = 1 << 16;
 
 /// A body in a block.
@@ -54,14 +54,14 @@ pub struct NewBody {
     pub bytes: Bytes,
 }
 
-/// Selects the bodies to be replaced, and makes the new ones.
+/// Selects the bodies that are replaced, and makes the new bodies.
 #[async_trait]
 pub trait BodyReplacer: Send + Sync {
-    /// Whether a body is to be replaced.
+    /// Whether this body is to be replaced.
     fn selects(&self, name: &PropertyName, info: &PropertyInfo) -> bool;
 
-    /// Makes a new body of the stored bytes. `None` keeps the stored body. An error ends the replacement of the
-    /// whole block, which stays as it was.
+    /// Makes a new body from the stored bytes. `None` keeps the stored body. An error ends the replacement in
+    /// the whole block, which stays unchanged.
     async fn replace(&self, body: &BodyInArchive, bytes: Bytes) -> Result<Option<NewBody>>;
 }
 
@@ -72,15 +72,16 @@ pub struct BlockReplacement {
     pub blocks: u64,
     /// Bodies that were replaced.
     pub replaced: u64,
-    /// Selected bodies that a block cannot take, since the old or the new body is too large. They are unchanged.
+    /// Selected bodies that were not replaced, because the old or the new body is too large for a block.
     pub too_large: Vec<BodyInArchive>,
-    /// Pages that keep their old blocks, since another process changed their index meanwhile.
+    /// Pages that keep their old blocks, because another process has changed their index meanwhile.
     pub kept_pages: u64,
-    /// Descriptions of damaged blocks, which are unchanged.
+    /// Descriptions of damaged blocks, which stay unchanged.
     pub damaged: Vec<String>,
 }
 
-/// The blocks that a run has checked or written. The pages of a block are checked together.
+/// The blocks that a run has checked or written. All pages of a block are checked together, so that each
+/// block is checked once.
 #[derive(Debug, Default)]
 pub struct CheckedBlocks(BTreeSet<BlockId>);
 
@@ -93,7 +94,7 @@ impl CheckedBlocks {
     }
 }
 
-/// A body of a unit that is to be replaced.
+/// A body that is to be replaced: its unit, by index in the current step, and its stored text.
 struct Job {
     unit: usize,
     of: Option<Tid>,
@@ -102,11 +103,12 @@ struct Job {
 }
 
 impl Archive {
-    /// Replaces bodies in the blocks that a page references, and that this run has not checked yet. At most
-    /// `concurrency` bodies are made at once. The other pages of such a block are included.
+    /// Replaces bodies in the blocks that a page references and that this run has not checked yet. Includes
+    /// the bodies of other pages in these blocks. Makes at most `concurrency` bodies at once.
     ///
-    /// A block is written and compared before a page references it, so an interruption loses nothing. Each page
-    /// has the old or the new bodies of a block. A body that is hidden by a later write is not replaced.
+    /// A new block is written and compared before a page references it, so an interruption loses nothing:
+    /// each page has either all old or all new bodies of a block. A body that a later write hides is not
+    /// replaced.
     pub async fn replace_bodies(
         &self,
         page: &Page,
@@ -121,7 +123,7 @@ impl Archive {
                 continue;
             }
             let replacement = BlockReplacer { archive: self, replacer, concurrency, done: &mut done };
-            match replacement.block(page, row.block, checked).await {
+            match replacement.replace_in_block(page, row.block, checked).await {
                 Err(Error::Store(StoreError::Corrupt(what))) => done.damaged.push(what),
                 replaced => replaced?,
             }
@@ -131,8 +133,8 @@ impl Archive {
     }
 }
 
-/// Makes the new body of a job.
-fn made(replacer: &dyn BodyReplacer, job: Job) -> BoxFuture<'_, Result<(Job, Option<NewBody>)>> {
+/// Makes the new body for a job.
+fn make_new_body(replacer: &dyn BodyReplacer, job: Job) -> BoxFuture<'_, Result<(Job, Option<NewBody>)>> {
     Box::pin(async move {
         let new = replacer.replace(&job.body, job.text.clone()).await?;
         Ok((job, new))
@@ -148,7 +150,7 @@ struct BlockReplacer<'a> {
 }
 
 impl BlockReplacer<'_> {
-    async fn block(mut self, page: &Page, id: BlockId, checked: &mut CheckedBlocks) -> Result<()> {
+    async fn replace_in_block(mut self, page: &Page, id: BlockId, checked: &mut CheckedBlocks) -> Result<()> {
         let archive = self.archive;
         let block = archive.blocks.open(page, id).await?;
         let titles = block.titles();
@@ -156,7 +158,7 @@ impl BlockReplacer<'_> {
         if !self.has_selected(&pages, id).await? {
             return Ok(());
         }
-        // If the block was written recently, another process may be about to make more pages reference it.
+        // If the block was enqueued recently, another process may be about to make more pages reference it.
         let is_being_placed = match archive.blocks.enqueued_at(id).await? {
             Some(enqueued_at) => enqueued_at > archive.placed_until().await?,
             None => false,
@@ -168,7 +170,7 @@ impl BlockReplacer<'_> {
             let index = index_of(&*archive.blocks.store, &partition_of(of)).await?;
             let Some(row) = index.iter().find(|row| row.block == id).cloned() else { continue };
             let others: Vec<_> = index.into_iter().filter(|row| row.block != id).collect();
-            replaced += self.page(of, row, &others, &mut rewriter).await?;
+            replaced += self.replace_in_page(of, row, &others, &mut rewriter).await?;
         }
         if replaced == 0 {
             return Ok(());
@@ -200,8 +202,8 @@ impl BlockReplacer<'_> {
         Ok(false)
     }
 
-    /// Pushes the revisions of a page, with their new bodies. Returns the number of new bodies.
-    async fn page(
+    /// Pushes the revisions of a page to the rewriter, with new bodies. Returns the number of new bodies.
+    async fn replace_in_page(
         &mut self,
         page: &Page,
         row: IndexRow,
@@ -227,13 +229,13 @@ impl BlockReplacer<'_> {
             for (index, (unit, texts)) in units.iter().enumerate() {
                 self.add_jobs(page, index, unit, texts, others, &mut jobs).await?;
             }
-            let making: Vec<_> = jobs.into_iter().map(|job| made(self.replacer, job)).collect();
+            let making: Vec<_> = jobs.into_iter().map(|job| make_new_body(self.replacer, job)).collect();
             let made: Vec<_> = stream::iter(making).buffered(self.concurrency.max(1)).try_collect().await?;
             for (job, new) in made {
                 let Some(new) = new else { continue };
                 let (unit, texts) = &mut units[job.unit];
                 let at = self.archive.records.write_time_after(unit.last_written());
-                match put(unit, texts, &job, new, at) {
+                match put_new_body(unit, texts, &job, new, at) {
                     true => {
                         rewriter.note_new_body(job.body.rev);
                         replaced += 1;
@@ -249,7 +251,7 @@ impl BlockReplacer<'_> {
         Ok(replaced)
     }
 
-    /// Adds the selected bodies of a unit that readers see.
+    /// Adds jobs for the selected bodies of a unit that no other body hides. `index` is the index of the unit.
     async fn add_jobs(
         &mut self,
         page: &Page,
@@ -323,9 +325,9 @@ impl BlockReplacer<'_> {
 
 /// Puts a new body into a unit. Returns `false`, and changes nothing, if the body is too large for a block.
 ///
-/// The write times of the rows become one tick later. So a write that happens at the same time is later, and
-/// hides them.
-fn put(unit: &mut Unit, texts: &mut Texts, job: &Job, new: NewBody, at: Timestamp) -> bool {
+/// The write times of the changed rows become only one tick later. So the rows of a concurrent write are
+/// later, and hide the changed rows.
+fn put_new_body(unit: &mut Unit, texts: &mut Texts, job: &Job, new: NewBody, at: Timestamp) -> bool {
     let (name, size) = (&job.body.name, new.bytes.len() as u64);
     let other_bytes =
         unit.all_bodies().map(|(.., body)| body.size_in_block()).sum::<u64>() - job.body.info.size;

@@ -1,8 +1,8 @@
-//! Rewrites blocks, for compaction, for erasure, and for the replacement of bodies.
+//! Rewrites blocks, for compaction, erasure, and the replacement of bodies.
 //!
-//! The revisions that pages have in some blocks are written into new blocks, which are read back and
-//! compared, as in a seal. Then one batch for each page replaces its references to the old blocks by
-//! references to the new ones. An interrupted run leaves blocks that no page references, each with a garbage
+//! The rewriter writes revisions of pages from old blocks into new blocks. It reads each new block back and
+//! compares it, as in a seal. Then one batch for each page replaces the references to old blocks by
+//! references to new blocks. An interrupted run leaves blocks that no page references, each with a garbage
 //! collection entry.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use super::{
     Archive,
     erase::Epoch,
     index::{IndexRow, index_of},
-    pending::Pending,
+    pending::PendingBlock,
     rows::BlockId,
     verified_block::Deadline,
 };
@@ -24,21 +24,21 @@ use rashomon_records::{
     schemas::ARCHIVE_INDEX,
 };
 
-/// A page that is about to reference new blocks in place of some old ones.
+/// A page that is about to reference new blocks instead of some old blocks.
 #[derive(Debug)]
 struct IndexReplacement {
     page: Page,
     /// The rows that are deleted from the index of the page.
     replaced: Vec<IndexRow>,
-    /// The rows that take their place.
+    /// The rows that are added to the index of the page.
     new_rows: Vec<IndexRow>,
     /// The time until which the page may start to reference its new blocks: the earliest of their deadlines.
     deadline: Option<Deadline>,
     /// The number of revisions that the new blocks must contain.
     revisions: u64,
-    /// The lowest and the highest revision with a replaced body. HTTP caches may have the old one.
+    /// The lowest and the highest revision with a replaced body, which HTTP caches may have.
     with_new_bodies: Option<(Revision, Revision)>,
-    /// Whether all revisions that go into the new blocks have been pushed.
+    /// Whether all revisions of the page have been pushed.
     is_whole: bool,
 }
 
@@ -46,27 +46,27 @@ struct IndexReplacement {
 #[derive(Debug)]
 pub(super) struct BlockRewriter<'a> {
     archive: &'a Archive,
-    pending: Pending,
+    pending: PendingBlock,
     replacements: Vec<IndexReplacement>,
-    /// The erasure epoch of the bucket, read before the first revision was read. If another erasure has begun
-    /// since then, no page may reference the new blocks, since they may have the erased content.
+    /// The erasure epoch of the bucket before the first revision was read. If another erasure has begun since
+    /// then, the new blocks may have the erased content, and no page may reference them.
     epoch: Option<Epoch>,
     /// The old blocks that at least one page no longer references. Other pages may still reference them.
     left_blocks: BTreeSet<BlockId>,
     /// The ids of the new blocks.
     pub(super) new_ids: Vec<BlockId>,
-    /// Number of pages that keep their old blocks, since their index has changed.
+    /// The number of pages that keep their old blocks, because their index has changed.
     pub(super) kept_pages: u64,
-    /// Number of new blocks.
+    /// The number of new blocks.
     pub(super) new_blocks: u64,
-    /// Bytes of the new blocks.
+    /// The number of bytes of the new blocks.
     pub(super) stored_bytes: u64,
 }
 
 impl<'a> BlockRewriter<'a> {
     /// Creates a rewriter for pages of one bucket.
     pub(super) fn new(archive: &'a Archive) -> Result<Self> {
-        let (pending, replacements, left_blocks) = (Pending::new()?, Vec::new(), BTreeSet::new());
+        let (pending, replacements, left_blocks) = (PendingBlock::new()?, Vec::new(), BTreeSet::new());
         Ok(Self {
             archive,
             pending,
@@ -80,7 +80,8 @@ impl<'a> BlockRewriter<'a> {
         })
     }
 
-    /// Reads the epoch of the bucket, once. Call this before reading any revision that is going to be pushed.
+    /// Reads the epoch of the bucket at the first call. Call this before reading any revision that will be
+    /// pushed.
     pub(super) async fn remember_epoch(&mut self, of: &Page) -> Result<()> {
         if self.epoch.is_none() {
             self.epoch = Some(self.archive.blocks.epoch(of).await?);
@@ -88,12 +89,13 @@ impl<'a> BlockRewriter<'a> {
         Ok(())
     }
 
-    /// Begins a page: the revisions that are pushed next replace these rows of its index. `literals` is the
-    /// approximate number of bytes that they add to the literals of a block. If these bytes fit into an empty
-    /// block but not into the current one, a new block is begun, so that the revisions are not split.
+    /// Begins a page: the revisions that are pushed next replace the index rows `replaced` of the page.
+    /// `literals` is the approximate number of bytes that these revisions add to the literals of a block. If
+    /// they fit into an empty block but not into the current block, begins a new block, so that the revisions
+    /// are not split.
     pub(super) async fn begin(&mut self, page: &Page, replaced: Vec<IndexRow>, literals: u64) -> Result<()> {
-        // A page has one index row for each block. If the page was begun before, the revisions of that call and
-        // those of this call go into different blocks.
+        // A page has one index row for each block. So if the page was begun before, the revisions of this
+        // call must go into another block.
         if self.replacements.iter().any(|replacement| replacement.page == *page)
             || self.pending.would_split(literals)
         {
@@ -122,14 +124,14 @@ impl<'a> BlockRewriter<'a> {
         self.pending.push(&last.page, unit, texts)
     }
 
-    /// Notes that a revision of the page that was begun last gets a body other than the stored one.
+    /// Records that a revision of the page that was begun last gets a new body.
     pub(super) fn note_new_body(&mut self, rev: Revision) {
         if let Some(last) = self.replacements.last_mut() {
             rev.extend(&mut last.with_new_bodies);
         }
     }
 
-    /// Ends the page that was begun last: all revisions that replace the rows of its index have been pushed.
+    /// Ends the page that was begun last: all its revisions have been pushed.
     pub(super) fn end_page(&mut self) {
         if let Some(last) = self.replacements.last_mut() {
             last.is_whole = true;
@@ -142,9 +144,9 @@ impl<'a> BlockRewriter<'a> {
         Ok(std::mem::take(&mut self.left_blocks))
     }
 
-    /// Writes the block that is being filled, and makes the pages that have ended reference their new blocks.
+    /// Writes the block that is being filled, and makes the ended pages reference their new blocks.
     async fn end_block(&mut self) -> Result<()> {
-        let pending = std::mem::replace(&mut self.pending, Pending::new()?);
+        let pending = std::mem::replace(&mut self.pending, PendingBlock::new()?);
         let new_block = self.archive.make_block(pending).await?;
         if let Some(block) = &new_block {
             self.new_blocks += 1;
@@ -180,17 +182,17 @@ impl<'a> BlockRewriter<'a> {
         Ok(())
     }
 
-    /// Enqueues the blocks that the pages are about to leave. The garbage collector checks later whether any
-    /// page still references them. The entry of a block is written before any of these pages leaves the
-    /// block.
+    /// Enqueues the old blocks of these pages for garbage collection. Called before the pages remove their
+    /// references, so that each block has its entry before that.
     async fn enqueue_replaced(&self, replacements: &[IndexReplacement]) -> Result<()> {
         let mut enqueued = BTreeSet::new();
         for replacement in replacements {
             for row in replacement.replaced.iter().filter(|row| enqueued.insert(row.block)) {
                 let titles = self.archive.blocks.open(&replacement.page, row.block).await?.titles();
                 let now = self.archive.records.clock.now();
-                // A process whose clock is ahead may have deleted an earlier entry of the block. The write time
-                // of this delete is later than `now`, and the new entry must have a still later one.
+                // A process whose clock is ahead may have deleted an earlier entry of the block. The write
+                // time of that delete may be up to `skew` later than `now`, and the new entry must not be
+                // earlier.
                 let written_at = now.saturating_add(self.archive.records.skew);
                 self.archive.blocks.enqueue(&replacement.page, row.block, &titles, now, written_at).await?;
             }
@@ -198,8 +200,8 @@ impl<'a> BlockRewriter<'a> {
         Ok(())
     }
 
-    /// Makes a page reference its new blocks. Returns `false` if the page cannot, since its index has
-    /// changed.
+    /// Makes a page reference its new blocks. Returns `false`, and changes nothing, if another process has
+    /// changed the index of the page.
     async fn place(&mut self, replacement: IndexReplacement) -> Result<bool> {
         if replacement.new_rows.iter().map(|row| row.revisions).sum::<u64>() != replacement.revisions {
             return Err(StoreError::Corrupt("rewritten blocks lack revisions".to_owned()).into());
@@ -235,7 +237,8 @@ impl<'a> BlockRewriter<'a> {
                 now.saturating_add(self.archive.records.skew),
             );
         }
-        // Blocks do not pass through the write pipeline, which queues the purges of other replaced bodies.
+        // A rewrite of blocks does not pass through the write pipeline, which enqueues the purges of other
+        // replaced bodies. So the purge is enqueued here.
         let purge = replacement.with_new_bodies.and_then(|(lowest, highest)| {
             let page = &replacement.page;
             self.archive.records.purge_page(page, || PageChange::of_bodies(page, lowest, highest))

@@ -1,10 +1,11 @@
-//! Sealing: revisions that were superseded long enough ago move from the tables of their page into a block.
+//! The seal: moves revisions that were superseded long enough ago from the tables into blocks.
 //!
-//! No row is deleted from a table before its block is stored, was read back, and was compared with the sealed
-//! rows. Then a batch for each page writes the index row and deletes sealed rows, so that readers find each row
-//! in the tables or in the block. Further batches delete the rest ([`place`]). An interrupted seal leaves at
-//! most a block that no page references, with a garbage collection entry, or sealed rows in the tables, which
-//! the next seal seals again.
+//! A seal first stores a block, reads it back, and compares it with the rows. Only then does a batch for each
+//! page write the index row and delete sealed rows, so that readers find each row in the tables or in the
+//! block. Further batches delete the other sealed rows ([`place`]).
+//!
+//! An interrupted seal leaves nothing worse than a block that no page references, with a garbage collection
+//! entry, or sealed rows in the tables, which the next seal seals again.
 
 mod latest;
 mod place;
@@ -31,14 +32,14 @@ pub use self::{
 use super::{
     Archive, ArchivePolicy, BucketArchive,
     candidates::{Candidate, candidates},
-    decide::{StayReason, judge},
+    decide::{StayReason, check_sealable},
     deletes::Resealed,
     erase::Epoch,
     index::{IndexRow, index_of},
     large::read_from_chunks,
-    pending::Pending,
+    pending::PendingBlock,
     policy::Thinning,
-    seal::renders::{RenderReader, RendersOf, TOO_MANY_RENDERS},
+    seal::renders::{RenderReader, RevisionRenders, TOO_MANY_RENDERS},
 };
 use rashomon_records::{
     BucketName, DomainName, Error, Page, Result, Revision, Tid, Title,
@@ -47,31 +48,33 @@ use rashomon_records::{
     write::WritePipeline,
 };
 
-/// Number of revisions in one read.
+/// The number of revisions in one read.
 const REVISIONS_PER_STEP: NonZeroUsize = NonZeroUsize::new(128).expect("not zero");
 
-/// The maximum number of uncompressed bytes of bodies and of metadata that are read together. A single
-/// revision may have more.
+/// The maximum number of uncompressed bytes of bodies and metadata that are read together. A single revision
+/// may have more.
 const MAX_STEP_BYTES: u64 = 8 << 20;
 
 /// Options of a seal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SealOptions {
-    /// How long eligible revisions wait if their page has few of them. A page with many is sealed at once.
-    /// `None` seals all eligible revisions, however few, which makes more and smaller blocks.
+    /// The maximum time for which eligible revisions wait if their page has few of them. A page with many
+    /// eligible revisions is sealed at once. If `None`, no revision waits, which makes more and smaller
+    /// blocks.
     pub max_wait: Option<Duration>,
     /// How long to wait after each page, so that readers and writers are not delayed.
     pub rest: Duration,
-    /// Whether the latest revision stays in the tables even if the page is idle. A process that has just
-    /// started does not know which pages are read often.
+    /// Whether the latest revision of an idle page stays in the tables. A process that has just started does
+    /// not know which pages are read often.
     pub spare_latest: bool,
 }
 
 impl Archive {
-    /// Seals all eligible revisions of a bucket: whole revisions that were superseded long enough ago. Seals
-    /// nothing if the archive is off. A seal may be interrupted at any point, and may run beside writers and
-    /// other seals. Calls `progress` after every page. Damage of one page does not prevent the seal of other
-    /// pages.
+    /// Seals all eligible revisions of a bucket: whole revisions that were superseded long enough ago. Does
+    /// nothing if the archive is off. A damaged page does not prevent the seal of other pages.
+    ///
+    /// A seal may be interrupted at any point. Writers, and the seals of other processes, may run at the same
+    /// time. Calls `progress` after every page.
     pub async fn seal(
         &self,
         domain: &DomainName,
@@ -85,7 +88,7 @@ impl Archive {
         let mut sealer = Sealer::new(self, writes, settings.of_bucket(domain, bucket), options)?;
         let mut pages = self.records.catalog.pages(domain, bucket);
         while let Some(page) = pages.next().await? {
-            sealer.page(&page).await?;
+            sealer.take_page(&page).await?;
             progress(&sealer.sealed);
             if !options.rest.is_zero() {
                 tokio::time::sleep(options.rest).await;
@@ -101,8 +104,8 @@ struct Sealer<'a> {
     archive: &'a Archive,
     writes: &'a WritePipeline,
     cutoff: Timestamp,
-    /// The latest revision of a page is sealed if the page was neither written nor read since this time. `None`
-    /// if it is never sealed.
+    /// The latest revision of a page is sealed if the page was neither written nor read since this time. If
+    /// `None`, it is never sealed.
     idle_since: Option<Timestamp>,
     options: SealOptions,
     policy: ArchivePolicy,
@@ -110,37 +113,40 @@ struct Sealer<'a> {
     thinning: Thinning,
     /// The index of the page that is being sealed.
     index: Vec<IndexRow>,
-    pending: Pending,
-    /// Revisions in the pending block that were in blocks already and are sealed again, by title.
+    pending: PendingBlock,
+    /// The revisions in the pending block of which some rows may have been in blocks before, by title.
     resealed: BTreeMap<Title, Resealed>,
     /// Revisions of the current page that have only a part of their rows in the tables.
-    parts: BTreeSet<Revision>,
+    partly_sealed: BTreeSet<Revision>,
     /// The range of the current page's revisions that are not processed yet.
     rest: ClusteringRange,
-    /// The epoch of the bucket before any of the pending revisions was read.
+    /// The erasure epoch of the bucket before the first revision was read.
     epoch: Option<Epoch>,
     sealed: SealReport,
 }
 
-/// The reason why no more revisions are taken.
+/// The reason why a seal takes no more revisions of a page, or of any page.
 #[derive(Debug)]
 enum StopReason {
-    /// The page is damaged. Contains a description of the damage.
+    /// The page is damaged. The seal continues with the next page. Contains a description of the damage.
     Page(String),
-    /// The seal fails for all pages.
+    /// The whole seal fails.
     All(Error),
 }
 
-/// Whether a block has rows of a revision that is about to be sealed.
+/// Whether some block already has rows of a revision that is about to be sealed.
 #[derive(Debug, Clone, Copy)]
-enum IsSealed {
-    No,
-    InPart,
+enum SealState {
+    /// No row of the revision is in a block.
+    Unsealed,
+    /// Some rows of the revision are in a block already.
+    PartlySealed,
 }
 
-type Taken<T = ()> = std::result::Result<T, StopReason>;
+type SealResult<T = ()> = std::result::Result<T, StopReason>;
 
-/// Converts an error of a read of the page.
+/// Converts the error of a read of the page: damage ends the seal of the page, and any other error the whole
+/// seal.
 impl<E: Into<Error>> From<E> for StopReason {
     fn from(error: E) -> Self {
         match error.into() {
@@ -172,27 +178,28 @@ impl<'a> Sealer<'a> {
             policy,
             thinning: Thinning::new(policy, None),
             index: Vec::new(),
-            pending: Pending::new()?,
+            pending: PendingBlock::new()?,
             resealed: BTreeMap::new(),
-            parts: BTreeSet::new(),
+            partly_sealed: BTreeSet::new(),
             rest: ClusteringRange::all(),
             epoch: None,
             sealed: SealReport::default(),
         })
     }
 
-    /// Takes the eligible revisions of a page. Full blocks are sealed. A revision with a damaged row stays,
-    /// and is counted as damaged. If damage makes a read of the page fail, all remaining revisions stay.
-    async fn page(&mut self, page: &Page) -> Result<()> {
+    /// Takes the eligible revisions of a page into the pending block, and places full blocks. A revision with
+    /// a damaged row stays, and is counted as damaged. If damage makes a read of the page fail, all remaining
+    /// revisions stay.
+    async fn take_page(&mut self, page: &Page) -> Result<()> {
         self.sealed.pages += 1;
         if self.epoch.is_none() {
             self.epoch = Some(self.archive.blocks.epoch(page).await?);
         }
-        (self.parts, self.rest) = (BTreeSet::new(), ClusteringRange::all());
+        (self.partly_sealed, self.rest) = (BTreeSet::new(), ClusteringRange::all());
         match Box::pin(self.take_eligible(page)).await {
             Err(StopReason::Page(what)) => {
-                let rest = self.count_rest(page).await? + self.parts.len() as u64;
-                self.damaged(page, &what, rest.max(1));
+                let rest = self.count_rest(page).await? + self.partly_sealed.len() as u64;
+                self.count_damaged(page, &what, rest.max(1));
                 Ok(())
             }
             Err(StopReason::All(error)) => Err(error),
@@ -200,14 +207,14 @@ impl<'a> Sealer<'a> {
         }
     }
 
-    /// Counts revisions that stay since their page is damaged.
-    fn damaged(&mut self, page: &Page, what: &str, revisions: u64) {
+    /// Counts and logs revisions that stay because of damage.
+    fn count_damaged(&mut self, page: &Page, what: &str, revisions: u64) {
         let (domain, title) = (&page.domain, &page.title);
         tracing::error!(%domain, %title, what, revisions, "damaged data is not sealed");
         self.sealed.kept += revisions;
     }
 
-    async fn take_eligible(&mut self, page: &Page) -> Taken {
+    async fn take_eligible(&mut self, page: &Page) -> SealResult {
         let idle_latest = self.idle_latest(page).await?;
         // If a block has the latest revision, all rows of lower revisions are superseded.
         let blocks = &self.archive.blocks;
@@ -221,14 +228,14 @@ impl<'a> Sealer<'a> {
             return Ok(());
         }
         if self.writes.writer(page).is_held().await? {
-            // Another process may still have to roll back rows of a conditional write.
+            // A process holds the page lease, and may still have to roll back the rows of its write.
             self.sealed.left += 1;
             return Ok(());
         }
         self.index = index_of(&*self.archive.blocks.store, &partition_of(page)).await?;
         self.thinning = self.thinning_on(&self.index);
         if !self.index.is_empty() {
-            self.parts = self.renders_alone(page, below).await?;
+            self.partly_sealed = self.renders_alone(page, below).await?;
         }
         loop {
             let scan = Scan::new(partition_of(page), REVISIONS_PER_STEP).range(self.rest.clone()).reverse();
@@ -237,45 +244,46 @@ impl<'a> Sealer<'a> {
             for row in &rows.items {
                 match RevisionRow::from_row(row) {
                     Ok(revision) => revisions.push(revision),
-                    Err(Error::Store(StoreError::Corrupt(what))) => self.damaged(page, &what, 1),
+                    Err(Error::Store(StoreError::Corrupt(what))) => self.count_damaged(page, &what, 1),
                     Err(error) => return Err(error.into()),
                 }
             }
             for row in &rows.damaged {
-                self.damaged(page, &row.reason, 1);
+                self.count_damaged(page, &row.reason, 1);
             }
             let keys = rows.items.iter().map(|row| &row.key).chain(rows.damaged.iter().map(|row| &row.key));
             let Some(last) = keys.filter_map(RevisionKey::read).map(|key| key.rev).max() else { break };
-            self.revisions(page, revisions).await?;
+            self.take_revisions(page, revisions).await?;
             self.mark_processed(last);
             if rows.next.is_none() {
                 break;
             }
         }
-        while let Some(rev) = self.parts.first().copied() {
-            match self.take_as_read(page, rev, IsSealed::InPart).await {
-                Err(StopReason::Page(what)) => self.damaged(page, &what, 1),
+        while let Some(rev) = self.partly_sealed.first().copied() {
+            match self.take_as_read(page, rev, SealState::PartlySealed).await {
+                Err(StopReason::Page(what)) => self.count_damaged(page, &what, 1),
                 taken => taken?,
             }
-            self.parts.remove(&rev);
+            self.partly_sealed.remove(&rev);
         }
-        // A lower revision was taken above.
+        // If the latest revision is below `below`, the loop has taken it already.
         let Some(rev) = idle_latest.filter(|rev| *rev >= below) else { return Ok(()) };
-        let is_sealed = match self.may_be_sealed(rev) {
-            true => IsSealed::InPart,
-            false => IsSealed::No,
+        let state = match self.may_be_sealed(rev) {
+            true => SealState::PartlySealed,
+            false => SealState::Unsealed,
         };
-        self.take_as_read(page, rev, is_sealed).await
+        self.take_as_read(page, rev, state).await
     }
 
-    /// Whether a block may have the revision.
+    /// Whether a block may have rows of the revision.
     fn may_be_sealed(&self, rev: Revision) -> bool {
         self.index.iter().any(|row| row.may_have_revision(rev))
     }
 
-    /// Whether renders of a revision are thinned out. A revision that is in a block and in the tables is left
-    /// from a seal that ended between two batches. That seal has decided which renders are kept, and the block
-    /// has other renders than those that it compared with. Another decision would leave out a kept render.
+    /// Whether the renders of a revision are thinned out. A revision that is both in a block and in the
+    /// tables is left from a seal that was interrupted between two batches. That seal has already decided
+    /// which renders are kept. If the policy depends on other kept renders, a second decision could leave out
+    /// a render that was kept.
     fn is_thinned(&self, rev: Revision) -> bool {
         !(self.thinning.depends_on_other_renders() && self.may_be_sealed(rev))
     }
@@ -289,26 +297,27 @@ impl<'a> Sealer<'a> {
         self.rest = self.rest.clone().above(rev.get());
     }
 
-    /// Takes a revision as readers see it: its rows in the tables, and those in a block. Thins out no render: a
-    /// late render was made for a reader that asked for it, and the latest revision is what readers see.
-    async fn take_as_read(&mut self, page: &Page, rev: Revision, is_sealed: IsSealed) -> Taken {
+    /// Takes a revision as readers see it: with its rows in the tables and its rows in blocks. Thins out no
+    /// render: a render that was added to a sealed revision was made for a reader, and of the latest revision
+    /// all renders are kept.
+    async fn take_as_read(&mut self, page: &Page, rev: Revision, state: SealState) -> SealResult {
         if self.is_known_too_large(page, rev) {
             return Ok(());
         }
-        let stored = self.all(&RENDERS, page, of_revision(rev), true).await?;
+        let stored = self.all_rows(&RENDERS, page, of_revision(rev), true).await?;
         let stored = stored.iter().map(|row| Some((RenderKey::read(&row.key)?.tid, row.written_at)));
         let Some(stored) = stored.collect::<Option<Vec<_>>>() else { return Ok(()) };
         let (revision, renders) = match self.as_read(page, rev).await? {
-            Some((revision, RendersOf::All(renders))) => (revision, renders),
-            Some((_, RendersOf::TooMany)) => {
-                self.too_large(page, rev, TOO_MANY_RENDERS);
+            Some((revision, RevisionRenders::All(renders))) => (revision, renders),
+            Some((_, RevisionRenders::TooMany)) => {
+                self.note_too_large(page, rev, TOO_MANY_RENDERS);
                 return Ok(());
             }
-            Some((_, RendersOf::Damaged(what))) => return Err(StopReason::Page(what)),
+            Some((_, RevisionRenders::Damaged(what))) => return Err(StopReason::Page(what)),
             None => return Ok(()),
         };
         if let Some(why) = UnitSize::of(&revision, &renders, &BTreeSet::new()).excess() {
-            self.too_large(page, rev, why);
+            self.note_too_large(page, rev, why);
             return Ok(());
         }
         let of_rev = vec![(revision, renders)];
@@ -317,14 +326,15 @@ impl<'a> Sealer<'a> {
         if let Some(what) = candidate.damage {
             return Err(StopReason::Page(what));
         }
-        if let Err(why) = judge(&candidate.unit, &candidate.texts, self.cutoff) {
-            self.stays(page, rev, why);
+        if let Err(why) = check_sealable(&candidate.unit, &candidate.texts, self.cutoff) {
+            self.count_staying(page, rev, why);
             return Ok(());
         }
-        // Chunks that a block names stay, since other readers may be reading the block.
-        let released_chunks = match is_sealed {
-            IsSealed::InPart => Vec::new(),
-            IsSealed::No => {
+        // The chunks of a partly sealed revision stay: a block names them, and readers may be reading that
+        // block.
+        let released_chunks = match state {
+            SealState::PartlySealed => Vec::new(),
+            SealState::Unsealed => {
                 let chunks = &self.archive.records.chunks;
                 read_from_chunks(chunks, &mut candidate.unit, &mut candidate.texts).await?
             }
@@ -336,7 +346,7 @@ impl<'a> Sealer<'a> {
     }
 
     /// Takes consecutive revisions, in steps that fit into memory.
-    async fn revisions(&mut self, page: &Page, revisions: Vec<RevisionRow>) -> Taken {
+    async fn take_revisions(&mut self, page: &Page, revisions: Vec<RevisionRow>) -> SealResult {
         let (Some(first), Some(last)) = (revisions.first(), revisions.last()) else { return Ok(()) };
         let range = ClusteringRange::all().at_least(first.record.rev.get()).at_most(last.record.rev.get());
         let archive = self.archive;
@@ -348,24 +358,24 @@ impl<'a> Sealer<'a> {
             let is_known = blocks.too_large.is_known(page, rev, self.archive.records.clock.now());
             let renders = if is_known { None } else { Some(reader.of(rev).await?) };
             let size = match &renders {
-                Some(RendersOf::All(renders)) => UnitSize::of(&revision, renders, &all),
+                Some(RevisionRenders::All(renders)) => UnitSize::of(&revision, renders, &all),
                 _ => UnitSize::default(),
             };
-            let is_small = matches!(renders, Some(RendersOf::All(_))) && size.excess().is_none();
+            let is_small = matches!(renders, Some(RevisionRenders::All(_))) && size.excess().is_none();
             let more = size.bodies + size.values as u64;
             if (bytes + more > MAX_STEP_BYTES || !is_small) && !step.is_empty() {
-                self.step(page, std::mem::take(&mut step), &all).await?;
+                self.take_step(page, std::mem::take(&mut step), &all).await?;
                 bytes = 0;
             }
             match renders {
-                Some(RendersOf::All(renders)) if is_small => {
+                Some(RevisionRenders::All(renders)) if is_small => {
                     bytes += more;
                     step.push((revision, renders));
                     continue;
                 }
-                Some(RendersOf::All(renders)) => self.large(page, revision, renders).await?,
-                Some(RendersOf::Damaged(what)) => self.damaged(page, &what, 1),
-                Some(RendersOf::TooMany) => self.too_large(page, rev, TOO_MANY_RENDERS),
+                Some(RevisionRenders::All(renders)) => self.take_large(page, revision, renders).await?,
+                Some(RevisionRenders::Damaged(what)) => self.count_damaged(page, &what, 1),
+                Some(RevisionRenders::TooMany) => self.note_too_large(page, rev, TOO_MANY_RENDERS),
                 None => {
                     reader.skip(rev);
                     self.count_too_large();
@@ -373,28 +383,34 @@ impl<'a> Sealer<'a> {
             }
             self.mark_processed(rev);
         }
-        self.step(page, step, &all).await
+        self.take_step(page, step, &all).await
     }
 
-    /// Takes a revision that is too large with all its renders. Takes it without the renders that are not
-    /// kept, unless it is still too large then.
-    async fn large(&mut self, page: &Page, revision: RevisionRow, renders: Vec<RenderRow>) -> Taken {
+    /// Takes a revision that is too large for a block with all its renders. Takes it without the bodies of
+    /// renders that the policy does not keep, if it is small enough then.
+    async fn take_large(
+        &mut self,
+        page: &Page,
+        revision: RevisionRow,
+        renders: Vec<RenderRow>,
+    ) -> SealResult {
         let mut thinning = self.thinning;
         let left_out = match self.is_thinned(revision.record.rev) {
             true => thinning.left_out(&renders),
             false => BTreeSet::new(),
         };
         match UnitSize::of(&revision, &renders, &left_out).excess() {
-            None => self.step(page, vec![(revision, renders)], &left_out).await,
+            None => self.take_step(page, vec![(revision, renders)], &left_out).await,
             Some(why) => {
-                self.too_large(page, revision.record.rev, why);
+                self.note_too_large(page, revision.record.rev, why);
                 Ok(())
             }
         }
     }
 
-    /// Counts a revision that is too large for a block. The revision is not read again for a while.
-    fn too_large(&mut self, page: &Page, rev: Revision, why: &str) {
+    /// Counts and remembers a revision that is too large for a block. The next seals do not read it again for
+    /// a while.
+    fn note_too_large(&mut self, page: &Page, rev: Revision, why: &str) {
         self.archive.blocks.too_large.remember(page, rev, why, self.archive.records.clock.now());
         self.count_too_large();
     }
@@ -413,34 +429,34 @@ impl<'a> Sealer<'a> {
         is_known
     }
 
-    /// Reads the bodies of some revisions, except those of renders that are left out, and takes the eligible
-    /// revisions.
-    async fn step(
+    /// Reads the bodies of some revisions, except those of the renders in `left_out`. Takes the revisions
+    /// that can be sealed.
+    async fn take_step(
         &mut self,
         page: &Page,
         step: Vec<(RevisionRow, Vec<RenderRow>)>,
         left_out: &BTreeSet<Tid>,
-    ) -> Taken {
+    ) -> SealResult {
         for candidate in candidates(&*self.archive.blocks.store, page, step, left_out).await? {
             let rev = candidate.unit.revision.record.rev;
             if let Some(what) = &candidate.damage {
-                self.damaged(page, what, 1);
+                self.count_damaged(page, what, 1);
                 self.mark_processed(rev);
                 continue;
             }
-            match judge(&candidate.unit, &candidate.texts, self.cutoff) {
-                Ok(()) => self.take(page, candidate).await?,
-                // The other rows of the revision may be in a block.
-                Err(StayReason::Incomplete) => drop(self.parts.insert(rev)),
-                Err(stays) => self.stays(page, rev, stays),
+            match check_sealable(&candidate.unit, &candidate.texts, self.cutoff) {
+                Ok(()) => self.take_candidate(page, candidate).await?,
+                // The missing rows of the revision may be in a block.
+                Err(StayReason::Incomplete) => drop(self.partly_sealed.insert(rev)),
+                Err(stays) => self.count_staying(page, rev, stays),
             }
             self.mark_processed(rev);
         }
         Ok(())
     }
 
-    /// Counts a revision that stays in the tables.
-    fn stays(&mut self, page: &Page, rev: Revision, why: StayReason) {
+    /// Counts a revision that stays in the tables for this reason.
+    fn count_staying(&mut self, page: &Page, rev: Revision, why: StayReason) {
         match why {
             StayReason::Fresh | StayReason::Incomplete => self.sealed.left += 1,
             StayReason::Damaged => {
@@ -450,7 +466,7 @@ impl<'a> Sealer<'a> {
         }
     }
 
-    async fn take(&mut self, page: &Page, mut candidate: Candidate) -> Taken {
+    async fn take_candidate(&mut self, page: &Page, mut candidate: Candidate) -> SealResult {
         let mut released_chunks = match self.is_thinned(candidate.unit.revision.record.rev) {
             true => self.thinning.thin(&mut candidate.unit, &mut candidate.texts),
             false => Vec::new(),
@@ -477,12 +493,13 @@ impl<'a> Sealer<'a> {
         self.pending.push(page, candidate.unit, &candidate.texts)
     }
 
-    /// Seals the block that is being filled, unless it is empty.
+    /// Writes the block that is being filled, and makes its pages reference it. Does nothing if the block is
+    /// empty.
     async fn end_block(&mut self) -> Result<()> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let mut pending = std::mem::replace(&mut self.pending, Pending::new()?);
+        let mut pending = std::mem::replace(&mut self.pending, PendingBlock::new()?);
         let released_chunks = pending.take_released();
         let Some(made) = self.archive.make_block(pending).await? else { return Ok(()) };
         self.sealed.blocks += 1;
@@ -492,7 +509,7 @@ impl<'a> Sealer<'a> {
             let released_chunks = released_chunks.get(&page.title).map_or(&[][..], |chunks| chunks);
             let references_it = match self.place(page, units, &made, released_chunks).await {
                 Err(StopReason::Page(what)) => {
-                    self.damaged(page, &what, units.len() as u64);
+                    self.count_damaged(page, &what, units.len() as u64);
                     false
                 }
                 Err(StopReason::All(error)) => return Err(error),

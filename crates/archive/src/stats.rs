@@ -23,15 +23,16 @@ pub struct ArchiveStats {
     /// Bytes of the blocks.
     pub block_bytes: u64,
     /// Damaged or missing blocks. The fields that are counted from the index, such as `revisions`, include
-    /// them.
+    /// these blocks.
     pub damaged_blocks: u64,
-    /// Blocks that a later version wrote and that show no damage. The other fields include them.
+    /// Blocks that a later version of the program wrote. They do not count as damaged, but in all other fields.
     pub newer_blocks: u64,
     /// Rows of the index: one for each page and block.
     pub index_rows: u64,
     /// Bytes of the index rows.
     pub index_bytes: u64,
-    /// Revisions in blocks. A revision that was written again after it was sealed may be in two blocks.
+    /// Revisions in blocks. A revision that was written again after its seal may be in several blocks, and
+    /// counts in each.
     pub revisions: u64,
     /// Renders of the revisions in blocks.
     pub renders: u64,
@@ -48,7 +49,7 @@ pub struct ArchiveStats {
 
 /// The space that a property takes in blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct InBlocks {
+pub struct PropertySpace {
     /// Blocks that contain the property.
     pub blocks: u64,
     /// Compressed bytes of the texts of the property. A literal that several properties share counts for the
@@ -56,18 +57,18 @@ pub struct InBlocks {
     pub bytes: u64,
 }
 
-/// Counts the archive of a bucket, page by page.
+/// Collects the statistics of the archive, page by page.
 #[derive(Debug, Default)]
-pub struct Counter {
+pub struct ArchiveCounter {
     /// The totals.
     pub stats: ArchiveStats,
     /// The share of each property.
-    pub properties: BTreeMap<PropertyName, InBlocks>,
+    pub properties: BTreeMap<PropertyName, PropertySpace>,
     /// Blocks that were counted already.
     seen: BTreeSet<BlockId>,
 }
 
-impl Counter {
+impl ArchiveCounter {
     /// Adds the blocks that a page references.
     pub async fn add(&mut self, archive: &Archive, page: &Page) -> Result<()> {
         let blocks = &*archive.blocks;
@@ -105,7 +106,7 @@ impl Counter {
         } else if Block::open(bytes, Limits::default()).is_err() {
             self.stats.damaged_blocks += 1;
         }
-        // The sizes of the streams may be readable even in a damaged block.
+        // The sizes of the streams may be readable even if the block is damaged.
         let streams = Block::salvage(bytes, Limits::default()).and_then(|block| block.stored_by_stream());
         let streams = streams.unwrap_or_default();
         let mut of_block: BTreeMap<PropertyName, u64> = BTreeMap::new();

@@ -12,15 +12,15 @@ use rashomon_records::{
     rows::{RenderRow, RevisionRow},
 };
 
-/// A body, and the block that contains it.
+/// A body and the block that contains the body.
 #[derive(Debug)]
 struct BodyInBlock {
     body: ArchivedBody,
     block: Arc<OpenBlock>,
 }
 
-/// The revisions of a page in some blocks. If several blocks have the same row, the row that was written last
-/// counts.
+/// The revisions of a page from several blocks. If several blocks have the same row, the row with the latest
+/// write time is used.
 #[derive(Debug, Default)]
 pub(super) struct CombinedRevisions {
     revisions: BTreeMap<Revision, RevisionRow>,
@@ -62,8 +62,8 @@ impl CombinedRevisions {
         Ok(())
     }
 
-    /// Removes and returns the lowest revision, with its texts. Returns `Corrupt` if a text cannot be read,
-    /// or does not match its record.
+    /// Removes and returns the lowest revision, with its texts. Returns `Corrupt` if a text cannot be read or
+    /// does not match its record.
     pub(super) fn next(&mut self) -> Result<Option<(Unit, Texts)>> {
         self.next_with().map(|(unit, texts)| Ok((unit, texts?))).transpose()
     }

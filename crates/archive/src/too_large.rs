@@ -1,4 +1,4 @@
-//! Remembers revisions that are too large for a block, so that not every seal reads them again.
+//! Remembers revisions that are too large for a block, so that the next seals need not read them again.
 
 use std::{
     collections::HashMap,
@@ -14,16 +14,16 @@ use rashomon_records::{Page, Revision};
 /// seal reads them again.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// How long a revision is remembered. Then the revision is read again, since it may have been erased, or some
-/// of its renders culled.
+/// How long a revision is remembered. The next seal after this time reads the revision again, since it may
+/// have been erased, or some of its renders culled.
 const REMEMBERED_FOR: Duration = Duration::from_secs(24 * 3600);
 
-/// Revisions that were found too large, each with the time at which it was found.
+/// Revisions that were found too large for a block, each with the time of the finding.
 #[derive(Debug, Default)]
 pub(super) struct TooLarge(Mutex<HashMap<(Page, Revision), Timestamp>>);
 
 impl TooLarge {
-    /// Whether the revision was found too large a short time ago.
+    /// Whether the revision was found too large within the last [`REMEMBERED_FOR`].
     pub(super) fn is_known(&self, page: &Page, rev: Revision, now: Timestamp) -> bool {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         !known.is_empty()

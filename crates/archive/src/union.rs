@@ -1,4 +1,4 @@
-//! Looks up rows of the archive, as rows of their original tables.
+//! Finds rows in the blocks of the archive, and returns them as rows of their original tables.
 
 use std::{cmp::Ordering, collections::BTreeSet, ops::Bound, sync::Arc};
 
@@ -23,11 +23,10 @@ use rashomon_records::{
     schemas::RENDERS,
 };
 
-/// If a search finds at least this many rows of revisions that are not decoded yet, another thread decodes
-/// these revisions.
+/// The minimum number of undecoded revisions in the result of a search that another thread decodes.
 const MIN_UNITS_FOR_THREAD: usize = 8;
 
-/// A row of the archive, and the block that contains it.
+/// A row of the archive and the block that contains the row.
 #[derive(Debug, Clone)]
 pub(super) struct FoundRow {
     pub(super) row: ArchivedRow,
@@ -35,7 +34,7 @@ pub(super) struct FoundRow {
 }
 
 impl FoundRow {
-    fn unread(&self) -> Option<(Arc<OpenBlock>, Arc<PackedUnit>)> {
+    fn undecoded(&self) -> Option<(Arc<OpenBlock>, Arc<PackedUnit>)> {
         match &self.row.what {
             RowSource::Of(packed, _) if !packed.is_read() => {
                 Some((Arc::clone(&self.block), Arc::clone(packed)))
@@ -44,8 +43,8 @@ impl FoundRow {
         }
     }
 
-    /// Returns the block, and the revision of the row if the key contains it.
-    pub(super) fn place(&self) -> (BlockId, Option<Revision>) {
+    /// Returns the block, and the revision of the row if the key of the row contains a revision.
+    pub(super) fn location(&self) -> (BlockId, Option<Revision>) {
         let rev = self.row.clustering.iter().find_map(|value| match value {
             Value::Int(rev) => Revision::new(*rev),
             _ => None,
@@ -53,7 +52,7 @@ impl FoundRow {
         (self.block.id(), rev)
     }
 
-    /// Converts the found row into a row of its table. For a body, this reads the text.
+    /// Converts the found row into a row of its table. The row of a body includes its text.
     pub(super) fn into_row(self, partition: &[Value]) -> Result<Row> {
         let ArchivedRow { clustering, written_at, what } = self.row;
         let values = match what {
@@ -99,19 +98,19 @@ pub(super) struct Search<'a> {
     pub(super) partition: &'a [Value],
     pub(super) range: &'a ClusteringRange,
     pub(super) order: Order,
-    /// Only rows after this key.
+    /// If set, only rows after this key match.
     pub(super) after: Option<&'a [Value]>,
-    /// Only rows up to this key.
+    /// If set, only rows up to this key match.
     pub(super) until: Option<&'a [Value]>,
-    /// A search may end when it has found this number of rows.
+    /// The number of rows after which the search may end.
     pub(super) wanted: usize,
     /// The replicas from which the index is read.
     pub(super) read_from: ReadFrom,
 }
 
 impl BlockStore {
-    /// Returns the row with this key, if the archive has one. If several blocks have the key, the row that
-    /// was written last is returned.
+    /// Returns the row with this key, if the archive has such a row. If several blocks have the key, returns
+    /// the row with the latest write time.
     pub(super) async fn find(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
         let range = ClusteringRange::prefix(key.clustering.clone());
         let search = Search::of_row(table, &key.partition, &range);
@@ -129,8 +128,8 @@ impl BlockStore {
         Ok(highest.map_err(store_error)?.is_some_and(is_later))
     }
 
-    /// Returns the first rows that match, in their order: all matching rows, or at least the wanted number.
-    /// Opens blocks one after the other, and only as far as needed.
+    /// Returns the first matching rows, in their order: all of them, or at least the wanted number. Opens the
+    /// blocks one after the other, and no more blocks than necessary.
     pub(super) async fn search(&self, search: &Search<'_>) -> Result<Vec<FoundRow>> {
         let (Some(axis), Some(page)) = (Axis::of(search.table), page_of(search.partition)) else {
             return Ok(Vec::new());
@@ -144,7 +143,7 @@ impl BlockStore {
                 decode_off_thread(found, search.wanted).await?;
             }
             let Err(StoreError::Corrupt(_)) = found else { return found };
-            // A block that was referenced a moment ago may have been rewritten and deleted.
+            // A block of the index may have been rewritten and deleted since the index was read.
             let now = named().await.map_err(store_error)?;
             if now == index {
                 if is_strict && self.damage.is_skipped() {
@@ -165,10 +164,11 @@ impl BlockStore {
         index: &[IndexRow],
         is_strict: bool,
     ) -> Result<Vec<FoundRow>> {
-        if axis.place == 0 || !search.range.prefix.is_empty() {
+        if axis.column == 0 || !search.range.prefix.is_empty() {
             return self.search_sorted(search, axis, page, index, search.range, is_strict).await;
         }
-        // Rows are sorted by property name first, and then by revision. Each name is searched separately.
+        // The rows are sorted by property name first, and then by revision. So each name is searched
+        // separately.
         let mut found = Vec::new();
         for range in by_name(search, index) {
             found.extend(self.search_sorted(search, axis, page, index, &range, is_strict).await?);
@@ -193,7 +193,7 @@ impl BlockStore {
         while let Some((start, source)) = sources.pop() {
             let enough = found.get(search.wanted.saturating_sub(1));
             if enough
-                .is_some_and(|last| !start.may_come_before(&last.row.clustering[axis.place], axis, search))
+                .is_some_and(|last| !start.may_come_before(&last.row.clustering[axis.column], axis, search))
             {
                 break;
             }
@@ -213,15 +213,15 @@ impl BlockStore {
     }
 }
 
-/// Decodes the revisions of wanted rows on another thread, if they are more than a few. Decoding reads the
-/// contents of each revision, which would delay tasks that wait for the store.
+/// Decodes the revisions of the wanted rows on another thread if there are many. A decode reads the contents
+/// of the revision, which would delay tasks that wait for the store.
 async fn decode_off_thread(found: &[FoundRow], wanted: usize) -> Result<()> {
-    let unread: Vec<_> = found.iter().take(wanted).filter_map(FoundRow::unread).collect();
-    if unread.len() < MIN_UNITS_FOR_THREAD {
+    let undecoded: Vec<_> = found.iter().take(wanted).filter_map(FoundRow::undecoded).collect();
+    if undecoded.len() < MIN_UNITS_FOR_THREAD {
         return Ok(());
     }
     blocking(move || {
-        for (block, packed) in unread {
+        for (block, packed) in undecoded {
             // An error is reported when the row itself is decoded.
             let _ = block.unit(&packed);
         }
@@ -231,7 +231,7 @@ async fn decode_off_thread(found: &[FoundRow], wanted: usize) -> Result<()> {
 }
 
 impl<'a> Search<'a> {
-    /// The search for one row. `range` has only its key.
+    /// The search for one row. `range` has the key of the row as its prefix.
     fn of_row(table: &'static Schema, partition: &'a [Value], range: &'a ClusteringRange) -> Self {
         let (order, read_from) = (Order::Forward, ReadFrom::Quorum);
         Self { table, partition, range, order, after: None, until: None, wanted: 1, read_from }
@@ -243,7 +243,7 @@ impl<'a> Search<'a> {
             && self.until.is_none_or(|until| compare(until).is_le())
     }
 
-    /// Sorts rows. Of several rows with the same key, keeps the one that was written last.
+    /// Sorts rows. Of several rows with the same key, keeps only the row with the latest write time.
     fn sort(&self, found: &mut Vec<FoundRow>) {
         found.sort_by(|one, other| {
             compare(self.table, self.order, &one.row.clustering, &other.row.clustering)
@@ -252,13 +252,13 @@ impl<'a> Search<'a> {
         found.dedup_by(|one, other| one.row.clustering == other.row.clustering);
     }
 
-    /// Returns the bounds of the axis column within which rows can match: those of the range, and those of
-    /// `after` and `until`.
+    /// Returns the bounds of the axis column within which rows can match: the tightest of the bounds that the
+    /// range, `after` and `until` set.
     fn limits<'v>(&'v self, axis: Axis, range: &'v ClusteringRange) -> (Bound<&'v Value>, Bound<&'v Value>) {
-        let of_range = bounds(range, axis.place);
+        let of_range = bounds(range, axis.column);
         let limit = |key: Option<&'v [Value]>| {
-            let key = key.filter(|key| axis.place == 0 || range.prefix.first() == key.first());
-            key.and_then(|key| key.get(axis.place)).map_or(Bound::Unbounded, Bound::Included)
+            let key = key.filter(|key| axis.column == 0 || range.prefix.first() == key.first());
+            key.and_then(|key| key.get(axis.column)).map_or(Bound::Unbounded, Bound::Included)
         };
         let (after, until) = (limit(self.after), limit(self.until));
         let (lower, upper) = if self.rises(axis) { (after, until) } else { (until, after) };
@@ -268,12 +268,13 @@ impl<'a> Search<'a> {
     /// Whether the rows of the search come in rising order of the axis.
     fn rises(&self, axis: Axis) -> bool {
         use rashomon_tables::Direction::Ascending;
-        let ascending = self.table.clustering().get(axis.place).is_some_and(|(_, way)| *way == Ascending);
+        let ascending = self.table.clustering().get(axis.column).is_some_and(|(_, way)| *way == Ascending);
         ascending == (self.order == Order::Forward)
     }
 }
 
-/// Returns the tighter of two bounds. The tighter of two different values compares as `tighter` to the other.
+/// Returns the tighter of two bounds. Of two different values, the tighter value is the one that compares as
+/// `tighter` to the other.
 fn tighter<'v>(one: Bound<&'v Value>, other: Bound<&'v Value>, tighter: Ordering) -> Bound<&'v Value> {
     let value = |bound| match bound {
         Bound::Included(value) | Bound::Excluded(value) => Some(value),
@@ -300,7 +301,7 @@ impl BlockStart {
     }
 }
 
-/// Returns the block that is opened first to find this row, according to the index of its page.
+/// Returns the block that a search for this row opens first. `index` is the index of the row's page.
 pub(super) fn block_with(table: &'static Schema, key: &Key, index: &[IndexRow]) -> Option<BlockId> {
     let axis = Axis::of(table)?;
     let range = ClusteringRange::prefix(key.clustering.clone());
@@ -308,7 +309,7 @@ pub(super) fn block_with(table: &'static Schema, key: &Key, index: &[IndexRow]) 
     sources(&search, axis, index, &range).last().map(|(_, row)| row.block)
 }
 
-/// Returns the blocks that may have rows of a range, in reverse order: the block to open first is the last.
+/// Returns the blocks that may have rows of a range. The block to open first is the last in the list.
 fn sources<'i>(
     search: &Search<'_>,
     axis: Axis,
@@ -328,7 +329,8 @@ fn sources<'i>(
     sources
 }
 
-/// Returns a range for each property that the archive has of a page, in the order of the scan.
+/// Returns a range for each property name that can match, in the order of the scan. `index` has the names
+/// that the archive has for the page.
 fn by_name(search: &Search<'_>, index: &[IndexRow]) -> Vec<ClusteringRange> {
     let names: BTreeSet<_> = index.iter().flat_map(|row| &row.names).collect();
     let mut ranges: Vec<_> = (names.into_iter())
@@ -336,11 +338,11 @@ fn by_name(search: &Search<'_>, index: &[IndexRow]) -> Vec<ClusteringRange> {
         .filter(|prefix| {
             let (range, name) = (search.range, &prefix[0]);
             let first_column = ClusteringRange { prefix: Vec::new(), ..range.clone() };
-            // The names that the scan has passed already.
-            let gone_by = search.after.and_then(|after| after.first()).is_some_and(|after| {
+            // Whether the scan has already passed the name.
+            let is_passed = search.after.and_then(|after| after.first()).is_some_and(|after| {
                 if search.order == Order::Forward { name < after } else { name > after }
             });
-            first_column.contains(std::slice::from_ref(name)) && !gone_by
+            first_column.contains(std::slice::from_ref(name)) && !is_passed
         })
         .map(ClusteringRange::prefix)
         .collect();
@@ -350,7 +352,7 @@ fn by_name(search: &Search<'_>, index: &[IndexRow]) -> Vec<ClusteringRange> {
     ranges
 }
 
-/// Returns the error of the store, or an equivalent one.
+/// Converts an error of the records into an error of the store.
 pub(super) fn store_error(error: Error) -> StoreError {
     match error {
         Error::Store(error) => error,

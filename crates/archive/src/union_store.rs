@@ -20,11 +20,10 @@ use rashomon_records::{
     schemas::{ARCHIVE_INDEX, RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
-/// A store that returns sealed rows as if they were still in their tables. Writes go to the tables
-/// themselves.
+/// A store that returns sealed rows as if they were still in their tables. Writes go to the tables alone.
 ///
-/// A row in a table hides a row with the same key in a block, since the row in the table was written later. A
-/// table is always read before the index of the archive, so that a row that is being sealed is found in the
+/// A row in a table hides a row with the same key in a block, since the row in the table was written later.
+/// Reads search the table before the index of the archive, so that a row that is being sealed is found in the
 /// table or in the archive.
 #[derive(Debug)]
 pub struct UnionStore {
@@ -45,19 +44,18 @@ impl UnionStore {
             None => ScanPosition::default(),
         };
         let mut table_rows = self.next_table_rows(table, &scan, &position).await?;
-        if is_the_latest(table, &scan)
+        if asks_for_latest(table, &scan)
             && let [TableRow::Whole(row)] = &table_rows.rows[..]
             && !self.blocks.may_have_later(table, &scan, row).await?
         {
-            // A caller that wants one row reads no further, so no more rows are searched.
+            // The caller wants one row. So the archive is not searched for the rows after it.
             let next = Some(ScanPosition::behind(&table_rows)?);
             let rows = table_rows.rows.drain(..);
             let items = rows.filter_map(|row| if let TableRow::Whole(row) = row { Some(row) } else { None });
             return Ok(Page::new(items.collect(), next));
         }
-        // If the rows that were read from the table fill the result page, or if the table has more rows, the
-        // archive is not searched beyond the rows that were read. The next result page shows whether more
-        // rows exist.
+        // If the rows from the table fill the result page, or if the table has more rows, the archive is
+        // searched only up to the last of these rows. The next result page shows whether more rows exist.
         let is_full = table_rows.rows.len() >= scan.limit.get();
         let last = table_rows.rows.last().filter(|_| is_full || table_rows.next.is_some());
         let horizon = last.map(|row| row.clustering().to_vec());
@@ -81,7 +79,7 @@ impl UnionStore {
         if !self.blocks.damage.is_skipped() {
             return found.into_row(partition).map(RowOutcome::Row);
         }
-        let (key, (block, rev)) = (found.row.clustering.clone(), found.place());
+        let (key, (block, rev)) = (found.row.clustering.clone(), found.location());
         match (found.into_row(partition), page_of(partition), rev) {
             (Err(StoreError::Corrupt(why)), Some(page), Some(rev)) => {
                 self.blocks.damage.skip_revision(&page, block, rev, &why);
@@ -111,7 +109,7 @@ impl UnionStore {
             if let Some(last) = &position.after {
                 table_rows.rows.retain(|row| compare(table, scan.order, row.clustering(), last).is_gt());
             }
-            // A result page may be empty although more pages follow.
+            // A result page of the table may be empty although more result pages follow.
             if !table_rows.rows.is_empty() || table_rows.next.is_none() {
                 table_rows
                     .rows
@@ -202,7 +200,7 @@ impl Decorator for UnionStore {
         let mut after = scan.after.clone();
         loop {
             let page = self.scan_union(table, Scan { after, ..scan.clone() }).await?;
-            // All rows that were found may have been skipped.
+            // The result page may be empty because all its rows were skipped.
             if !page.items.is_empty() || !page.damaged.is_empty() || page.next.is_none() {
                 return Ok(page);
             }
@@ -211,7 +209,7 @@ impl Decorator for UnionStore {
     }
 }
 
-/// Whether each page with a part in a block has rows of the table there.
+/// Whether every part of a page in a block has rows of the table.
 fn has_rows_of_each_part(table: &Schema) -> bool {
     [&*REVISIONS, &*RENDERS, &*REVISIONS_BY_TIME, &*REVISIONS_BY_TID]
         .into_iter()
@@ -248,9 +246,9 @@ impl ListPosition {
     }
 }
 
-/// Whether a scan asks for the latest revision or render. If the table has one, and the index of the page names
-/// no later one, no block has to be opened.
-fn is_the_latest(table: &Schema, scan: &Scan) -> bool {
+/// Whether a scan asks for the latest revision or render alone. If the table has a revision or render, and no
+/// later one is in the index of the page, no block has to be opened.
+fn asks_for_latest(table: &Schema, scan: &Scan) -> bool {
     [&*REVISIONS, &*RENDERS].into_iter().any(|latest| latest.name() == table.name())
         && scan.limit.get() == 1
         && scan.order == Order::Forward
@@ -265,7 +263,7 @@ enum RowOutcome {
     Skipped(Vec<Value>),
 }
 
-/// Combines the next rows of the table and of the archive into one result page. `make` decodes rows of the
+/// Combines the next rows of the table and of the archive into one result page. `make` decodes a row of the
 /// archive.
 fn union_page(
     table: &Schema,
@@ -293,7 +291,7 @@ fn union_page(
         let from_archive = if order.is_ge() { archived.next() } else { None };
         let row = match (from_table, from_archive) {
             (Some(TableRow::Whole(row)), _) => row,
-            // The damaged row hides the archive's row with the same key, since it was written later.
+            // The damaged row was written later than the row of the archive with the same key, and hides it.
             (Some(TableRow::Damaged(row)), _) => {
                 skipped = Some(row.key.clustering.clone());
                 page.damaged.push(row);
@@ -312,15 +310,15 @@ fn union_page(
         page.items.push(row);
     }
     let more = from_tables.peek().is_some() || archived.peek().is_some();
-    // The search in the archive returns one row more than fits into the page, so at least one row is left if
-    // more rows exist. This does not hold if unreadable rows were skipped.
+    // The search in the archive returns one row more than fits into the result page, so a row is left if more
+    // rows exist. If unreadable rows were skipped, no row may be left although more rows exist.
     let more = more || table_rows.next.is_some() || may_be_more || skipped.is_some();
     let ends = skipped.into_iter().chain(page.items.last().map(|row| row.key.clustering.clone()));
     let last = ends.max_by(|one, other| compare(table, scan.order, one, other));
     let Some(last) = last.filter(|_| more) else { return Ok(page) };
     let used_up = from_tables.peek().is_none();
     let next = ScanPosition {
-        // Rows that were read from the table and did not fit are read again.
+        // If rows from the table did not fit into the result page, they are read again.
         table_position: if used_up { table_rows.next.clone() } else { position.table_position.clone() },
         is_done: used_up && table_rows.next.is_none(),
         after: Some(last),
@@ -340,7 +338,7 @@ struct ScanPosition {
     after: Option<Vec<Value>>,
 }
 
-/// A position as it is written into a cursor.
+/// The JSON form of a [`ScanPosition`] in a cursor.
 #[derive(Serialize, Deserialize)]
 struct ScanPositionJson {
     below: Option<Vec<u8>>,

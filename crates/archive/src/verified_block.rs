@@ -1,5 +1,4 @@
-//! Writes a block and verifies it: the block is stored, read back and compared before a page may reference
-//! it.
+//! Writes and verifies a block: stores it, reads it back, and compares it, before a page may reference it.
 
 use std::time::Duration;
 
@@ -9,13 +8,13 @@ use rashomon_tables::Error as StoreError;
 
 use super::{
     Archive,
-    pending::{Pending, check},
+    pending::{PendingBlock, check},
     rows::BlockId,
 };
 use rashomon_records::Result;
 
-/// The maximum time from the write of a block to its reference in a page. The garbage collector waits much
-/// longer.
+/// The maximum time from the enqueuing of a new block until a page references the block. The garbage
+/// collector waits much longer.
 const MAX_PLACING_TIME: Duration = Duration::from_secs(600);
 
 /// A verified block that no page references yet.
@@ -25,18 +24,17 @@ pub(super) struct VerifiedBlock {
     /// The revisions in the block, by page.
     pub(super) pages: Pages,
     pub(super) bytes: u64,
-    /// When the block was added to the queue of the garbage collector, which checks later whether a page
-    /// references it.
+    /// When the block was enqueued for garbage collection.
     pub(super) enqueued_at: Timestamp,
     /// The same time by the monotonic clock.
     begun: Duration,
 }
 
 impl Archive {
-    /// Writes a block. Adds it to the queue of the garbage collector before, so that it is deleted if no page
-    /// comes to reference it. Then reads it back and compares it with the
-    /// revisions that were put in. Returns `None` if the block is empty.
-    pub(super) async fn make_block(&self, pending: Pending) -> Result<Option<VerifiedBlock>> {
+    /// Writes a block, reads it back, and compares it with the revisions that were put into it. Before the
+    /// write, enqueues the block for garbage collection, so that it is deleted if no page comes to reference
+    /// it. Returns `None` if the block is empty.
+    pub(super) async fn make_block(&self, pending: PendingBlock) -> Result<Option<VerifiedBlock>> {
         let blocks = &self.blocks;
         let Some(of) = pending.of().cloned() else { return Ok(None) };
         let titles = pending.titles();
@@ -62,8 +60,8 @@ impl VerifiedBlock {
     }
 }
 
-/// A time by two clocks: by the time of day, which garbage collectors use, and by the monotonic clock, which
-/// no clock jump affects.
+/// A deadline by two clocks: the time of day, which garbage collectors use, and the monotonic clock, which no
+/// clock jump affects.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline {
     wall: Timestamp,
@@ -86,7 +84,8 @@ impl Deadline {
     }
 }
 
-/// Runs long computations on a thread of their own, so that tasks that wait for the store are not delayed.
+/// Runs a long computation on a thread for blocking work, so that it does not delay tasks that wait for the
+/// store.
 pub(super) async fn blocking<T, E>(
     work: impl FnOnce() -> std::result::Result<T, E> + Send + 'static,
 ) -> std::result::Result<T, E>

@@ -1,4 +1,5 @@
-//! Verification of the archive: every block can be read to its last byte, and its pages reference it.
+//! Verification of the archive: checks that every block can be read to its last byte, and that the indexes of
+//! its pages match it.
 
 use std::{collections::BTreeSet, num::NonZeroUsize};
 
@@ -24,8 +25,8 @@ const PARTITIONS_PER_READ: NonZeroUsize = NonZeroUsize::new(500).expect("not zer
 
 impl Archive {
     /// Decodes every block, and compares it with the indexes of its pages. Does not compare bodies with their
-    /// SHA-1: the bodies that readers see are compared together with those of the tables. Skips the buckets that
-    /// are being deleted.
+    /// SHA-1: the verification of the records does this for all bodies that readers see, in tables and
+    /// blocks. Skips the buckets in `deleted`, which are being deleted.
     pub async fn verify(
         &self,
         deleted: &BTreeSet<(DomainName, BucketName)>,
@@ -36,8 +37,8 @@ impl Archive {
         report_listing(&ARCHIVE_INDEX, "the indexes after it were not verified", report, listed)?;
         let mut seen = BTreeSet::new();
         let listed = self.verify_listed(&mut seen, deleted, report, progress).await;
-        // The list of blocks ends at an unreadable row. Blocks after that row are found by the pages that
-        // reference them.
+        // The list of blocks ends at an unreadable row. Blocks after that row are found in the indexes of
+        // pages.
         if !report_listing(
             &ARCHIVE_BLOCKS,
             "blocks after it that no page references were not verified",
@@ -81,7 +82,7 @@ impl Archive {
     ) -> Result<()> {
         let mut pages = PartitionStream::new(&*self.blocks.store, &ARCHIVE_INDEX, PARTITIONS_PER_READ);
         while let Some(of) = pages.next().await? {
-            // The problems of an index were reported already.
+            // Problems of this index were reported already.
             let (Some(page), Ok(index)) = (page_of(&of), index_of(&*self.blocks.store, &of).await) else {
                 continue;
             };
@@ -96,7 +97,8 @@ impl Archive {
         Ok(())
     }
 
-    /// Verifies one block. A damaged block is reported as a problem, and other blocks are still verified.
+    /// Verifies one block. Reports damage as a problem, so that the verification continues with the other
+    /// blocks.
     async fn verify_one(&self, partition: &[Value], report: &mut VerifyReport) -> Result<()> {
         let place = key_in_words(ARCHIVE_BLOCKS.name(), &Key::new(partition.to_vec(), Vec::new()));
         let checked = self.verify_block(partition, report).await;
@@ -125,9 +127,9 @@ impl Archive {
             if index.iter().any(|row| row.block == id) {
                 continue;
             }
-            // No page needs the block of an interrupted seal. No page needs the block of an interrupted
-            // import either, which is repeated. Such a block has a garbage collection entry until it is
-            // deleted.
+            // The page need not reference the block of an interrupted seal or import: its revisions are still
+            // in the tables, or the import is repeated. Such a block has a garbage collection entry until it
+            // is deleted.
             if self.blocks.enqueued_at(id).await?.is_some() {
                 continue;
             }
@@ -164,13 +166,13 @@ async fn verify_indexes(
     Ok(())
 }
 
-/// Whether a page is of one of these buckets.
+/// Whether a page belongs to one of these buckets.
 fn is_of(buckets: &BTreeSet<(DomainName, BucketName)>, page: &Page) -> bool {
     !buckets.is_empty() && buckets.contains(&(page.domain.clone(), page.bucket.clone()))
 }
 
-/// Whether a table was listed to its end. An unreadable row is reported as a problem, and the verification
-/// continues with other tables.
+/// Returns whether a table was listed to its end. Reports an unreadable row as a problem, so that the
+/// verification continues. `left` says what was not verified because of the row.
 fn report_listing(table: &Schema, left: &str, report: &mut VerifyReport, listed: Result<()>) -> Result<bool> {
     let said = listed.map_err(|error| match error {
         Error::Store(StoreError::Corrupt(what)) => corrupt(&format!("{what}; {left}")).into(),
@@ -198,7 +200,7 @@ async fn verify_index(blocks: &BlockStore, partition: &[Value], report: &mut Ver
 }
 
 /// Whether the content of a block matches an index row of the page. Returns `true` for a damaged block, whose
-/// unreadable parts are reported as problems of the block itself.
+/// damage is reported as a problem of the block itself.
 async fn matches_index(blocks: &BlockStore, page: &Page, row: &IndexRow) -> Result<bool> {
     let block = blocks.open(page, row.block).await?;
     if block.is_damaged() {

@@ -201,7 +201,7 @@ impl<'a> Eraser<'a> {
         // before anything is marked as erased.
         archive.check_versions(page, rev).await?;
         let begun = self.begin_erasure(page, rev, options).await?;
-        archive.another_epoch(page).await?;
+        archive.change_epoch(page).await?;
         let (mut erased, properties) = self.mark(page, rev, begun, options).await?;
         self.erase_renders(page, rev).await?;
         self.erase_current(page, rev).await?;

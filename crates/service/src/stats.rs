@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use async_recursion::async_recursion as boxed;
-use rashomon_archive::Counter;
+use rashomon_archive::ArchiveCounter;
 use rashomon_buckets::{ArchiveStats, BucketName, DomainName, Page, PropertyName, Result, RevisionStore};
 use rashomon_key_value::{BucketStats, BucketType, KeyValueStore, Settings as KeyValueSettings};
 use rashomon_records::{
@@ -156,7 +156,7 @@ pub async fn page_stats(
 ) -> Result<PageStats> {
     let (parts, maintenance) = (store.parts(), store.maintenance());
     let mut stats = PageStats::default();
-    let mut archive = Counter::default();
+    let mut archive = ArchiveCounter::default();
     let mut pages = parts.records.catalog.pages(domain, bucket);
     while let Some(page) = pages.next().await? {
         count_page(parts.records, &page, &mut stats, progress).await?;

@@ -1,4 +1,4 @@
-//! Places a finished block of an import: writes it, and makes its pages reference it.
+//! Places a finished block of an import: writes the block, and makes its pages reference it.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,7 @@ use rashomon_archive_format::{BodyLocation, Unit};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange};
 
-use super::{Counts, HighestRevision, RowImporter, UnfinishedBlock, WithRows, compressed_unit};
+use super::{AttachedChanges, Counts, HighestRevision, RowImporter, UnfinishedBlock, compressed_unit};
 use crate::{
     Archive, SealReport,
     deletes::{self, Resealed, StoredRows},
@@ -29,18 +29,18 @@ use rashomon_records::{
 /// Number of pages that are written at the same time.
 const CONCURRENT_PAGES: usize = 16;
 
-/// The part of a page in a block.
+/// The part of a page in a new block.
 struct PageInBlock<'a> {
     page: &'a Page,
     units: &'a [Unit],
-    /// The units that are also stored as rows, and are deleted there.
+    /// The units that are also stored as rows. Their rows are deleted.
     replaced: Vec<&'a Unit>,
-    /// Whether the page has no rows, so that it is added to the catalog with its index row.
+    /// Whether the page has no rows in the tables. If so, the page is added to the catalog with its index row.
     makes_page: bool,
     released_chunks: &'a [ReleasedSet],
 }
 
-/// Places a block: makes its pages reference it.
+/// The task that places one block.
 pub(super) struct BlockPlacement {
     pub(super) archive: Arc<Archive>,
     pub(super) rows: Arc<dyn RowImporter>,
@@ -50,7 +50,7 @@ pub(super) struct BlockPlacement {
 impl BlockPlacement {
     /// Writes the block, then the highest revisions of its pages, and then makes the pages reference the
     /// block. Returns the number of sealed blocks and bytes.
-    pub(super) async fn all(self, unfinished: UnfinishedBlock, at: Timestamp) -> Result<SealReport> {
+    pub(super) async fn place_block(self, unfinished: UnfinishedBlock, at: Timestamp) -> Result<SealReport> {
         let UnfinishedBlock { mut pending, highest_by_page, replaced, epoch, .. } = unfinished;
         let released_chunks = pending.take_released();
         let made = self.archive.make_block(pending).await?;
@@ -61,7 +61,7 @@ impl BlockPlacement {
             self.archive.blocks.check_epoch(page, epoch).await?;
         }
         let highest = highest_by_page.iter().map(|highest| (&highest.page.title, highest)).collect();
-        self.pages(&made, at, &highest, &replaced, &released_chunks).await?;
+        self.place_pages(&made, at, &highest, &replaced, &released_chunks).await?;
         self.archive.blocks.dequeue(made.id, made.enqueued_at).await?;
         Ok(SealReport { blocks: 1, stored_bytes: made.bytes, ..SealReport::default() })
     }
@@ -75,18 +75,17 @@ impl BlockPlacement {
     }
 
     async fn write_highest(&self, highest: &HighestRevision, at: Timestamp) -> Result<()> {
-        // A highest revision that was written with an earlier block is stored already. A sealed one is in the
-        // block.
+        // Nothing to do if the highest revision was written with an earlier block, or is in this block.
         if highest.written.is_none() && !highest.is_sealed {
             let renders = highest.renders.iter().cloned().map(compressed_unit).collect();
-            let with = WithRows::default();
+            let with = AttachedChanges::default();
             self.rows.write_units(&highest.page, renders, highest.is_new, at, with).await?;
             self.counts.placed.fetch_add(1, Relaxed);
         }
         Ok(())
     }
 
-    async fn pages(
+    async fn place_pages(
         &self,
         made: &VerifiedBlock,
         at: Timestamp,
@@ -106,14 +105,14 @@ impl BlockPlacement {
                     .is_some_and(|highest| highest.is_sealed && highest.is_new),
                 released_chunks: released_chunks.get(&page.title).map_or(&[][..], |chunks| chunks),
             };
-            named.push(self.page(part, made.id, at).boxed());
+            named.push(self.place_page(part, made.id, at).boxed());
         }
         stream::iter(named).buffer_unordered(CONCURRENT_PAGES).try_collect().await
     }
 
-    /// Makes a page reference a block, and deletes from its tables the revisions in the block that are also
-    /// stored as rows.
-    async fn page(&self, part: PageInBlock<'_>, id: BlockId, at: Timestamp) -> Result<()> {
+    /// Makes a page reference a block. Also deletes the rows of the revisions in the block that are stored in
+    /// the tables.
+    async fn place_page(&self, part: PageInBlock<'_>, id: BlockId, at: Timestamp) -> Result<()> {
         let PageInBlock { page, units, replaced, makes_page, released_chunks } = part;
         let Some(index) = IndexRow::of(id, units) else { return Ok(()) };
         let partition = partition_of(page);
@@ -124,8 +123,8 @@ impl BlockPlacement {
             self.check_chunks(unit)?;
             release_owner(&mut batch, unit);
         }
-        // Replaced revisions were written with references to their chunks. The release of these chunks must
-        // have a later write time.
+        // The rows of replaced revisions were written with references to their chunks. The release of a chunk
+        // must have a later write time than its reference.
         let written = units.iter().map(|unit| unit.last_written().just_after());
         let first = release_chunks(
             &mut batch,
@@ -139,7 +138,7 @@ impl BlockPlacement {
             deletes::delete(&mut batch, &deletable, &stored)?;
         }
         if makes_page {
-            let with = WithRows { before: first, mutations: batch.mutations };
+            let with = AttachedChanges { before: first, mutations: batch.mutations };
             self.rows.write_units(page, Vec::new(), true, at, with).await?;
         } else {
             self.archive.blocks.store.write(first, batch).await?;
@@ -149,8 +148,8 @@ impl BlockPlacement {
         Ok(())
     }
 
-    /// Returns `Unavailable` if the chunks of a body were received so long ago that they may not be
-    /// referenced now.
+    /// Returns `Unavailable` if the chunks of a body are so old that a new reference to them is not safe:
+    /// they may be garbage collected at any time.
     fn check_chunks(&self, unit: &Unit) -> Result<()> {
         for (_, _, body) in unit.all_bodies() {
             if let BodyLocation::Chunks(set) = &body.place {

@@ -1,7 +1,8 @@
-//! Finds idle pages: pages that were neither written nor read for a time. Their latest revision is sealed too.
+//! Finds idle pages: pages that were neither written nor read for a time. Their latest revision is sealed, too.
 //!
-//! The revision is sealed as a superseded one is, except that all of its renders are kept. The page then has no
-//! rows in the tables. A later write stores rows again, whether it is later than the sealed revision or not.
+//! The latest revision is sealed like a superseded revision, except that all its renders are kept. The page
+//! then has no rows in the tables. The next write stores rows again, whether its revision is higher than the
+//! sealed one or not.
 
 use std::num::NonZeroUsize;
 
@@ -15,14 +16,15 @@ use rashomon_records::{
 };
 
 impl Sealer<'_> {
-    /// Returns the highest revision that has rows in the tables if the page is idle.
+    /// Returns the highest revision that has rows in the tables, or `None` if the page is not idle.
     pub(super) async fn idle_latest(&self, page: &Page) -> Result<Option<Revision>> {
         let Some(idle_since) = self.idle_since else { return Ok(None) };
         if self.archive.reads.as_ref().is_some_and(|reads| reads.has_read_since(page, idle_since)) {
             return Ok(None);
         }
         let mut highest = None;
-        // If a property of a sealed revision was replaced, the tables have a row of the revision without renders.
+        // Both tables are read: if a property of a sealed revision was replaced, the tables have the row of the
+        // revision, but no renders.
         for table in [&*RENDERS, &*REVISIONS] {
             let scan = Scan::new(partition_of(page), NonZeroUsize::MIN);
             let rows = self.scan_tables(table, scan.reporting_damage()).await?;

@@ -1,14 +1,16 @@
-//! Makes a page reference a block, and deletes the sealed rows from its tables.
+//! Makes a page reference a block, and deletes the sealed rows of the page from the tables.
 //!
-//! The first batch of a page adds the index row. From then on, readers find each sealed row in the tables or in
-//! the block, and the rows in both are equal. So the other sealed rows may be deleted by any number of later
-//! batches. A store of a single process carries out one batch at a time, and other writers wait meanwhile. There
-//! a batch deletes at most [`MAX_PLACED_ROWS`] rows and [`MAX_PLACED_BYTES`] of bodies. On a cluster, no writer
-//! waits, and each further range delete would slow down readers. There the page has a single batch.
+//! The first batch of a page adds the index row. From then on, readers find each sealed row in the tables or
+//! in the block, and both rows are equal. So later batches may delete the other sealed rows.
 //!
-//! A batch deletes whole revisions. Only a revision that is larger than a batch is deleted in several: first its
-//! own rows with some of its renders, and then its other renders. If a seal ends in between, these renders are
-//! like renders that were added to a sealed revision.
+//! A store of a single process executes one batch at a time, while other writers wait. There a batch deletes
+//! at most [`MAX_PLACED_ROWS`] rows and [`MAX_PLACED_BYTES`] of bodies. On a cluster, no writer waits, but
+//! each further range delete would slow down readers. There each page has a single batch.
+//!
+//! A batch deletes whole revisions. Only a revision that is larger than a batch needs several batches: the
+//! first deletes the revision's own rows with some of its renders, and the others delete its other renders.
+//! If the seal is interrupted in between, the remaining renders are like renders that were added to a sealed
+//! revision.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +22,7 @@ use rashomon_archive_format::{BodyLocation, Unit};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange};
 
-use super::{Sealer, StopReason, Taken};
+use super::{SealResult, Sealer, StopReason};
 use crate::{
     deletes::{self, Resealed, StoredRows},
     index::{IndexRow, index_of},
@@ -35,30 +37,31 @@ use rashomon_records::{
 };
 
 /// The maximum number of rows that one batch of a seal deletes or changes, in a store of a single process. A
-/// single render may have more.
+/// batch for a single render may have more.
 pub const MAX_PLACED_ROWS: usize = 256;
 
-/// The maximum number of uncompressed bytes of the bodies whose rows one batch of a seal deletes, in a store of
-/// a single process. A single render may have more, as many as the write that stored it.
+/// The maximum number of uncompressed bytes of the bodies whose rows one batch of a seal deletes, in a store
+/// of a single process. A batch for a single render may have more: as many as the write that stored the
+/// render.
 pub const MAX_PLACED_BYTES: u64 = 4 << 20;
 
 impl Sealer<'_> {
-    /// Makes a page reference a block, and deletes the sealed rows from its tables. Returns `false` if the
-    /// page does not reference the block.
+    /// Makes a page reference a block, and deletes the sealed rows of the page from the tables. Returns
+    /// `false`, and adds no reference, if no row may be deleted.
     pub(super) async fn place(
         &self,
         page: &Page,
         units: &[Unit],
         made: &VerifiedBlock,
         released: &[ReleasedSet],
-    ) -> Taken<bool> {
+    ) -> SealResult<bool> {
         let Some(index) = IndexRow::of(made.id, units) else { return Ok(false) };
         let mut stored = self.stored_rows(page, &index).await?;
         let none = Resealed::new();
         let resealed = self.resealed.get(&page.title).unwrap_or(&none);
         let deletable = deletes::deletable(units, &stored, resealed)?;
         if deletable.is_empty() {
-            // Another seal was faster, or all revisions were written again.
+            // Another seal has moved the revisions already, or all of them were written again.
             return Ok(false);
         }
         let mut index = Some(index);
@@ -72,8 +75,8 @@ impl Sealer<'_> {
             } else {
                 // Writers may have changed rows since the previous batch.
                 let revs = ClusteringRange::all().at_least(piece.first.get()).at_most(piece.last.get());
-                stored.revisions = self.all(&REVISIONS, page, revs.clone(), true).await?;
-                stored.renders = self.all(&RENDERS, page, piece.renders(revs), true).await?;
+                stored.revisions = self.all_rows(&REVISIONS, page, revs.clone(), true).await?;
+                stored.renders = self.all_rows(&RENDERS, page, piece.renders(revs), true).await?;
             }
             let piece = piece.unchanged(&stored, resealed)?;
             piece.delete(&mut batch, &stored)?;
@@ -92,16 +95,16 @@ impl Sealer<'_> {
     }
 
     /// Reads the rows of a page in its four indexes, within the ranges of an index row.
-    async fn stored_rows(&self, page: &Page, index: &IndexRow) -> Taken<StoredRows> {
+    async fn stored_rows(&self, page: &Page, index: &IndexRow) -> SealResult<StoredRows> {
         let revs = ClusteringRange::all().at_least(index.revs.0.get()).at_most(index.revs.1.get());
         let times = ClusteringRange::all().at_least(index.times.0).at_most(index.times.1);
         let tids =
             ClusteringRange::all().at_least(index.tids.0.as_time_uuid()).at_most(index.tids.1.as_time_uuid());
         Ok(StoredRows {
-            revisions: self.all(&REVISIONS, page, revs.clone(), true).await?,
-            renders: self.all(&RENDERS, page, revs, true).await?,
-            by_time: self.all(&REVISIONS_BY_TIME, page, times, true).await?,
-            by_tid: self.all(&REVISIONS_BY_TID, page, tids, false).await?,
+            revisions: self.all_rows(&REVISIONS, page, revs.clone(), true).await?,
+            renders: self.all_rows(&RENDERS, page, revs, true).await?,
+            by_time: self.all_rows(&REVISIONS_BY_TIME, page, times, true).await?,
+            by_tid: self.all_rows(&REVISIONS_BY_TID, page, tids, false).await?,
         })
     }
 }
@@ -117,8 +120,9 @@ impl Size {
     const LIMIT: Self = Self { rows: MAX_PLACED_ROWS, bytes: MAX_PLACED_BYTES };
     const MAX: Self = Self { rows: usize::MAX, bytes: u64::MAX };
 
-    /// The size of the rows of these properties, two other rows, and the release of some chunk sets: each is an
-    /// entry for the garbage collector and a reference. Bodies in chunks are not in the rows.
+    /// The size of the rows of these properties, of two other rows, and of the release of some chunk sets.
+    /// Each release changes two rows: an entry for the garbage collector and a reference. Bodies in chunks do
+    /// not count.
     fn of(properties: &Properties, released: usize) -> Self {
         let in_rows = properties.values().map(|info| info.size).filter(|size| *size <= CHUNK_SIZE as u64);
         Self { rows: 2 + properties.len() + 2 * released, bytes: in_rows.sum() }
@@ -133,7 +137,7 @@ impl Size {
     }
 }
 
-/// The part of the sealed rows of a page that one batch deletes.
+/// The sealed rows of a page that one batch deletes.
 #[derive(Debug)]
 struct Piece<'u> {
     first: Revision,
@@ -145,12 +149,13 @@ struct Piece<'u> {
 enum PieceRows<'u> {
     /// Whole revisions.
     Revisions(BTreeMap<Revision, &'u Unit>),
-    /// Some renders of one revision, and the rows of the revision with the first of them. `stored` has all its
-    /// renders in the tables.
+    /// Some renders of one revision. `stored` has all renders of the revision in the tables, and `range` is
+    /// the range of the piece in `stored`. The first piece of a revision also has the rows of the revision
+    /// itself.
     Renders { unit: &'u Unit, stored: Arc<[(Tid, Timestamp)]>, range: Range<usize> },
 }
 
-/// Divides the sealed rows of a page into pieces.
+/// Divides the sealed rows of a page into pieces that fit into `limit`.
 fn pieces<'u>(
     deletable: &BTreeMap<Revision, &'u Unit>,
     resealed: &Resealed,
@@ -209,8 +214,8 @@ impl<'u> Piece<'u> {
         Self { first: rev, last: rev, rows: PieceRows::Renders { unit, stored, range } }
     }
 
-    /// The range of the renders that decide whether the piece is unchanged: those of its revisions, or without
-    /// the rows of its revision only its own renders.
+    /// The range of the renders that decide whether the piece is unchanged: all renders of its revisions. If
+    /// the piece lacks the rows of the revision itself, only the renders of the piece decide.
     fn renders(&self, revs: ClusteringRange) -> ClusteringRange {
         match &self.rows {
             PieceRows::Renders { stored, range, .. } if range.start > 0 => {
@@ -221,7 +226,8 @@ impl<'u> Piece<'u> {
         }
     }
 
-    /// The piece without revisions that were written since the seal read them. These stay in the tables.
+    /// Removes from the piece the revisions that were written since the seal read them. They stay in the
+    /// tables.
     fn unchanged(self, stored: &StoredRows, resealed: &Resealed) -> rashomon_records::Result<Self> {
         let rows = match self.rows {
             PieceRows::Revisions(units) => {
@@ -242,12 +248,12 @@ impl<'u> Piece<'u> {
         Ok(Self { rows, ..self })
     }
 
-    /// Whether the piece has a render of a revision, or the rows of the revision itself.
+    /// Whether the piece has a render of a revision or, without a tid, the rows of the revision itself.
     fn has(&self, rev: Revision, of: Option<Tid>) -> bool {
         match &self.rows {
             PieceRows::Revisions(units) => units.contains_key(&rev),
             PieceRows::Renders { unit, stored, range } => {
-                // A render that is not in the tables belongs to the piece between whose renders it was made.
+                // A render that is not in the tables belongs to the piece whose renders are its neighbours.
                 let is_above = |tid| range.start == 0 || stored[range.start].0 <= tid;
                 let is_below = |tid| stored.get(range.end).is_none_or(|(next, _)| tid < *next);
                 let is_in = |tid| is_above(tid) && is_below(tid);
@@ -273,13 +279,14 @@ impl<'u> Piece<'u> {
     }
 }
 
-/// Changes the page's references to the chunks of sealed bodies. The references no longer belong to a
-/// revision, so no cull of the revision releases them.
+/// Adds the changes of the page's references to the chunks of sealed bodies to a batch. After this, the
+/// references do not belong to a revision, so that no cull of the revision releases them.
 pub(crate) fn release_owner(batch: &mut Batch, unit: &Unit) {
     release_owner_of(batch, unit, |_| true);
 }
 
-/// Like [`release_owner`], for the bodies of some renders.
+/// Like [`release_owner`], for the bodies of those renders that `is_of` selects. `None` is for the revision's
+/// own bodies.
 fn release_owner_of(batch: &mut Batch, unit: &Unit, is_of: impl Fn(Option<Tid>) -> bool) {
     let at = unit.last_written().just_after();
     for (_, of, body) in unit.all_bodies() {
@@ -291,8 +298,9 @@ fn release_owner_of(batch: &mut Batch, unit: &Unit, is_of: impl Fn(Option<Tid>) 
     }
 }
 
-/// Releases the page's references to some chunks. The chunks are garbage collected when no process can be
-/// reading them, or deleted when their revision is erased.
+/// Adds the release of the page's references to some chunks to a batch, and returns the batches that must be
+/// written first. The chunks are deleted by garbage collection when no process can be reading them, or when
+/// their revision is erased.
 pub(crate) fn release_chunks<'s>(
     batch: &mut Batch,
     page: &Page,

@@ -1,4 +1,4 @@
-//! Reads the tables of a page with bounded memory, even if some rows are damaged.
+//! Reads of the tables during a seal, which need bounded memory and tolerate damaged rows.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use rashomon_tables::{
 
 use super::{
     Sealer,
-    renders::{RenderReader, RendersOf},
+    renders::{RenderReader, RevisionRenders},
 };
 use crate::order::compare;
 use rashomon_records::{
@@ -28,10 +28,10 @@ impl Sealer<'_> {
         Ok(self.archive.blocks.store.scan(table, scan).await?)
     }
 
-    /// Returns all rows of a range, in rising order. With `keys_alone` the values are dropped, since those of
-    /// many too large revisions may not fit into memory. Damaged rows are included without values and with
-    /// the lowest write time, so that no row in a block is equal to a damaged one.
-    pub(super) async fn all(
+    /// Returns all rows of a range, in rising order. If `keys_alone` is set, drops the values, since the
+    /// values of many too large revisions may not fit into memory. A damaged row is included without values
+    /// and with the lowest write time, so that no row in a block equals it.
+    pub(super) async fn all_rows(
         &self,
         table: &'static Schema,
         page: &Page,
@@ -67,8 +67,8 @@ impl Sealer<'_> {
         Ok(rows)
     }
 
-    /// Counts the revisions of a page that are not processed yet, with damaged ones. If the scan fails at a
-    /// damaged row, counts those before it.
+    /// Counts the revisions of a page that are not processed yet, including damaged revisions. If the scan
+    /// fails at a damaged row, counts the revisions of the result pages before.
     pub(super) async fn count_rest(&self, page: &Page) -> Result<u64> {
         let (mut count, mut after) = (0, None);
         loop {
@@ -87,8 +87,8 @@ impl Sealer<'_> {
         }
     }
 
-    /// Returns the revisions below `below` that have renders but no revision row in the tables. These renders
-    /// were added to revisions that are in blocks.
+    /// Returns the revisions below `below` that have renders in the tables, but no revision row. These
+    /// renders were added to revisions that are in blocks.
     pub(super) async fn renders_alone(&self, page: &Page, below: Revision) -> Result<BTreeSet<Revision>> {
         let (mut alone, mut after) = (BTreeSet::new(), None);
         loop {
@@ -99,7 +99,7 @@ impl Sealer<'_> {
                 renders.items.iter().filter_map(|row| RenderKey::read(&row.key)).map(|key| key.rev).collect();
             if let (Some(first), Some(last)) = (revs.first(), revs.last()) {
                 let range = ClusteringRange::all().at_least(first.get()).at_most(last.get());
-                let revisions = self.all(&REVISIONS, page, range, true).await?;
+                let revisions = self.all_rows(&REVISIONS, page, range, true).await?;
                 let with_all: BTreeSet<_> = revisions
                     .iter()
                     .filter_map(|row| RevisionKey::read(&row.key))
@@ -114,12 +114,12 @@ impl Sealer<'_> {
         }
     }
 
-    /// A revision and its renders as readers see them.
+    /// Returns a revision and its renders as readers see them: from the tables and from blocks.
     pub(super) async fn as_read(
         &self,
         page: &Page,
         rev: Revision,
-    ) -> Result<Option<(RevisionRow, RendersOf)>> {
+    ) -> Result<Option<(RevisionRow, RevisionRenders)>> {
         let Some(revision) = self.archive.records.revision(page, rev).await? else { return Ok(None) };
         let of_rev = ClusteringRange::all().at_least(rev.get()).at_most(rev.get());
         let renders = RenderReader::new(&*self.archive.records.store, page, of_rev).of(rev).await?;

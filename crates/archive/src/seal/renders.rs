@@ -1,4 +1,4 @@
-//! Reads the renders of one revision after the other, with bounded memory.
+//! Reads the renders of successive revisions, with bounded memory.
 
 use std::collections::VecDeque;
 
@@ -11,23 +11,23 @@ use rashomon_records::{
     schemas::RENDERS,
 };
 
-/// The renders of one revision.
+/// The result of reading the renders of one revision.
 #[derive(Debug)]
-pub(super) enum RendersOf {
+pub(super) enum RevisionRenders {
     /// All renders, the oldest first.
     All(Vec<RenderRow>),
-    /// There are more renders, or more metadata of renders, than a block takes of one revision. Not all of
-    /// them were read.
+    /// The revision has more renders, or more metadata of renders, than a block takes of one revision. Not
+    /// all renders were read.
     TooMany,
     /// The row of a render is damaged. Contains a description of the damage.
     Damaged(String),
 }
 
-/// The reason for [`RendersOf::TooMany`].
+/// The reason for [`RevisionRenders::TooMany`].
 pub(super) const TOO_MANY_RENDERS: &str =
     "it has more renders, or more metadata of renders, than a block takes of one revision";
 
-/// Reads the renders of revisions, the lowest first. Each revision is requested once, in rising order.
+/// Reads the renders of revisions. The caller requests each revision once, in rising order.
 pub(super) struct RenderReader<'a> {
     store: &'a dyn TableStore,
     page: &'a Page,
@@ -48,13 +48,13 @@ impl<'a> RenderReader<'a> {
     }
 
     /// Returns the renders of a revision. Skips the renders of lower revisions.
-    pub(super) async fn of(&mut self, rev: Revision) -> Result<RendersOf> {
+    pub(super) async fn of(&mut self, rev: Revision) -> Result<RevisionRenders> {
         let (mut renders, mut bytes) = (Vec::new(), 0);
         loop {
             while let Some(row) = self.rows.front() {
                 let of = rev_of(&row.key);
                 if of.is_some_and(|of| of > rev) {
-                    return Ok(self.all(rev, renders));
+                    return Ok(self.finish(rev, renders));
                 }
                 let Some(row) = self.rows.pop_front() else { break };
                 if of != Some(rev) {
@@ -63,7 +63,7 @@ impl<'a> RenderReader<'a> {
                 bytes += row.size();
                 if renders.len() >= MAX_UNIT_ENTRIES || bytes > MAX_UNIT_VALUE_BYTES {
                     self.skip(rev);
-                    return Ok(RendersOf::TooMany);
+                    return Ok(RevisionRenders::TooMany);
                 }
                 match RenderRow::from_row(&row) {
                     Ok(render) => renders.push(render),
@@ -72,7 +72,7 @@ impl<'a> RenderReader<'a> {
                 }
             }
             if self.is_done {
-                return Ok(self.all(rev, renders));
+                return Ok(self.finish(rev, renders));
             }
             self.fetch().await?;
         }
@@ -90,11 +90,11 @@ impl<'a> RenderReader<'a> {
         self.damaged.retain(|(of, _)| *of > rev);
     }
 
-    fn all(&mut self, rev: Revision, renders: Vec<RenderRow>) -> RendersOf {
+    fn finish(&mut self, rev: Revision, renders: Vec<RenderRow>) -> RevisionRenders {
         let found = self.damaged.iter().position(|(of, _)| *of == rev);
         let what = found.and_then(|at| self.damaged.remove(at));
         self.damaged.retain(|(of, _)| *of > rev);
-        what.map_or(RendersOf::All(renders), |(_, what)| RendersOf::Damaged(what))
+        what.map_or(RevisionRenders::All(renders), |(_, what)| RevisionRenders::Damaged(what))
     }
 
     async fn fetch(&mut self) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Decides whether it is worth sealing a page now.
+//! Decides whether a page is worth sealing now.
 
 use std::{collections::BTreeSet, num::NonZeroUsize};
 
@@ -7,7 +7,7 @@ use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Scan};
 
 use super::{
     Sealer,
-    renders::{RendersOf, TOO_MANY_RENDERS},
+    renders::{RevisionRenders, TOO_MANY_RENDERS},
 };
 use crate::index::index_of;
 use rashomon_records::{
@@ -16,13 +16,13 @@ use rashomon_records::{
     schemas::{RENDERS, REVISIONS},
 };
 
-/// A page is sealed without a further wait if it has at least this many renders to seal.
+/// The minimum number of renders for which a page is sealed without a further wait.
 const MIN_RENDERS_TO_SEAL: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
 impl Sealer<'_> {
     /// Whether the revisions below `below` are worth sealing: they have enough renders, or one of them has
-    /// been eligible for long enough. A revision is eligible once the next one has been stored for `after`.
-    /// Revisions that stay in the tables permanently do not count.
+    /// been eligible for `max_wait`. A revision becomes eligible when the next revision has been stored for
+    /// `after`. Revisions that are too large for a block do not count.
     pub(super) async fn should_seal_now(&self, page: &Page, below: Revision) -> Result<bool> {
         let Some(max_wait) = self.options.max_wait else { return Ok(true) };
         let old = self.cutoff.saturating_sub(max_wait);
@@ -72,8 +72,9 @@ impl Sealer<'_> {
         }
     }
 
-    /// Whether a revision stays in the tables permanently, judged by its stored renders. Unless
-    /// `matters` is set, looks up the revision only if the renders alone suggest that it stays.
+    /// Whether a revision stays in the tables because it is too large for a block, or damaged. `renders` are
+    /// its renders in the tables. Unless `matters` is set, reads the revision only if the renders alone
+    /// suggest that it is too large.
     async fn is_too_large(&self, page: &Page, renders: &[RenderRow], matters: bool) -> Result<bool> {
         let Some(rev) = renders.first().map(|render| render.rev) else { return Ok(false) };
         let of_renders = renders.iter().flat_map(|render| render.properties.values());
@@ -103,11 +104,14 @@ impl Sealer<'_> {
         let all = BTreeSet::new();
         let key = Key::new(partition_of(page), rev_key(rev));
         let Some(row) = self.archive.blocks.store.get(&REVISIONS, &key).await? else {
-            // The other rows of the revision are in a block, and would be sealed again with these renders.
+            // The row of the revision is in a block. A seal would seal the whole revision again, with these
+            // renders.
             return Ok(match self.as_read(page, rev).await? {
-                Some((revision, RendersOf::All(renders))) => UnitSize::of(&revision, &renders, &all).excess(),
-                Some((_, RendersOf::TooMany)) => Some(TOO_MANY_RENDERS),
-                Some((_, RendersOf::Damaged(_))) | None => None,
+                Some((revision, RevisionRenders::All(renders))) => {
+                    UnitSize::of(&revision, &renders, &all).excess()
+                }
+                Some((_, RevisionRenders::TooMany)) => Some(TOO_MANY_RENDERS),
+                Some((_, RevisionRenders::Damaged(_))) | None => None,
             });
         };
         let revision = RevisionRow::from_row(&row)?;

@@ -12,8 +12,8 @@ use super::{Maintenance, Shared};
 use crate::{
     BucketName, DomainName, ImportOutcome, ImportRevision, Page, Result, Revision,
     archive::{
-        CompactionOptions, CompactionReport, HistoryArchiver, RowImporter, SealOptions, SealReport,
-        SkippedDamage, WithRows,
+        AttachedChanges, CompactionOptions, CompactionReport, HistoryArchiver, RowImporter, SealOptions,
+        SealReport, SkippedDamage,
     },
 };
 
@@ -150,7 +150,7 @@ impl RowImporter for Shared {
         units: Vec<ImportUnit>,
         is_new: bool,
         at: Timestamp,
-        with: WithRows,
+        with: AttachedChanges,
     ) -> Result<()> {
         self.importer().write_units(page, units, is_new, at, with).await
     }

@@ -14,7 +14,7 @@ use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Row, Scan, Sc
 use super::Maintenance;
 use crate::{
     Error, Page, PropertyName, Result, Revision,
-    archive::Waiting,
+    archive::DeferredEntries,
     content::{BodyRow, Stored},
     rows::{
         ChunkReference, ChunkSetEntry, ChunkSetId, ColumnValue, RenderRow, RevisionRow, TypedRow,
@@ -91,7 +91,7 @@ impl ChunkCollector<'_> {
     /// Deletes the unreferenced chunk sets whose entries were written at `until` or before, and deletes these
     /// entries. Returns the number of deleted sets.
     pub(super) async fn collect(&self, until: Timestamp) -> Result<u64> {
-        let (mut collected, mut waiting) = (0, Waiting::default());
+        let (mut collected, mut waiting) = (0, DeferredEntries::default());
         let mut hours = self.records.partitions(&CHUNK_SETS, ENTRY_PAGE_ROWS);
         while let Some(hour) = hours.next().await? {
             collected += self.collect_hour(hour, until, &mut waiting).await?;
@@ -100,7 +100,12 @@ impl ChunkCollector<'_> {
         Ok(collected)
     }
 
-    async fn collect_hour(&self, hour: Vec<Value>, until: Timestamp, waiting: &mut Waiting) -> Result<u64> {
+    async fn collect_hour(
+        &self,
+        hour: Vec<Value>,
+        until: Timestamp,
+        waiting: &mut DeferredEntries,
+    ) -> Result<u64> {
         let (mut collected, mut rows) =
             (0, self.records.rows(&CHUNK_SETS, Scan::new(hour.clone(), ENTRY_PAGE_ROWS)));
         while let Some(row) = rows.next().await? {

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     Error, ExportRecord, ImportOutcome, ImportRender, ImportRevision, MAX_BODIES, NewProperty, Page, Parent,
     Result, Revision, RevisionRecord, Tid, Versions,
-    archive::WithRows,
+    archive::AttachedChanges,
     content::{Bodies, Lifetime},
     rows::{
         Properties, RenderRow, RevisionRow, TidRow, TypedRow, digest, index_size, partition_of, rev_key,
@@ -138,7 +138,7 @@ impl Importer<'_> {
         let revs = || units.iter().map(|unit| unit.render.rev);
         if let (Some(lowest), Some(highest)) = (revs().min(), revs().max()) {
             let at = writer.write_time(lowest..=highest, latest.as_ref()).await?;
-            self.write_units(page, units, is_new, at, WithRows::default()).await?;
+            self.write_units(page, units, is_new, at, AttachedChanges::default()).await?;
         }
         Ok(outcomes)
     }
@@ -333,7 +333,7 @@ impl Importer<'_> {
         units: Vec<ImportUnit>,
         is_new: bool,
         at: Timestamp,
-        with: WithRows,
+        with: AttachedChanges,
     ) -> Result<()> {
         let writer = self.writes.writer(page);
         let new = || PageBatch::new(page, at).import();

@@ -129,7 +129,7 @@ impl RevisionStore {
         }
         let blocks = archive::blocks_of(&store, settings.archive.as_ref(), settings.unpacks).await?;
         let alone = settings.retention.is_on() && settings.archive.is_none();
-        if alone && blocks.is_some() && archive::is_there(&store).await? {
+        if alone && blocks.is_some() && archive::has_sealed_revisions(&store).await? {
             return Err(Error::ArchiveNotConfigured);
         }
         let union = blocks
