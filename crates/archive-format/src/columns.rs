@@ -1,9 +1,10 @@
-//! The columns of blocks in the archive. Each entry has one line of values.
+//! The columns of blocks in the archive. Each entry has one line of values: one value for each column.
 //!
-//! An entry begins a revision or a render, or has a body, or both: the first body of a revision or of a render is
-//! in the entry that begins it. Values are omitted if a reader can derive them from other entries or from
-//! the content, and if the derived value is equal. So the values of a single entry are incomplete. Code that
-//! changes blocks reads [`Unit`](crate::entries::Unit)s from the old block, and writes them to a new one.
+//! An entry begins a revision or a render, or has a body, or both: the first body of a revision or of a
+//! render is in the entry that begins the revision or render. A value is omitted if a reader can derive an
+//! equal value from other entries or from the content. So the values of a single entry are incomplete. Code
+//! that changes blocks reads [`Unit`](crate::entries::Unit)s from the old block, and writes the units to a
+//! new block.
 
 use rashomon_blocks::{Column, Value};
 
@@ -13,21 +14,23 @@ pub(crate) enum Field {
     /// See [`Kind`].
     Kind,
     Rev,
-    /// The time of a render's tid, in ticks. This column and the next are absent if the tid is that of an
-    /// import: [`rashomon_records::Tid::imported`] of its revision.
+    /// The time of a render's tid, in ticks. This column and the next are absent if the tid is the one that
+    /// an import derives from the revision: [`rashomon_records::Tid::imported`].
     TidTicks,
     /// The eight bytes of a render's tid that are not its time, in the order of tids.
     Tid,
-    /// For a render, absent if equal to the store time of its revision.
+    /// When a revision or a render was stored. For a render, absent if equal to the time of its revision.
     StoredAt,
-    /// Absent if equal to `stored_at`.
+    /// When a revision or a render was written. Absent if equal to `stored_at`.
     WrittenAt,
     /// Absent if equal to the result of [`super::entries::digest_of`] for a revision, or of
     /// [`super::entries::render_digest`] for a render.
     Digest,
-    /// All sixteen bytes, in the order of tids. Absent if equal to the tid of the revision's first render.
+    /// The first tid of a revision: all sixteen bytes, in the order of tids. Absent if equal to the tid of the
+    /// revision's first render in the block.
     FirstTid,
-    /// JSON. Absent if equal to the properties of the bodies that follow.
+    /// The properties of a revision or of a render, as JSON. Absent if equal to the properties of its bodies
+    /// in the entries.
     Properties,
     /// See [`super::derived::parent_to_number`].
     Parent,
@@ -44,7 +47,7 @@ pub(crate) enum Field {
     /// The headers of a body, as JSON.
     Headers,
     /// The size of a body. Size and SHA-1 are absent if the content is in the first 16 MiB of contents of the
-    /// block: a reader computes both.
+    /// block: a reader of the revision computes both.
     Size,
     Sha1,
     RewrittenAt,
@@ -52,7 +55,7 @@ pub(crate) enum Field {
     Chunks,
     /// 1 for a render whose bodies were left out.
     LeftOut,
-    /// For a revision whose content was erased: when and by whom, as JSON.
+    /// For a revision whose content was erased: the time, the person and the reason, as JSON.
     Erased,
 }
 
@@ -67,8 +70,8 @@ impl Kind {
     pub(crate) const IMPORTED: Self = Self(2);
     /// A render of the last revision begins here.
     pub(crate) const RENDER: Self = Self(4);
-    /// The entry has a body, which belongs to the revision or render that begins here, or else to the last
-    /// one.
+    /// The entry has a body. The body belongs to the last revision or render that began in this entry or
+    /// before.
     pub(crate) const BODY: Self = Self(8);
 
     const ALL: i64 = 15;

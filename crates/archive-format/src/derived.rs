@@ -1,4 +1,4 @@
-//! Values of a record that a block omits, since they can be derived from other values in the block.
+//! Values of a record that a block omits, because readers can derive them from other values in the block.
 
 use rashomon_records::{ExportRecord, Parent, PropertyInfo, PropertyName, Revision, rows::Properties};
 
@@ -26,13 +26,13 @@ impl ExportParts {
 }
 
 /// The export fields that are derived from a revision and its bodies.
-struct Expected {
+struct DerivedExport {
     sha1: Option<String>,
     bytes: Option<i64>,
     origin: Option<i64>,
 }
 
-impl Expected {
+impl DerivedExport {
     fn of(rev: Revision, bodies: &Properties) -> Self {
         let text: Option<&PropertyInfo> = bodies.get(&PropertyName::wikitext());
         Self {
@@ -45,7 +45,7 @@ impl Expected {
 
 /// Removes the derivable values from the export fields of a revision. Returns which values it removed.
 pub(crate) fn remove_derivable(export: &mut ExportRecord, rev: Revision, bodies: &Properties) -> ExportParts {
-    let expected = Expected::of(rev, bodies);
+    let expected = DerivedExport::of(rev, bodies);
     let mut parts = ExportParts::default();
     take(&mut export.sha1, &expected.sha1, ExportParts::SHA1, &mut parts);
     if let Some(main) = &mut export.main {
@@ -73,7 +73,7 @@ pub(crate) fn restore_derivable(
     if parts.0 == 0 {
         return Some(());
     }
-    let expected = Expected::of(rev, bodies);
+    let expected = DerivedExport::of(rev, bodies);
     let put = |part: i64| parts.0 & part != 0;
     if put(ExportParts::SHA1) {
         export.sha1 = Some(expected.sha1.clone()?);
@@ -94,7 +94,7 @@ pub(crate) fn restore_derivable(
 }
 
 /// Encodes the parent of a revision. `above` is the page's previous revision in the block. The code is 0 for
-/// no parent, 1 for the revision `above`, and else the negative number of the parent.
+/// no parent, 1 if the parent is `above`, and otherwise the negative number of the parent.
 pub(crate) fn parent_to_number(parent: Parent, above: Option<Revision>) -> i64 {
     match parent {
         Parent::Revision(rev) if Some(rev) == above => 1,
@@ -103,7 +103,7 @@ pub(crate) fn parent_to_number(parent: Parent, above: Option<Revision>) -> i64 {
     }
 }
 
-/// Decodes the result of [`parent_to_number`].
+/// Decodes the result of [`parent_to_number`]. Returns `None` if the number is invalid.
 pub(crate) fn parent_from_number(number: i64, above: Option<Revision>) -> Option<Parent> {
     match number {
         0 => Some(Parent::None),

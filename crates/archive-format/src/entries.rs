@@ -1,5 +1,5 @@
-//! Writes a revision with its renders and bodies as entries of a block. [`units`](crate::units) reads them
-//! back.
+//! Writes a revision with its renders and bodies as entries of a block. [`units`](crate::units) reads the
+//! entries back.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ use rashomon_records::{
     rows::{ColumnValue, Digest, Properties, RenderRow, RevisionRow, digest, to_json},
 };
 
-/// Up to this number of bytes of bodies in a block, the size and SHA-1 of a body are omitted, and a reader of
-/// the revision computes them. For later bodies the block stores both, which bounds the work of a reader.
+/// The maximum number of bytes of bodies at the start of a block whose size and SHA-1 are omitted: a reader
+/// of the revision computes them. For later bodies the block stores both, which bounds the work of a reader.
 const MAX_HASHED_BYTES: u64 = 16 << 20;
 
-/// A revision with its renders and their bodies. A unit is sealed as a whole.
+/// A revision with its bodies, its renders, and their bodies. A unit is sealed as a whole.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unit {
     /// The revision.
@@ -39,18 +39,18 @@ pub type Bodies = BTreeMap<PropertyName, ArchivedBody>;
 /// A body in the archive.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArchivedBody {
-    /// Its size, SHA-1 and headers, as in the row of its revision or render.
+    /// The size, SHA-1 and headers of the body, as in the row of its revision or render.
     pub info: PropertyInfo,
-    /// When it was written.
+    /// When the body was written.
     pub written_at: Timestamp,
-    /// Where its bytes are.
-    pub place: BodyLocation,
+    /// The location of the bytes of the body.
+    pub location: BodyLocation,
 }
 
 impl ArchivedBody {
-    /// The uncompressed bytes of the body that are in the block.
+    /// The number of uncompressed bytes that the body has in the block: 0 if the body is in chunks.
     pub fn size_in_block(&self) -> u64 {
-        if matches!(self.place, BodyLocation::Entry(_)) { self.info.size } else { 0 }
+        if matches!(self.location, BodyLocation::Entry(_)) { self.info.size } else { 0 }
     }
 }
 
@@ -59,7 +59,7 @@ impl ArchivedBody {
 pub enum BodyLocation {
     /// In the block, in the entry with this ordinal.
     Entry(u64),
-    /// In chunks, as they were before the seal.
+    /// In chunks, as before the seal.
     Chunks(ChunkSet),
 }
 
@@ -73,7 +73,7 @@ impl Unit {
         of_revision.chain(of_renders).fold(self.revision.written_at, Ord::max)
     }
 
-    /// Whether the only render of the unit is the one that an import creates.
+    /// Whether the unit has a single render, and this is the render that an import creates.
     fn has_the_render_of_an_import(&self, page: &Page) -> bool {
         match &self.renders[..] {
             [(render, bodies)] => bodies.is_empty() && *render == render_of_import(page, &self.revision),
@@ -149,7 +149,7 @@ impl UnitWriter<'_> {
             let stream = stream_of(Some(name), self.page);
             let ordinal = self.builder.push(&stream, text.map_or(&[], |text| &text[..]), &line.0)?;
             if text.is_some() {
-                body.place = BodyLocation::Entry(ordinal);
+                body.location = BodyLocation::Entry(ordinal);
             }
         }
         if let Some(line) = line {
@@ -159,7 +159,8 @@ impl UnitWriter<'_> {
     }
 }
 
-/// Returns the name of a stream: the versions of one property of a page, each derived from an earlier one.
+/// Returns the name of the stream of a property of a page. Without a property, returns the name of the page's
+/// stream of entries without bodies.
 fn stream_of(name: Option<&PropertyName>, page: &Page) -> Vec<u8> {
     let name = name.map_or(&b""[..], |name| name.as_str().as_bytes());
     [name, b"/", page.title.as_str().as_bytes()].concat()
@@ -229,7 +230,7 @@ fn revision_line(unit: &Unit, above: Option<Revision>) -> Line {
 fn render_line(page: &Page, revision: &RevisionRow, row: &RenderRow, bodies: &Properties) -> Line {
     let mut line = Line::new();
     line.add(Kind::RENDER);
-    if row.tid != tid_of_history(page, revision) {
+    if row.tid != tid_of_import(page, revision) {
         let uuid = row.tid.as_time_uuid();
         line.int(Field::TidTicks, uuid.ticks() as i64);
         line.bytes(Field::Tid, &uuid.to_ordered_bytes()[8..]);
@@ -253,13 +254,13 @@ fn render_line(page: &Page, revision: &RevisionRow, row: &RenderRow, bodies: &Pr
 }
 
 /// Returns the tid of the only render of an imported revision.
-pub(crate) fn tid_of_history(page: &Page, revision: &RevisionRow) -> Tid {
+pub(crate) fn tid_of_import(page: &Page, revision: &RevisionRow) -> Tid {
     Tid::imported(page, revision.record.rev, revision.record.timestamp)
 }
 
 /// Returns the render that an import creates for a revision without renders.
 pub(crate) fn render_of_import(page: &Page, revision: &RevisionRow) -> RenderRow {
-    let tid = tid_of_history(page, revision);
+    let tid = tid_of_import(page, revision);
     RenderRow {
         rev: revision.record.rev,
         tid,
@@ -277,7 +278,7 @@ pub(crate) fn render_digest(revision: &RevisionRow, tid: Tid, bodies: &Propertie
     if revision.first_tid == tid { revision.digest } else { digest(bodies.iter()) }
 }
 
-/// Adds the values of a body. If `is_hashed`, omits size and SHA-1.
+/// Adds the values of a body. Omits size and SHA-1 if `is_hashed` is set.
 fn add_body(line: &mut Line, body: &ArchivedBody, is_hashed: bool) {
     let info = &body.info;
     line.bytes(Field::Headers, json_bytes(to_json(&info.headers)));
@@ -288,7 +289,7 @@ fn add_body(line: &mut Line, body: &ArchivedBody, is_hashed: bool) {
     if let Some(at) = info.rewritten_at {
         line.int(Field::RewrittenAt, at.as_micros());
     }
-    if let BodyLocation::Chunks(set) = &body.place {
+    if let BodyLocation::Chunks(set) = &body.location {
         line.bytes(Field::Chunks, set.to_bytes().to_vec());
     }
 }

@@ -1,9 +1,9 @@
 //! Revisions of pages as entries of compression blocks.
 //!
 //! A [`Unit`] is a revision with its renders and bodies. [`UnitWriter`] writes units into a block with the
-//! [`columns()`] of the archive. [`read_units`] reads them back, and [`read_lines`] reads them without
-//! contents. [`Positions`] are the numbers, times and tids of a page's units in a block.
-//! [`UnitSize`] is the space that a revision takes in a block.
+//! [`columns()`] of the archive. [`read_units`] reads the units back, and [`read_lines`] reads their entries
+//! without contents. [`Positions`] are the numbers, times and tids of a page's units in a block. [`UnitSize`]
+//! is the space that a revision takes in a block.
 
 mod columns;
 mod derived;

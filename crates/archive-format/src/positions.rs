@@ -1,9 +1,9 @@
 //! The exact positions of a page's revisions in one block.
 //!
-//! An index row has the first and the last number, time and tid of the page's revisions in the block. If these
-//! ranges of several blocks overlap, they do not tell which block has a revision. So the index row then has
-//! the positions in addition. Ranges overlap if the numbers or the times of a page do not ascend, for example
-//! on a wiki into which old revisions were imported.
+//! An index row has the first and the last number, time and tid of the page's revisions in the block. If the
+//! ranges of several blocks overlap, the ranges do not tell which block has a revision. Then the index row
+//! has the exact positions, too. Ranges overlap if the numbers or the times of a page do not ascend, for
+//! example on a wiki into which old revisions were imported.
 
 use std::ops::Bound;
 
@@ -37,15 +37,15 @@ pub struct Positions {
     ticks: Vec<i64>,
 }
 
-/// The units of the lists of times: a second, or the unit of the list itself.
+/// A second in the unit of each list of times. A list is stored in seconds if all its times are whole seconds.
 const SECOND_IN_MICROSECONDS: i64 = 1_000_000;
 const SECOND_IN_TICKS: i64 = 10_000_000;
 
-/// The byte before a list of times: the list is in its own unit, or in seconds, or each tid is derived from
-/// the time of an edit.
-const IN_OWN_UNIT: u8 = 0;
-const IN_SECONDS: u8 = 1;
-const OF_EDITS: u8 = 2;
+/// The byte before a list of times says how the list is stored: in its own unit, or in seconds, or not at all
+/// because all tids are derived from the times of edits.
+const TIMES_IN_OWN_UNIT: u8 = 0;
+const TIMES_IN_SECONDS: u8 = 1;
+const TICKS_OF_EDITS: u8 = 2;
 
 impl Positions {
     /// The positions of one unit.
@@ -69,7 +69,7 @@ impl Positions {
         }
     }
 
-    /// Whether the block has this revision.
+    /// Whether this revision is in the block.
     #[must_use]
     pub fn has(&self, rev: Revision) -> bool {
         self.revs.binary_search(&rev.get()).is_ok()
@@ -81,8 +81,7 @@ impl Positions {
         (self.revs.len() + self.times.len() + self.ticks.len()) * size_of::<i64>()
     }
 
-    /// Returns the lowest and the highest value within bounds. Returns `None` if there is no value within
-    /// them.
+    /// Returns the lowest and the highest value within bounds. Returns `None` if no value is within the bounds.
     #[must_use]
     pub fn within(
         &self,
@@ -116,21 +115,21 @@ impl Positions {
         })
     }
 
-    /// Returns the positions as bytes.
+    /// Encodes the positions.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let mut out = Vec::new();
         put_list(&mut out, &self.revs, 1);
         put_times(&mut out, &self.times, SECOND_IN_MICROSECONDS);
         if self.ticks == ticks_of_edits(&self.times) {
-            out.push(OF_EDITS);
+            out.push(TICKS_OF_EDITS);
         } else {
             put_times(&mut out, &self.ticks, SECOND_IN_TICKS);
         }
         out.into()
     }
 
-    /// Returns `None` if the bytes are no positions.
+    /// Decodes positions. Returns `None` if the bytes are not the encoding of positions.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut input = Input(bytes);
@@ -152,7 +151,7 @@ fn ticks(tid: TimeUuid) -> i64 {
     tid.ticks() as i64
 }
 
-/// The ticks of tids that were derived from the times of edits.
+/// The ticks of the tids that an import derives from the times of edits.
 fn ticks_of_edits(times: &[i64]) -> Vec<i64> {
     let of_edit = |time: &i64| ticks(Tid::new(Timestamp::from_micros(*time), 0).as_time_uuid());
     let mut all = times.iter().map(of_edit).collect();
@@ -160,8 +159,8 @@ fn ticks_of_edits(times: &[i64]) -> Vec<i64> {
     all
 }
 
-/// Converts the value of a bound into a number of a list. A bound by a tid includes all tids with the same
-/// ticks.
+/// Converts the value of a bound into a number of the list. A bound by a tid always includes the tids with
+/// the same ticks.
 fn number(bound: Bound<&Value>) -> Bound<i64> {
     match bound {
         Bound::Included(Value::TimeUuid(tid)) | Bound::Excluded(Value::TimeUuid(tid)) => {
@@ -181,7 +180,7 @@ fn scalar(value: &Value) -> Option<i64> {
     }
 }
 
-/// Which of the tids with the same ticks.
+/// Selects one of the tids with the same ticks.
 #[derive(Debug, Clone, Copy)]
 enum Extreme {
     Lowest,
@@ -201,22 +200,22 @@ fn tid(ticks: i64, extreme: Extreme) -> Option<Value> {
 
 fn put_times(out: &mut Vec<u8>, times: &[i64], second: i64) {
     let is_in_seconds = times.iter().all(|time| time % second == 0);
-    out.push(if is_in_seconds { IN_SECONDS } else { IN_OWN_UNIT });
+    out.push(if is_in_seconds { TIMES_IN_SECONDS } else { TIMES_IN_OWN_UNIT });
     put_list(out, times, if is_in_seconds { second } else { 1 });
 }
 
 /// Reads a list of times. `edits` are the times of the edits, if they have been read.
 fn times(input: &mut Input<'_>, second: i64, edits: Option<&[i64]>) -> Option<Vec<i64>> {
     match (input.take(1)?, edits) {
-        ([IN_OWN_UNIT], _) => list(input, 1),
-        ([IN_SECONDS], _) => list(input, second),
-        ([OF_EDITS], Some(edits)) => Some(ticks_of_edits(edits)),
+        ([TIMES_IN_OWN_UNIT], _) => list(input, 1),
+        ([TIMES_IN_SECONDS], _) => list(input, second),
+        ([TICKS_OF_EDITS], Some(edits)) => Some(ticks_of_edits(edits)),
         _ => None,
     }
 }
 
-/// Appends a list: the number of values, then the difference of each value to the one before. All values are
-/// multiples of `unit`.
+/// Appends a list: the number of values, and then the difference between each value and the previous value.
+/// All values are multiples of `unit`.
 fn put_list(out: &mut Vec<u8>, list: &[i64], unit: i64) {
     varint::put(out, list.len() as u64);
     let mut last = 0_i64;
@@ -285,12 +284,12 @@ mod tests {
         }
         let more: Vec<_> = bytes.iter().copied().chain([0]).collect();
         assert_eq!(Positions::decode(&more), None);
-        // A count that the bytes cannot have takes no memory.
+        // A count that is too large for the bytes allocates no memory.
         assert_eq!(Positions::decode(&[0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]), None);
         // 3 values in falling order.
-        assert_eq!(Positions::decode(&[3, 6, 1, 1, IN_SECONDS, 0, OF_EDITS]), None);
-        // The times of edits cannot be those of edits.
-        assert_eq!(Positions::decode(&[0, OF_EDITS, OF_EDITS]), None);
+        assert_eq!(Positions::decode(&[3, 6, 1, 1, TIMES_IN_SECONDS, 0, TICKS_OF_EDITS]), None);
+        // The times of edits themselves cannot be derived from the times of edits.
+        assert_eq!(Positions::decode(&[0, TICKS_OF_EDITS, TICKS_OF_EDITS]), None);
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! The space in a block that a revision takes with its renders and bodies. The size is known from the rows,
-//! before bodies are read.
+//! The space that a revision takes in a block, with its renders and bodies. It follows from the rows, before
+//! bodies are read.
 //!
-//! A reader unpacks a block up to [`Limits`]. Blocks are filled up to well below these limits, and a revision
-//! is added to a block as a whole. So a revision may take the space between the fill level and the limits. A
-//! larger revision stays in its tables.
+//! A reader unpacks only blocks within [`Limits`]. A block is full far below these limits, and a revision is
+//! added to a block as a whole. So a revision may take the space between a full block and the limits. A
+//! larger revision stays in the tables.
 
 use std::collections::BTreeSet;
 
@@ -17,47 +17,47 @@ use rashomon_records::{
 
 use crate::Unit;
 
-/// The maximum size of a body in a block. Larger bodies stay in chunks, since a reader of a block has the whole block
-/// in memory.
+/// The maximum size of a body in a block, in bytes. Larger bodies stay in chunks, since a reader of a block
+/// has the whole block in memory.
 pub const MAX_BODY_IN_BLOCK: u64 = 4 << 20;
 
 /// The maximum number of bytes of bodies that a block takes of one revision with its renders.
 pub const MAX_UNIT_BODY_BYTES: u64 = 64 << 20;
 
-/// Maximum number of entries that a block takes of one revision: one for each body, and for each render
-/// without a body.
+/// The maximum number of entries that a block takes of one revision. Each body is an entry, and so is each
+/// render without a body.
 pub const MAX_UNIT_ENTRIES: usize = 32 << 10;
 
-/// Maximum number of bytes of other values that a block takes of one revision: headers, users, comments.
+/// The maximum number of bytes of other values that a block takes of one revision: headers, users, comments.
 pub const MAX_UNIT_VALUE_BYTES: usize = 8 << 20;
 
-/// The bytes of a body's values that are not in the row of its revision or render: times, and the name of its
-/// chunk set.
+/// An upper bound of the bytes of a body's values that are not in the row of its revision or render: times,
+/// and the name of its chunk set.
 const BODY_VALUE_BYTES: usize = 64;
 
-/// Bytes of a body's values in the row of its revision or render, without the headers: size and SHA-1 as
-/// JSON.
+/// An upper bound of the bytes of a body's values in the row of its revision or render, without the headers:
+/// size and SHA-1 as JSON.
 const BODY_INFO_BYTES: usize = 128;
 
-/// Bytes of a render's values without its properties: tid, digest and times.
+/// An upper bound of the bytes of a render's values without its properties: tid, digest and times.
 const RENDER_VALUE_BYTES: usize = 64;
 
 /// An upper bound of the space in a block that a revision takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UnitSize {
-    /// Entries.
+    /// The number of entries.
     pub entries: usize,
-    /// Bytes of values in columns.
+    /// The number of bytes of values in columns.
     pub values: usize,
-    /// The largest of these values.
+    /// The number of bytes of the largest value.
     largest_value: usize,
-    /// Bytes of bodies.
+    /// The number of bytes of bodies.
     pub bodies: u64,
 }
 
 impl UnitSize {
-    /// Returns the size of a revision and its renders, by their rows. Bodies that stay in chunks, and bodies
-    /// of renders that are left out, are not in the block.
+    /// Returns the size of a revision and its renders, according to their rows. Does not count bodies that
+    /// stay in chunks, and bodies of renders that are left out.
     pub fn of(revision: &RevisionRow, renders: &[RenderRow], left_out: &BTreeSet<Tid>) -> Self {
         let mut size = Self::default();
         size.add_record(&revision.to_values());
@@ -136,7 +136,7 @@ impl UnitSize {
         self.largest_value = self.largest_value.max(bytes);
     }
 
-    /// Returns the reason why no block takes the revision. `None` if blocks take it.
+    /// Returns the reason why the revision is too large for any block, or `None` if it is small enough.
     pub fn excess(&self) -> Option<&'static str> {
         if self.bodies > MAX_UNIT_BODY_BYTES {
             Some("its bodies have more bytes than a block takes of one revision")

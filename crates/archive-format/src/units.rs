@@ -1,4 +1,4 @@
-//! Reads entries of a block back into units. [`entries`](crate::entries) writes them.
+//! Reads the entries of a block back into units. [`entries`](crate::entries) writes the entries.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -14,7 +14,7 @@ use crate::{
     derived::{ExportParts, parent_from_number, restore_derivable},
     entries::{
         ArchivedBody, Bodies, BodyLocation, Unit, digest_of, infos, render_digest, render_of_import,
-        tid_of_history,
+        tid_of_import,
     },
 };
 use rashomon_records::{
@@ -30,10 +30,10 @@ pub type Pages = Vec<(Page, Vec<Unit>)>;
 pub type Hashes = HashMap<u64, (u64, Sha1)>;
 
 /// Reads the units of a block, page by page, with the computed hashes of its contents. Returns `None` if the
-/// entries cannot be understood.
+/// entries cannot be understood. `of` is any page of the block's bucket.
 ///
-/// A body that cannot be read, since the block is damaged, gets the SHA-1 [`Sha1::UNKNOWN`], unless the block
-/// stores its size and SHA-1.
+/// If a body cannot be read because the block is damaged, and the block does not store its size and SHA-1,
+/// the body gets the SHA-1 [`Sha1::UNKNOWN`].
 pub fn read_units(of: &Page, block: &Block<'_>) -> Result<Option<(Pages, Hashes)>, BlockError> {
     let Some(pages) = read_lines(of, block)? else { return Ok(None) };
     let hashes = hashes(block, pages.iter().flat_map(|(_, units)| units));
@@ -66,8 +66,8 @@ pub fn hash_of(content: &[u8]) -> (u64, Sha1) {
     (content.len() as u64, Sha1::of(content))
 }
 
-/// Splits the name of a stream into a property and a title. The property is empty for a stream without
-/// bodies.
+/// Splits the name of a stream into a property and a title. The property is empty for a stream of entries
+/// without bodies.
 pub fn name_and_title(stream: &[u8]) -> Option<(&str, &str)> {
     std::str::from_utf8(stream).ok()?.split_once('/')
 }
@@ -76,7 +76,7 @@ pub fn name_and_title(stream: &[u8]) -> Option<(&str, &str)> {
 #[derive(Debug)]
 struct EntryLine {
     ordinal: u64,
-    /// The name of the stream: the property of the body, if there is one, and the title of the page.
+    /// The name of the stream: the property of the body, if the entry has a body, and the title of the page.
     stream: Arc<[u8]>,
     line: Line,
 }
@@ -100,7 +100,7 @@ pub struct UnitLines {
     above: Option<Revision>,
 }
 
-/// The keys and times of a unit, which are known without its contents.
+/// The keys and times of a unit. They can be read without contents.
 #[derive(Debug, PartialEq)]
 pub struct UnitKeys {
     /// The revision.
@@ -194,19 +194,19 @@ impl UnitLines {
         Some(UnitKeys { rev, timestamp, written_at: of_revision, renders, bodies })
     }
 
-    /// Decodes the unit, with the hashes of the contents that [`Self::hashed`] lists. Returns `None` if the
-    /// lines cannot be understood.
+    /// Decodes the unit. `hashes` has the hashes of the contents that [`Self::hashed`] lists. Returns `None`
+    /// if the lines cannot be understood.
     pub fn read(&self, page: &Page, hashes: &Hashes) -> Option<Unit> {
         read_unit(page, self.above, &self.lines, hashes)
     }
 }
 
-/// A line of a revision or render, with its bodies.
-type WithBodies<'l> = (&'l Line, Bodies);
+/// The line that begins a revision or a render, with its bodies.
+type LineWithBodies<'l> = (&'l Line, Bodies);
 
 fn read_unit(page: &Page, above: Option<Revision>, lines: &[EntryLine], hashes: &Hashes) -> Option<Unit> {
     let stored_at = time(&lines.first()?.line, Field::StoredAt)?;
-    let mut owners: Vec<WithBodies<'_>> = Vec::new();
+    let mut owners: Vec<LineWithBodies<'_>> = Vec::new();
     for entry in lines {
         let line = &entry.line;
         line.kind()?;
@@ -223,7 +223,7 @@ fn read_unit(page: &Page, above: Option<Revision>, lines: &[EntryLine], hashes: 
     let mut owners = owners.into_iter();
     let (line, bodies) = owners.next()?;
     let mut renders: Vec<(RenderRow, Bodies)> = Vec::new();
-    let renders_of: Vec<WithBodies<'_>> = owners.collect();
+    let renders_of: Vec<LineWithBodies<'_>> = owners.collect();
     let revision = read_revision(page, above, line, &bodies, renders_of.first())?;
     if is_imported {
         renders.push((render_of_import(page, &revision), Bodies::new()));
@@ -257,12 +257,12 @@ fn read_body(entry: &EntryLine, owner_written_at: Timestamp, hashes: &Hashes) ->
         sha1,
         rewritten_at: time(line, Field::RewrittenAt),
     };
-    let place = match line.get_bytes(Field::Chunks) {
+    let location = match line.get_bytes(Field::Chunks) {
         Some(set) => BodyLocation::Chunks(ChunkSet::from_bytes(set)?),
         None => BodyLocation::Entry(entry.ordinal),
     };
     let written_at = time(line, Field::BodyWrittenAt).unwrap_or(owner_written_at);
-    Some(ArchivedBody { info, written_at, place })
+    Some(ArchivedBody { info, written_at, location })
 }
 
 fn properties(line: &Line, bodies: &Bodies) -> Option<Properties> {
@@ -277,7 +277,7 @@ fn read_revision(
     above: Option<Revision>,
     line: &Line,
     bodies: &Bodies,
-    first: Option<&WithBodies<'_>>,
+    first: Option<&LineWithBodies<'_>>,
 ) -> Option<RevisionRow> {
     let infos_of = infos(bodies);
     let record = read_record(line, above, &infos_of)?;
@@ -327,7 +327,7 @@ fn read_record(line: &Line, above: Option<Revision>, bodies: &Properties) -> Opt
 }
 
 fn read_render(page: &Page, revision: &RevisionRow, line: &Line, bodies: &Bodies) -> Option<RenderRow> {
-    let tid = read_tid(line, tid_of_history(page, revision))?;
+    let tid = read_tid(line, tid_of_import(page, revision))?;
     Some(RenderRow {
         rev: revision.record.rev,
         tid,

@@ -128,7 +128,7 @@ async fn bodies(
 fn take_bodies(texts: &mut Texts, found: &mut Found, rev: Revision, of: Option<Tid>) -> Bodies {
     let mut bodies = Bodies::new();
     for (name, Body { row, written_at, is_left_out }) in found.remove(&(rev, of)).unwrap_or_default() {
-        let place = match &row.stored {
+        let location = match &row.stored {
             Stored::Chunks(set) => BodyLocation::Chunks(set.clone()),
             _ if is_left_out => BodyLocation::Entry(0),
             // A text that cannot be decompressed is damaged. It becomes an empty text, which does not match the
@@ -139,7 +139,7 @@ fn take_bodies(texts: &mut Texts, found: &mut Found, rev: Revision, of: Option<T
                 BodyLocation::Entry(0)
             }
         };
-        bodies.insert(name, ArchivedBody { info: row.info, written_at, place });
+        bodies.insert(name, ArchivedBody { info: row.info, written_at, location });
     }
     bodies
 }

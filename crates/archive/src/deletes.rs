@@ -237,16 +237,17 @@ fn delete_by_time(
     let mut times: BTreeMap<Timestamp, Vec<(&Row, bool)>> = BTreeMap::new();
     for row in &stored.by_time {
         let TimeKey { timestamp, rev } = RowKey::of(row)?;
-        let goes = deletable.get(&rev).is_some_and(|unit| timestamp == unit.revision.record.timestamp);
-        times.entry(timestamp).or_default().push((row, goes));
+        let is_deleted = deletable.get(&rev).is_some_and(|unit| timestamp == unit.revision.record.timestamp);
+        times.entry(timestamp).or_default().push((row, is_deleted));
     }
-    let whole = |rows: &[(&Row, bool)]| by_range && rows.iter().all(|(_, goes)| *goes);
+    let whole = |rows: &[(&Row, bool)]| by_range && rows.iter().all(|(_, is_deleted)| *is_deleted);
     for (first, last) in runs(times.iter().map(|(time, rows)| (*time, whole(rows)))) {
         let rows = times.range(first..=last).flat_map(|(_, rows)| rows);
         let until = last_written(rows.map(|(row, _)| *row));
         batch.delete_range(&REVISIONS_BY_TIME, ClusteringRange::all().at_least(first).at_most(last), until);
     }
-    for (row, _) in times.values().filter(|rows| !whole(rows)).flatten().filter(|(_, goes)| *goes) {
+    for (row, _) in times.values().filter(|rows| !whole(rows)).flatten().filter(|(_, is_deleted)| *is_deleted)
+    {
         batch.delete(&REVISIONS_BY_TIME, row.key.clustering.clone(), row.written_at);
     }
     Ok(())
@@ -260,22 +261,22 @@ fn delete_by_tid(
 ) -> Result<()> {
     let mut rows = Vec::with_capacity(stored.by_tid.len());
     for row in &stored.by_tid {
-        let goes = deletable_tid(row)?.is_some_and(|TidRow { tid, rev }| {
+        let is_deleted = deletable_tid(row)?.is_some_and(|TidRow { tid, rev }| {
             let unit = deletable.get(&rev);
             unit.is_some_and(|unit| unit.renders.iter().any(|(render, _)| render.tid == tid))
         });
-        rows.push((row, goes));
+        rows.push((row, is_deleted));
     }
     if !by_range {
-        for (row, _) in rows.iter().filter(|(_, goes)| *goes) {
+        for (row, _) in rows.iter().filter(|(_, is_deleted)| *is_deleted) {
             batch.delete(&REVISIONS_BY_TID, row.key.clustering.clone(), row.written_at);
         }
         return Ok(());
     }
-    let places = rows.iter().enumerate().map(|(place, (_, goes))| (place, *goes));
-    for (first, last) in runs(places) {
+    let indexes = rows.iter().enumerate().map(|(index, (_, is_deleted))| (index, *is_deleted));
+    for (first, last) in runs(indexes) {
         let until = last_written(rows[first..=last].iter().map(|(row, _)| *row));
-        let at = |place: usize| rows[place].0.key.clustering[0].clone();
+        let at = |index: usize| rows[index].0.key.clustering[0].clone();
         let range = ClusteringRange::all().at_least(at(first)).at_most(at(last));
         batch.delete_range(&REVISIONS_BY_TID, range, until);
     }
@@ -289,13 +290,13 @@ fn last_written<'r>(rows: impl Iterator<Item = &'r Row>) -> Timestamp {
 /// Returns the first and the last row of each run of neighbouring rows that are marked for deletion.
 fn runs<T: Clone>(rows: impl IntoIterator<Item = (T, bool)>) -> Vec<(T, T)> {
     let (mut runs, mut open): (Vec<(T, T)>, bool) = (Vec::new(), false);
-    for (row, goes) in rows {
-        match runs.last_mut().filter(|_| open && goes) {
+    for (row, is_deleted) in rows {
+        match runs.last_mut().filter(|_| open && is_deleted) {
             Some((_, last)) => *last = row,
-            None if goes => runs.push((row.clone(), row)),
+            None if is_deleted => runs.push((row.clone(), row)),
             None => {}
         }
-        open = goes;
+        open = is_deleted;
     }
     runs
 }

@@ -530,14 +530,14 @@ fn take_texts(
 ) -> Result<Bodies> {
     let mut taken = Bodies::new();
     for (name, body) in bodies {
-        let place = match (&body.stored, body.stored.plain(body.info.size)?) {
+        let location = match (&body.stored, body.stored.plain(body.info.size)?) {
             (Stored::Chunks(set), _) => BodyLocation::Chunks(set.clone()),
             (_, text) => {
                 texts.insert((name.clone(), of), text.unwrap_or_default());
                 BodyLocation::Entry(0)
             }
         };
-        taken.insert(name.clone(), ArchivedBody { info: body.info.clone(), written_at, place });
+        taken.insert(name.clone(), ArchivedBody { info: body.info.clone(), written_at, location });
     }
     Ok(taken)
 }

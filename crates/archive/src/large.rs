@@ -23,7 +23,7 @@ pub(super) async fn read_from_chunks(
     let of_renders = unit.renders.iter_mut().map(|(render, bodies)| (Some(render.tid), bodies));
     for (of, bodies) in std::iter::once((None, &mut unit.bodies)).chain(of_renders) {
         for (name, body) in bodies {
-            let BodyLocation::Chunks(set) = body.place.clone() else { continue };
+            let BodyLocation::Chunks(set) = body.location.clone() else { continue };
             if body.info.size > MAX_BODY_IN_BLOCK {
                 continue;
             }
@@ -31,7 +31,7 @@ pub(super) async fn read_from_chunks(
             match row.into_body(chunks)?.1.whole().await {
                 Ok(text) if text.len() as u64 == body.info.size && Sha1::of(&text) == body.info.sha1 => {
                     texts.insert((name.clone(), of), text);
-                    body.place = BodyLocation::Entry(0);
+                    body.location = BodyLocation::Entry(0);
                     taken.push((of, set));
                 }
                 Ok(_) | Err(Error::Store(StoreError::Corrupt(_))) => {}

@@ -144,7 +144,7 @@ pub(super) fn check(id: BlockId, bytes: &[u8], expected_units: &[(Page, Vec<Unit
     let mut bodies: HashMap<u64, (u64, Sha1)> = HashMap::new();
     for (_, _, body) in units.flat_map(Unit::all_bodies) {
         // The hash of this body was computed and compared as a part of its record.
-        if let BodyLocation::Entry(ordinal) = body.place
+        if let BodyLocation::Entry(ordinal) = body.location
             && !hashes.contains_key(&ordinal)
         {
             bodies.insert(ordinal, (body.info.size, body.info.sha1));

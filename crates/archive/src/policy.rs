@@ -66,7 +66,7 @@ impl Thinning {
             render.left_out = true;
             for (name, body) in std::mem::take(bodies) {
                 texts.remove(&(name, Some(render.tid)));
-                if let BodyLocation::Chunks(set) = body.place {
+                if let BodyLocation::Chunks(set) = body.location {
                     released_chunks.push((Some(render.tid), set));
                 }
             }

@@ -346,8 +346,8 @@ fn put_new_body(unit: &mut Unit, texts: &mut Texts, job: &Job, new: NewBody, at:
         },
     };
     let Some(body) = bodies.get_mut(name) else { return false };
-    let place = BodyLocation::Entry(0);
-    *body = ArchivedBody { info: info.clone(), written_at: body.written_at.just_after(), place };
+    let location = BodyLocation::Entry(0);
+    *body = ArchivedBody { info: info.clone(), written_at: body.written_at.just_after(), location };
     properties.insert(name.clone(), info);
     *written_at = written_at.just_after();
     texts.insert((name.clone(), job.of), new.bytes);

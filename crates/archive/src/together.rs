@@ -55,7 +55,7 @@ impl CombinedRevisions {
     /// Returns `Corrupt` if a text cannot be read, or does not match its record.
     pub(super) fn check(&self) -> Result<()> {
         for BodyInBlock { body, block } in self.bodies.values().flat_map(BTreeMap::values) {
-            if let BodyLocation::Entry(ordinal) = body.place {
+            if let BodyLocation::Entry(ordinal) = body.location {
                 text_of(body, block, ordinal)?;
             }
         }
@@ -84,7 +84,7 @@ impl CombinedRevisions {
     fn take_bodies(&mut self, rev: Revision, of: Option<Tid>, texts: &mut Result<Texts>) -> Bodies {
         let mut bodies = Bodies::new();
         for (name, BodyInBlock { body, block }) in self.bodies.remove(&(rev, of)).unwrap_or_default() {
-            if let (BodyLocation::Entry(ordinal), Ok(read)) = (&body.place, &mut *texts) {
+            if let (BodyLocation::Entry(ordinal), Ok(read)) = (&body.location, &mut *texts) {
                 match text_of(&body, &block, *ordinal) {
                     Ok(text) => drop(read.insert((name.clone(), of), text)),
                     Err(error) => *texts = Err(error),

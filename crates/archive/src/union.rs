@@ -82,7 +82,7 @@ fn values(block: &OpenBlock, unit: &Unit, field: &Field) -> Result<Vec<Option<Va
     };
     let body = bodies.and_then(|bodies| bodies.get(name)).ok_or_else(lost)?;
     let info = body.info.clone();
-    Ok(match &body.place {
+    Ok(match &body.location {
         BodyLocation::Chunks(set) => BodyRow { info, stored: Stored::Chunks(set.clone()) }.to_values(),
         BodyLocation::Entry(ordinal) => {
             let plain = block.text(*ordinal)?;

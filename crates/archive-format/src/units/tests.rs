@@ -1,4 +1,4 @@
-//! Units that are written into a block are read back unchanged, and derivable values are not stored.
+//! Tests that units are read back from a block unchanged, and that derivable values are not stored.
 
 use std::collections::BTreeMap;
 
@@ -86,10 +86,10 @@ fn body(text: &str) -> ArchivedBody {
         sha1: Sha1::of(text.as_bytes()),
         rewritten_at: None,
     };
-    ArchivedBody { info, written_at: at(1_000), place: BodyLocation::Entry(0) }
+    ArchivedBody { info, written_at: at(1_000), location: BodyLocation::Entry(0) }
 }
 
-/// Creates an imported revision with all export fields that can be derived, and two others.
+/// Creates an imported revision with all derivable export fields, and two others.
 fn imported(page: &Page, number: i64, parent: i64, text: &str) -> (Unit, Texts) {
     let wikitext = PropertyName::wikitext();
     let bodies = Bodies::from([(wikitext.clone(), body(text))]);
@@ -177,7 +177,7 @@ fn block_keeps_values_that_cannot_be_derived() {
         (None, None, None);
     unit.revision.stored_at = at(999);
     writer.push(&one, unit, &texts);
-    // A revision whose text is missing, as in an export without texts.
+    // The revision has no text, as in an export without texts.
     let (mut unit, _) = imported(&one, 11, 10, "gone");
     unit.bodies.clear();
     writer.push(&one, unit, &Texts::new());
@@ -215,7 +215,7 @@ fn render_bodies_round_trip() {
             // One body is in chunks and was rewritten.
             let (_, bodies) = unit.renders.last_mut().expect("the unit has renders");
             let body = bodies.get_mut(&html).expect("the render has html");
-            body.place = BodyLocation::Chunks(ChunkSet { id: [1; 16], count: 3, begun: None });
+            body.location = BodyLocation::Chunks(ChunkSet { id: [1; 16], count: 3, begun: None });
             body.info.rewritten_at = Some(at(2_000));
             texts.remove(&(html.clone(), Some(Tid::new(at(102), 5))));
         }

@@ -152,7 +152,7 @@ impl BlockPlacement {
     /// they may be garbage collected at any time.
     fn check_chunks(&self, unit: &Unit) -> Result<()> {
         for (_, _, body) in unit.all_bodies() {
-            if let BodyLocation::Chunks(set) = &body.place {
+            if let BodyLocation::Chunks(set) = &body.location {
                 self.archive.records.chunks.check_begun(set.begun)?;
             }
         }

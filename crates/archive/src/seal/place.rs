@@ -290,7 +290,7 @@ pub(crate) fn release_owner(batch: &mut Batch, unit: &Unit) {
 fn release_owner_of(batch: &mut Batch, unit: &Unit, is_of: impl Fn(Option<Tid>) -> bool) {
     let at = unit.last_written().just_after();
     for (_, of, body) in unit.all_bodies() {
-        if let BodyLocation::Chunks(set) = &body.place
+        if let BodyLocation::Chunks(set) = &body.location
             && is_of(of)
         {
             ChunkReference::archived(set.id).put(batch, at);
