@@ -15,7 +15,7 @@ use crate::{
     unpacked::Unpacked,
 };
 
-/// An opened block. Only the directory is unpacked.
+/// A block that was opened. Only its directory is unpacked.
 #[derive(Debug)]
 pub struct Block<'a> {
     directory: Directory,
@@ -27,7 +27,7 @@ pub struct Block<'a> {
 /// An entry without its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The number of the entry in the block, which never changes.
+    /// The number of the entry in the block. It never changes.
     pub ordinal: u64,
     /// The stream of the entry, as an index into [`Block::streams`].
     pub stream: usize,
@@ -42,12 +42,12 @@ impl<'a> Block<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Damaged`] if any bit after the codec is wrong; [`Self::salvage`] may still open the block.
-    /// [`Error::NotABlock`], [`Error::NewerVersion`] and [`Error::UnknownCodec`] if this program cannot read
-    /// the block, or if its first bytes are damaged. [`Error::TooLarge`] if the block declares more than the
-    /// limits allow.
+    /// - [`Error::Damaged`] if any bit after the codec is wrong. [`Self::salvage`] may still open the block.
+    /// - [`Error::NotABlock`], [`Error::NewerVersion`] and [`Error::UnknownCodec`] if this program cannot read the
+    ///   block, or if its first bytes are damaged.
+    /// - [`Error::TooLarge`] if the block declares more than the limits allow.
     pub fn open(bytes: &'a [u8], limits: Limits) -> Result<Self, Error> {
-        let (block, intact) = Self::look(bytes, limits)?;
+        let (block, intact) = Self::open_and_check_hash(bytes, limits)?;
         if block.chunks().stored().is_none() {
             return Err(Damage::Length.into());
         }
@@ -57,18 +57,19 @@ impl<'a> Block<'a> {
         Ok(block)
     }
 
-    /// Opens a block that may be damaged. A returned content always agrees with its checksum. Contents that
-    /// depend on damaged bytes are errors, and all others are readable. If the directory is damaged, nothing
-    /// is readable.
+    /// Opens a block that may be damaged. A read returns only contents that agree with their checksums.
+    /// Reading a content that depends on damaged bytes is an error, and all other contents are readable. If
+    /// the directory is damaged, nothing is readable.
     ///
     /// # Errors
     ///
     /// As for [`Self::open`], except that damage after the directory is not an error.
     pub fn salvage(bytes: &'a [u8], limits: Limits) -> Result<Self, Error> {
-        Ok(Self::look(bytes, limits)?.0)
+        Ok(Self::open_and_check_hash(bytes, limits)?.0)
     }
 
-    fn look(bytes: &'a [u8], limits: Limits) -> Result<(Self, bool), Error> {
+    /// Reads the directory, and returns whether the hash of the block matches its bytes.
+    fn open_and_check_hash(bytes: &'a [u8], limits: Limits) -> Result<(Self, bool), Error> {
         let opened = Directory::open(bytes, &limits)?;
         let starts = ChunkStart::all(&opened.directory);
         let block = Self { directory: opened.directory, starts, body: opened.body, limits };
@@ -111,24 +112,24 @@ impl<'a> Block<'a> {
         self.len() == 0
     }
 
-    /// The number of chunks. Compaction makes a block of fewer chunks, which is smaller.
+    /// The number of chunks. A block that is rewritten with fewer chunks is smaller.
     pub fn chunk_count(&self) -> usize {
         self.directory.chunks.len()
     }
 
-    /// The first and the last ordinal.
+    /// The first and the last ordinal. `None` if the block has no entry.
     pub fn ordinals(&self) -> Option<(u64, u64)> {
         Some((self.directory.chunks.first()?.first, self.directory.chunks.last()?.last))
     }
 
-    /// The content of an entry. Unpacks only what this content needs.
+    /// The content of an entry. Unpacks only the parts of the block that this content needs.
     ///
     /// # Errors
     ///
     /// [`Error::NoSuchOrdinal`], [`Error::Erased`], or [`Error::Damaged`] if the content depends on damage.
     pub fn get(&self, ordinal: u64) -> Result<Vec<u8>, Error> {
         let chunks = self.chunks();
-        let (chunk, place) = self.place(ordinal)?;
+        let (chunk, place) = self.find(ordinal)?;
         let index = chunks.range(chunk).start + place;
         let bytes = match self.codec() {
             Codec::PoolAndScripts => DeltaReader::new(&chunks).text(&chunks, index)?,
@@ -139,7 +140,7 @@ impl<'a> Block<'a> {
     }
 
     /// The chunk of an entry that is not erased, and the index of the entry in the chunk.
-    fn place(&self, ordinal: u64) -> Result<(usize, usize), Error> {
+    fn find(&self, ordinal: u64) -> Result<(usize, usize), Error> {
         let chunk = self.directory.chunks.partition_point(|chunk| chunk.last < ordinal);
         let found = self.directory.chunks.get(chunk).filter(|found| found.first <= ordinal);
         let found = found.ok_or(Error::NoSuchOrdinal(ordinal))?;
@@ -158,7 +159,7 @@ impl<'a> Block<'a> {
             return Ok(((known.first..=known.last).collect(), vec![false; known.entries]));
         }
         // A stream number must be below the number of streams up to this chunk. Earlier chunks are not read
-        // here, and the stream numbers are not used, so none is refused.
+        // here, so this number is unknown. The stream numbers are not used, so any number is accepted.
         let entries = self.entries_of_chunk(chunk, u32::MAX as usize)?;
         Ok((entries.ordinals, entries.erased))
     }
@@ -250,9 +251,9 @@ impl<'a> Block<'a> {
         sizes.collect()
     }
 
-    /// All contents in the order of their ordinals, each decoded once. For a content that cannot be read, the
-    /// iterator returns an error and continues. For a chunk whose ordinals or checksums cannot be read, it
-    /// returns one error.
+    /// Iterates over all contents in the order of their ordinals. Each content is decoded once. For a content
+    /// that cannot be read, the iterator returns an error and continues. For a chunk whose ordinals or
+    /// checksums cannot be read, the iterator returns a single error.
     pub fn iter(&self) -> Contents<'_> {
         Contents::new(self)
     }
@@ -261,7 +262,7 @@ impl<'a> Block<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Damaged`] if a part of it is damaged that contents depend on.
+    /// [`Error::Damaged`] if a part of the block that contents depend on is damaged.
     pub fn unpack(&self) -> Result<Unpacked, Error> {
         Unpacked::new(self)
     }
@@ -278,18 +279,18 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The size of a content's checksum.
-const CHECK: usize = 4;
+/// The number of bytes of a content's checksum.
+const CHECK_BYTES: usize = 4;
 
-/// A checksum that detects accidental damage of a single content, also if other parts of the block are
-/// damaged. The hash of the block detects every change of its bytes.
-pub(crate) fn checksum(content: &[u8]) -> [u8; CHECK] {
+/// The checksum of a content. It detects accidental damage of this content, even if other parts of the block
+/// are damaged too. The hash of the block detects every change of its bytes.
+pub(crate) fn checksum(content: &[u8]) -> [u8; CHECK_BYTES] {
     (xxh3_64(content) as u32).to_le_bytes()
 }
 
 /// Returns an error if a content does not agree with its checksum.
 pub(crate) fn check(bytes: &[u8], checks: &[u8], place: usize, ordinal: u64) -> Result<(), Error> {
-    let stated = checks.chunks_exact(CHECK).nth(place);
+    let stated = checks.chunks_exact(CHECK_BYTES).nth(place);
     // The fuzzer cannot guess checksums, so fuzzing does not check them.
     if stated == Some(checksum(bytes).as_slice()) || cfg!(fuzzing) {
         return Ok(());

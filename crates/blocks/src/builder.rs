@@ -15,12 +15,12 @@ use crate::{
     section::Section,
 };
 
-/// A block with fewer bytes of literals is never converted to frames: contents that are appended later may
-/// have text in common with it, which frames cannot use.
+/// The minimum number of bytes of literals in a block that is converted to frames. Contents that are appended
+/// to a smaller block later may have text in common with it, and frames cannot use common text.
 const MIN_BYTES_FOR_FRAMES: usize = 16 << 10;
 
-/// Once the scripts of a block have this many bytes, further contents are stored whole, and not as
-/// differences from others. A reader unpacks at most [`Limits::scripts`] bytes of scripts.
+/// The number of bytes of scripts after which further contents of a block are stored whole, and not as
+/// differences from other contents. A reader unpacks at most [`Limits::scripts`] bytes of scripts.
 const MAX_SCRIPTS: usize = 8 << 20;
 
 /// Builds blocks, one after the other.
@@ -48,7 +48,7 @@ pub struct BlockBuilder {
     resumed: bool,
 }
 
-/// The entries since the last finished chunk.
+/// The chunk that is being built: the entries since the last finished chunk.
 #[derive(Debug, Default)]
 struct OpenChunk {
     /// The names of streams that no earlier chunk has.
@@ -123,13 +123,13 @@ impl BlockBuilder {
         Ok(builder)
     }
 
-    /// Adds an entry, and returns its ordinal, which is the last ordinal plus one. `stream` names the thing
-    /// that the content is a version of. Contents of one stream are compared with one another.
+    /// Adds an entry, and returns its ordinal: the last ordinal plus one. The content is a version of the
+    /// thing that `stream` names. Contents of one stream are compared with one another.
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`], [`Error::Columns`] and [`Error::OutOfOrdinals`]. In these cases nothing is added.
-    /// After [`Error::Zstd`], entries are lost, so drop the builder.
+    /// [`Error::TooLarge`], [`Error::Columns`] and [`Error::OutOfOrdinals`]; nothing is added then. After
+    /// [`Error::Zstd`], entries are lost, and the builder must be dropped.
     pub fn push(&mut self, stream: &[u8], content: &[u8], values: &[Value]) -> Result<u64, Error> {
         at_most("bytes of a content", content.len(), MAX_CONTENT)?;
         at_most("bytes of a stream's name", stream.len(), MAX_NAME)?;
@@ -161,7 +161,8 @@ impl BlockBuilder {
         Ok(ordinal)
     }
 
-    /// Whether the block is full. If it is, call [`Self::finish`], and continue with the next block.
+    /// Whether the block is full. If so, the caller should call [`Self::finish`], and continue with the next
+    /// block.
     pub fn should_seal(&self) -> bool {
         let pool = self.texts.size(self.body.len());
         self.settings.is_full(self.len(), self.script_and_value_bytes, pool, self.last.largest())
@@ -271,8 +272,8 @@ impl BlockBuilder {
         Ok(())
     }
 
-    /// Whether frames may be smaller: the literals hardly compress, or take less room than the scripts (both
-    /// compressed). Never for few literals.
+    /// Whether the block may be smaller as frames: its literals hardly compress, or take fewer compressed
+    /// bytes than its scripts. Always `false` for less than [`MIN_BYTES_FOR_FRAMES`] of literals.
     fn suits_frames(&self) -> bool {
         let sections =
             |section: usize| self.directory.chunks.iter().map(move |chunk| chunk.sections[section]);
@@ -308,8 +309,8 @@ impl Texts {
         }
     }
 
-    /// Adds a content, and returns by how many bytes the scripts grew. `compares`: whether to look for text
-    /// that the content has in common with others.
+    /// Adds a content, and returns by how many bytes the scripts grew. If `compares` is set, looks for text
+    /// that the content has in common with other contents.
     fn push(&mut self, stream: u32, content: &[u8], compares: bool) -> usize {
         match self {
             Self::Delta { encoder, scripts, .. } => {
@@ -324,8 +325,8 @@ impl Texts {
         }
     }
 
-    /// The bytes of literals. For frames, the stored bytes of the finished chunks (`stored`), and the bytes
-    /// of the texts since then.
+    /// The number of bytes of literals. For frames, the number of stored bytes of the finished chunks
+    /// (`stored`) plus the bytes of the later texts.
     fn size(&self, stored: usize) -> usize {
         match self {
             Self::Delta { encoder, .. } => encoder.pool().len(),
@@ -375,7 +376,7 @@ impl Texts {
                 all += text.len() as u64;
             }
             if let Some((encoder, reader)) = &mut reader
-                && let Some(step) = reader.step(&chunks, index)
+                && let Some(step) = reader.script_of(&chunks, index)
             {
                 encoder.resume(stream, step, text);
             }

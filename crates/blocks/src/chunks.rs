@@ -107,7 +107,7 @@ impl<'a> Chunks<'a> {
         (self.body.len() == self.starts[self.len()].body).then_some(self.body)
     }
 
-    /// Unpacks a section of a chunk. `prefix` is the prefix that the section was packed with.
+    /// Unpacks a section of a chunk. `prefix` is the prefix with which the section was packed.
     pub(crate) fn unpack(&self, chunk: usize, section: usize, prefix: &[u8]) -> Result<Vec<u8>, Error> {
         let mut out = vec![0; self.get(chunk).sections[section].raw];
         self.unpack_into(chunk, section, prefix, &mut out)?;

@@ -8,8 +8,8 @@ use crate::{
     varint::{self, Input, unzigzag, zigzag},
 };
 
-/// If strings occur at least this often on average, each string is written once, and then referred to by its
-/// number.
+/// The minimum average number of occurrences of a string for which each string is written once, and each
+/// occurrence is written as the number of its string.
 const MIN_STRING_REPEATS: usize = 2;
 
 /// A column of a block.
@@ -123,10 +123,12 @@ pub(crate) fn write<'a>(kind: Kind, values: impl Iterator<Item = &'a Value> + Cl
     out
 }
 
-/// Decodes the output of [`write()`] for this many entries. Returns `None` if the bytes are damaged, or if
-/// the strings have more bytes than `room`. Reduces `room` by the bytes of the strings, so that those of all
-/// chunks of a column are within [`Limits::scripts`](crate::Limits::scripts). The bound is needed since a
-/// string that is written once may occur a thousand times.
+/// Decodes the output of [`write()`] for `count` entries. Returns `None` if the bytes are damaged, or if the
+/// strings have more bytes than `room`.
+///
+/// Reduces `room` by the bytes of the strings, so that the strings of all chunks of a column are within
+/// [`Limits::scripts`](crate::Limits::scripts). The bound is necessary, since a string that is written once
+/// may occur a thousand times.
 pub(crate) fn read(kind: Kind, count: usize, bytes: &[u8], room: &mut usize) -> Option<Vec<Value>> {
     if bytes.is_empty() {
         return Some(vec![Value::Absent; count]);
@@ -152,7 +154,7 @@ pub(crate) fn read(kind: Kind, count: usize, bytes: &[u8], room: &mut usize) -> 
     values.collect()
 }
 
-/// Encodes which of many items are selected: how many, and the gaps between them.
+/// Encodes the selected items of a list: their number, and the gaps between them.
 pub(crate) fn put_indexes(out: &mut Vec<u8>, which: impl Iterator<Item = bool> + Clone) {
     let indexes = which.enumerate().filter_map(|(index, is)| is.then_some(index));
     varint::put(out, indexes.clone().count() as u64);
@@ -163,7 +165,7 @@ pub(crate) fn put_indexes(out: &mut Vec<u8>, which: impl Iterator<Item = bool> +
     }
 }
 
-/// Decodes what [`put_indexes`] wrote for `count` items.
+/// Decodes the output of [`put_indexes`] for a list of `count` items.
 pub(crate) fn indexes(input: &mut Input<'_>, count: usize) -> Option<Vec<usize>> {
     let how_many = input.size().filter(|how_many| *how_many <= count)?;
     let mut indexes = Vec::with_capacity(how_many);
@@ -214,8 +216,8 @@ fn common_divisor(mut one: u64, mut other: u64) -> u64 {
     one
 }
 
-/// Encodes strings of which some may be repeated: each string once, then the number of the string for each
-/// occurrence. If few strings are repeated, all are written as they are.
+/// Encodes strings that may be repeated: each different string once, and then the number of its string for each
+/// occurrence. If few strings are repeated, writes all strings as they are.
 fn put_repeated<'a>(out: &mut Vec<u8>, strings: impl Iterator<Item = &'a [u8]> + Clone) {
     let mut numbers: HashMap<&[u8], u64> = HashMap::new();
     let mut once = Vec::new();
@@ -236,7 +238,7 @@ fn put_repeated<'a>(out: &mut Vec<u8>, strings: impl Iterator<Item = &'a [u8]> +
     which.into_iter().for_each(|number| varint::put(out, number));
 }
 
-/// Decodes what [`put_repeated`] wrote for this many strings.
+/// Decodes the output of [`put_repeated`] for `count` strings.
 fn repeated<'a>(input: &mut Input<'a>, count: usize) -> Option<Vec<&'a [u8]>> {
     let once = match input.size()? {
         0 => return strings(input, count),
@@ -259,7 +261,7 @@ pub(crate) fn put_strings<'a>(out: &mut Vec<u8>, strings: impl Iterator<Item = &
     }
 }
 
-/// Decodes what [`put_strings`] wrote for this many strings.
+/// Decodes the output of [`put_strings`] for `count` strings.
 pub(crate) fn strings<'a>(input: &mut Input<'a>, count: usize) -> Option<Vec<&'a [u8]>> {
     let mut lengths = Vec::with_capacity(count.min(input.0.len()));
     for _ in 0..count {

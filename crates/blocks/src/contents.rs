@@ -23,7 +23,7 @@ pub struct Contents<'a> {
     block: &'a Block<'a>,
     reader: Reader,
     next: usize,
-    /// The entries of the chunk that the next content is in.
+    /// The entries of the chunk that was entered last.
     chunk: Option<ChunkEntries>,
 }
 
@@ -52,7 +52,8 @@ impl<'a> Contents<'a> {
         Self { block, reader, next: 0, chunk: None }
     }
 
-    /// Finds the chunk of the next entry, and the index of the entry in the chunk.
+    /// Finds the next entry: its index in the block, and its index in its chunk. Reads the entries of the
+    /// chunk if the chunk is a new one. `None` at the end.
     fn enter(&mut self) -> Option<Result<(usize, usize), Error>> {
         let chunks = self.block.chunks();
         let (chunk, place) = chunks.find(self.next)?;
@@ -60,7 +61,7 @@ impl<'a> Contents<'a> {
             match ChunkEntries::read(self.block, chunk) {
                 Ok(entries) => self.chunk = Some(entries),
                 Err(error) => {
-                    // The entries of the chunk are not known, so there is one error for all of them.
+                    // The entries of the chunk are unknown, so the iterator returns one error for all of them.
                     self.next = chunks.range(chunk).end;
                     return Some(Err(error));
                 }

@@ -1,4 +1,4 @@
-//! The beginning of a block: its identification, and the directory of everything in it.
+//! The beginning of a block: magic bytes, version, codec, hash, and the directory of its chunks.
 
 use crate::{
     columns::{Column, Kind, check_columns},
@@ -12,9 +12,9 @@ use xxhash_rust::xxh3::xxh3_64;
 const MAGIC: [u8; 4] = *b"RBLK";
 /// The version of the format that is written, and the newest that is read.
 pub(crate) const VERSION: u8 = 1;
-/// The size of magic, version and codec, which come before the hash.
+/// The number of bytes before the hash: magic, version and codec.
 const BEFORE_HASH: usize = 6;
-/// The offset of everything after the hash.
+/// The offset of the first byte after the hash.
 const AFTER_HASH: usize = BEFORE_HASH + blake3::OUT_LEN;
 
 /// How the contents of a block are packed.
@@ -49,7 +49,7 @@ pub(crate) fn section_name(section: usize) -> &'static str {
     ["entries", "checksums", "texts", "scripts"].get(section).copied().unwrap_or("columns")
 }
 
-/// The data of a chunk in the directory.
+/// The description of a chunk in the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chunk {
     /// The number of entries, at least one.

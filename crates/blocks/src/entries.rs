@@ -6,9 +6,9 @@ use crate::{
     varint::{self, Input, unzigzag, zigzag},
 };
 
-/// Encodes the entries of a chunk. `new_streams` are the names of streams that no earlier chunk has, and
-/// `streams` is the number of each entry's stream. The entries have consecutive ordinals, and none is erased:
-/// the library reads other chunks, but does not write them.
+/// Encodes the entries of a chunk. `new_streams` has the names of the streams that no earlier chunk has, and
+/// `streams` the number of each entry's stream. The entries must have consecutive ordinals, and no entry may
+/// be erased: the library reads other chunks, but does not write them.
 pub(crate) fn write(new_streams: &[Vec<u8>], streams: &[u32]) -> Vec<u8> {
     let mut out = Vec::new();
     varint::put(&mut out, new_streams.len() as u64);

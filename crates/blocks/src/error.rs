@@ -24,7 +24,7 @@ pub enum Error {
          of Rashomon"
     )]
     UnknownCodec(u8),
-    /// The bytes are not those that were written.
+    /// The block is damaged: some of its bytes have changed since it was written.
     #[error(
         "the block is damaged: {0}; restore it from a replica or a backup; its undamaged parts can still be \
          read"
@@ -60,7 +60,7 @@ pub enum Error {
     Zstd(&'static str),
 }
 
-/// The damaged part, as far as is known.
+/// The damaged part of a block, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
@@ -70,10 +70,10 @@ pub enum Damage {
     /// The strong hash does not match the bytes.
     #[error("its BLAKE3 does not match")]
     Hash,
-    /// The directory, without which nothing can be found.
+    /// The directory is damaged. Without the directory, nothing in the block can be found.
     #[error("its directory is corrupt")]
     Directory,
-    /// A part of a chunk.
+    /// A part of a chunk is damaged.
     #[error("the {section} of chunk {chunk} are corrupt")]
     Section {
         /// The chunk, counted from 0.

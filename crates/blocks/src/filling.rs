@@ -8,33 +8,33 @@ use crate::{
     unpacked::Unpacked,
 };
 
-/// A block is full with this many bytes of scripts and of byte strings in columns. Few blocks are full for
-/// this reason.
+/// The number of bytes of scripts, and of byte strings in columns, at which a block is full. Few blocks reach
+/// this number.
 const MAX_SCRIPT_AND_VALUE_BYTES: usize = 1 << 20;
-/// A block is full with this many bytes of literals, however large its contents are.
+/// The number of bytes of literals at which any block is full, however large its contents are.
 const MAX_POOL: usize = 64 << 20;
-/// Before a block is full, its pool may grow to [`Settings::pool`], or to this many times the size of the
-/// largest of the last contents if that is more.
+/// The pool of a block may grow to [`Settings::pool`], or to this many times the size of the largest recent
+/// content if that is more.
 const POOL_PER_LARGEST_CONTENT: usize = 3;
-/// The number of last contents whose sizes count. More than one, since a blanked page or a small property may
-/// come among large contents. Not all, since a single content may be large by mistake.
+/// The number of recent contents whose sizes count. More than one, since a blanked page or a small property
+/// may come among large contents. Not all contents, since a single content may be large by mistake.
 const RECENT_CONTENTS: usize = 8;
 
 /// The sizes of blocks and chunks, and the level of compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// A block is full with this many bytes of new text; with more if its contents are large.
+    /// The number of bytes of new text at which a block is full. If its contents are large, the number is
+    /// higher.
     pub pool: usize,
-    /// A block is full with this many entries.
+    /// The number of entries at which a block is full.
     pub entries: usize,
-    /// A chunk ends when it has at least this many bytes of new text, and also enough entries.
+    /// The minimum number of bytes of new text in a chunk, except the last.
     pub chunk_pool: usize,
-    /// A chunk ends when it has at least this many entries, and also enough new text. More chunks make a
-    /// block larger, and slower to build. Entries that are appended to a block always get a chunk of their
-    /// own.
+    /// The minimum number of entries in a chunk, except the last. More chunks make a block larger, and slower
+    /// to build. Entries that are appended to a block always get a separate chunk.
     pub chunk_entries: usize,
-    /// The level of zstd. Above 17, building a block takes half as long again, and makes the block less than
-    /// 1 % smaller.
+    /// The compression level of zstd. A level above 17 makes building a block take half as long again, and
+    /// the block less than 1 % smaller.
     pub level: i32,
 }
 
@@ -45,8 +45,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether a block is full. `pool` is the size of the literals, and `largest` the size of the largest of
-    /// the last contents.
+    /// Whether a block is full. `pool` is the number of bytes of literals, and `largest` the size of the
+    /// largest recent content.
     pub(crate) fn is_full(
         &self,
         entries: usize,
@@ -59,7 +59,7 @@ impl Settings {
     }
 }
 
-/// The sizes of the last contents.
+/// The sizes of the recent contents.
 #[derive(Debug, Default)]
 pub(crate) struct LastSizes {
     sizes: [usize; RECENT_CONTENTS],
@@ -101,12 +101,12 @@ pub(crate) fn script_and_value_bytes(block: &Block<'_>) -> Result<usize, Error> 
 }
 
 impl Block<'_> {
-    /// Whether the block is as large as a block with these settings should be. If it is, compaction saves
-    /// nothing.
+    /// Whether the block is as large as a block with these settings should be. Compaction of such a block
+    /// saves nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::Damaged`] if a part that is needed to decide this is damaged.
+    /// [`Error::Damaged`] if a part of the block that the decision needs is damaged.
     pub fn is_full(&self, settings: &Settings) -> Result<bool, Error> {
         let pool = self.chunks().pool_size();
         // Most blocks have few literals, and then no content has to be unpacked.
@@ -115,7 +115,7 @@ impl Block<'_> {
     }
 }
 
-/// The size of the largest of the last contents.
+/// The size of the largest recent content.
 fn largest_of_last(unpacked: &Unpacked) -> Result<usize, Error> {
     let mut sizes =
         unpacked.ordinals().rev().take(RECENT_CONTENTS).map(|ordinal| Ok(unpacked.get(ordinal)?.len()));

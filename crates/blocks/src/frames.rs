@@ -1,5 +1,5 @@
-//! Frames: the simple second codec. The texts of a chunk are stored one after the other, and are compressed
-//! together. No chunk needs another one. Frames are for contents for which pool and scripts save nothing.
+//! Frames: a second, simple codec. The texts of a chunk are stored one after the other, and are compressed
+//! together. Each chunk can be read alone. Frames are for contents for which pool and scripts save nothing.
 
 use crate::{
     chunks::Chunks,
@@ -10,7 +10,7 @@ use crate::{
 
 /// The maximum number of entries of a chunk.
 pub(crate) const MAX_ENTRIES: usize = 64;
-/// A chunk gets no further entry once it has this many bytes.
+/// The number of bytes at which a chunk gets no further entry.
 pub(crate) const MAX_BYTES: usize = 4 << 20;
 
 /// The texts of an unfinished chunk.
@@ -36,13 +36,13 @@ impl FrameWriter {
     }
 }
 
-/// A reader, with the chunk that it read last.
+/// Reads texts, and keeps the chunk that it read last.
 #[derive(Debug, Default)]
 pub(crate) struct FrameReader {
     chunk: Option<Frame>,
 }
 
-/// A chunk, unpacked.
+/// An unpacked chunk.
 #[derive(Debug)]
 pub(crate) struct Frame {
     chunk: usize,

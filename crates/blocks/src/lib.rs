@@ -1,15 +1,15 @@
 //! Compression blocks: many revisions in a few bytes.
 //!
-//! A [`BlockBuilder`] builds a block of *entries*, one after the other. Each entry has a content, which is
-//! any bytes, and values in the block's [`Column`]s. Each entry belongs to a *stream*: the versions of one
-//! thing, such as a property of a page. The *ordinal* of an entry is its name in the block; appending never
-//! changes it.
+//! A [`BlockBuilder`] builds a block from *entries*, one after the other. Each entry has a content, which is
+//! a sequence of any bytes, and a value for each [`Column`] of the block. Each entry belongs to a *stream*:
+//! the versions of one thing, such as a property of a page. The *ordinal* of an entry is its number in the
+//! block; appending never changes it.
 //!
-//! A [`Block`] is read in place: [`Block::get`] unpacks what one content needs, and [`Block::iter`] decodes
-//! all contents once. If bytes of a block are damaged, a read returns the content that was pushed, or an
-//! error.
+//! A [`Block`] is read in place: [`Block::get`] unpacks only what one content needs, and [`Block::iter`]
+//! decodes each content once. If bytes of a block are damaged, a read returns either the content that was
+//! pushed, or an error.
 //!
-//! There is no I/O here. The format is described in `docs/block-format.md`. The idea comes from the notes on
+//! This crate does no I/O. `docs/block-format.md` describes the format. The idea comes from the notes on
 //! revision archival storage; the codec is [pool and scripts](Codec::PoolAndScripts).
 
 mod block;

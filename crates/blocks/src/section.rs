@@ -7,13 +7,13 @@ use zstd::zstd_safe::{
 
 use crate::{error::Error, varint};
 
-/// The largest window of the compressor: 8 MiB. A longer window has no use, and the bound limits the
-/// compressor's memory.
+/// The largest window of the compressor, as a power of two: 8 MiB. A longer window has no use, and the bound
+/// limits the memory of the compressor.
 const MAX_WINDOW_LOG: u32 = 23;
-/// The smallest window of zstd.
+/// The smallest window of zstd, as a power of two: 1 KiB.
 const MIN_WINDOW_LOG: u32 = 10;
 
-/// The data of a section in the directory.
+/// The description of a section in the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Section {
     /// The unpacked size.
@@ -43,8 +43,8 @@ impl Section {
         Some(Self { raw, stored, check: u32::from_le_bytes(input.array()?) })
     }
 
-    /// Packs a section, and appends its stored bytes to `out`. `prefix` is data that a reader has unpacked
-    /// before it unpacks the section.
+    /// Packs a section, and appends its stored bytes to `out`. `prefix` is data with which the section may
+    /// have text in common. A reader needs the same prefix to unpack the section.
     pub(crate) fn pack(raw: &[u8], prefix: &[u8], level: i32, out: &mut Vec<u8>) -> Result<Self, Error> {
         if raw.is_empty() {
             return Ok(Self::default());
@@ -71,8 +71,8 @@ impl Section {
         (unpacked == self.raw).then_some(())
     }
 
-    /// Unpacks the first bytes of a section, as many as fit into `out`, and returns their number. A damaged
-    /// section gives fewer. The checksum is not checked, so the bytes may be wrong.
+    /// Unpacks the first bytes of a section, as many as fit into `out`, and returns their number. The number
+    /// is lower if the section is damaged. Does not compare the checksum, so the bytes may be wrong.
     pub(crate) fn unpack_start(self, stored: &[u8], prefix: &[u8], out: &mut [u8]) -> usize {
         if self.stored == self.raw {
             let count = stored.len().min(out.len());
@@ -94,14 +94,14 @@ impl Section {
         }
     }
 
-    /// Whether these are the bytes that were stored.
+    /// Whether these stored bytes agree with the size and the checksum of the section.
     pub(crate) fn is_intact(self, stored: &[u8]) -> bool {
         self.raw == 0 || stored.len() == self.stored && check(stored) == self.check
     }
 }
 
-/// A checksum that detects accidental damage of a single section. The hash of the block detects every change
-/// of its bytes.
+/// The checksum of a section, which detects accidental damage of its stored bytes. The hash of the block
+/// detects every change of its bytes.
 fn check(stored: &[u8]) -> u32 {
     xxh3_64(stored) as u32
 }

@@ -10,10 +10,11 @@ use crate::{
 };
 
 impl Block<'_> {
-    /// The names of [`Self::streams`], each with the stored bytes that its contents take. The stored texts of
-    /// a chunk are divided in proportion to the literals that each content added; other contents may use
-    /// these literals too. The stored scripts of a chunk are divided in proportion to the number of their
-    /// edits plus one. The other parts of the block are not counted for any stream.
+    /// The names of [`Self::streams`], each with the number of stored bytes that its contents take.
+    ///
+    /// The stored texts of a chunk are divided in proportion to the literals that each content added,
+    /// although other contents may use these literals, too. The stored scripts of a chunk are divided in
+    /// proportion to the number of their edits plus one. The other parts of the block do not count.
     ///
     /// # Errors
     ///
@@ -36,8 +37,8 @@ impl Block<'_> {
         Ok(names.zip(stored.into_iter().map(|bytes| bytes.round() as u64)).collect())
     }
 
-    /// The names of [`Self::streams`], each with the bytes of literals that its contents added. For frames,
-    /// these are the bytes of the contents.
+    /// The names of [`Self::streams`], each with the number of bytes that its contents added to the literals.
+    /// For frames, this is the number of bytes of the contents.
     ///
     /// # Errors
     ///
@@ -61,7 +62,7 @@ impl Block<'_> {
                 let mut reader = DeltaReader::new(chunks);
                 reader.load_scripts(chunks, chunk)?;
                 for index in chunks.range(chunk) {
-                    let step = reader.step(chunks, index).ok_or_else(|| Damage::of(chunk, SCRIPTS))?;
+                    let step = reader.script_of(chunks, index).ok_or_else(|| Damage::of(chunk, SCRIPTS))?;
                     weights.texts.push(step.edits.iter().map(|edit| edit.literal as usize).sum());
                     weights.scripts.push(step.edits.len() + 1);
                 }
@@ -79,7 +80,7 @@ impl Block<'_> {
     }
 }
 
-/// The weights by which the entries of a chunk share the sections that are stored together.
+/// The weights by which the sections of a chunk are divided among its entries.
 #[derive(Debug, Default)]
 struct Weights {
     texts: Vec<usize>,

@@ -10,7 +10,7 @@ use crate::{
     limits::Limits,
 };
 
-/// A block whose contents are unpacked. It does not borrow the bytes of the block, so it can be kept.
+/// A block whose contents are unpacked. It owns its data, so it can outlive the bytes of the block.
 #[derive(Debug)]
 pub struct Unpacked {
     directory: Directory,

@@ -1,5 +1,5 @@
-//! Numbers of variable length: seven bits a byte, the lowest first, with the top bit set on all bytes but the
-//! last (LEB128).
+//! Numbers of variable length (LEB128): seven bits in each byte, the lowest bits first. The top bit is set on
+//! all bytes except the last.
 
 /// The maximum number of bytes of a number.
 const MAX_BYTES: u32 = 10;
@@ -23,8 +23,8 @@ pub fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// Bytes that are read from front to back. A method returns `None` if the bytes end too early, or are no
-/// number.
+/// Bytes that are read from front to back. A method returns `None` if the bytes end too early, or are not a
+/// valid number.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a>(pub &'a [u8]);
 
@@ -84,7 +84,7 @@ impl<'a> Input<'a> {
         Some(*taken)
     }
 
-    /// `Some` if nothing is left.
+    /// Returns `Some` if all bytes have been read.
     pub fn end(self) -> Option<()> {
         self.0.is_empty().then_some(())
     }

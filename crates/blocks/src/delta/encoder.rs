@@ -1,4 +1,4 @@
-//! Builds scripts, one text after another.
+//! The encoder: builds the scripts of successive texts.
 
 use std::collections::HashMap;
 
@@ -18,8 +18,8 @@ pub(crate) struct DeltaEncoder {
     pool: Pool,
     matcher: Matcher,
     parents: Parents,
-    /// The index of the newest entry with each text, by the hash of the text. The hash is cryptographic, so
-    /// equal hashes mean equal texts.
+    /// For each text, the index of the newest entry with this text, by the hash of the text. The hash is
+    /// cryptographic, so equal hashes mean equal texts.
     known: HashMap<blake3::Hash, usize>,
     /// The scripts of all entries, and the positions in the pool at which their literals begin.
     scripts: Vec<(Script, u32)>,
@@ -49,7 +49,7 @@ impl DeltaEncoder {
     }
 
     /// Adds a text, and returns its script. Appends the new parts of the text to the pool. If `compares` is
-    /// false, a text that no entry has yet is stored whole.
+    /// false, a text that no earlier entry has is stored whole.
     pub(crate) fn push(&mut self, stream: u32, text: &[u8], compares: bool) -> &Script {
         let index = self.scripts.len();
         let start = self.pool.len();
@@ -90,8 +90,8 @@ impl DeltaEncoder {
         })
     }
 
-    /// Builds a script of edits. Returns `None` if the script or the text has too many parts: reading the text
-    /// would be too slow.
+    /// Builds a script of edits. Returns `None` if the script or the text has too many parts, so that reading
+    /// the text would be too slow.
     fn edited(&mut self, stream: u32, text: &[u8], index: usize) -> Option<(Script, Vec<Segment>)> {
         let start = self.pool.len() as u32;
         let parent = self.parents.best(stream, text);
@@ -112,13 +112,13 @@ impl DeltaEncoder {
         Some((Script { origin, edits }, list))
     }
 
-    /// Loads the pool of a block that was read, so that more can be appended to it.
+    /// Loads the pool of an existing block, so that literals can be appended to it.
     pub(crate) fn resume_pool(&mut self, literals: &[u8]) {
         self.pool.append(literals);
         self.pool.index();
     }
 
-    /// Loads the next entry of a block that is resumed, with the text unless it was erased.
+    /// Loads the next entry of an existing block. `text` is `None` if the content was erased.
     pub(crate) fn resume(&mut self, stream: u32, step: ScriptToFold<'_>, text: Option<Vec<u8>>) {
         let index = self.scripts.len();
         let script = Script { origin: step.origin, edits: step.edits.to_vec() };

@@ -1,52 +1,52 @@
 //! Finds how a text can be derived from another text, at a bounded cost.
 //!
-//! The common start and the common end are found first, at little cost. Between them, each position of the
-//! text is looked up in an index of the parent, and in the pool. A match has a gain: the bits that its bytes
-//! would take as literals, less the bits that encode its position. The gains are estimates, in tenths of a
-//! bit, tuned on real histories. Only the size of a block depends on the gains.
+//! The matcher first finds the common start and the common end, at little cost. Between them, it looks up
+//! each position of the text in an index of the parent, and in the pool. A match has a gain: the bits that
+//! its bytes would take as literals, minus the bits that encode the match. The gains are estimates in tenths
+//! of a bit, tuned on real histories. Only the size of a block depends on them.
 
 use super::{
     pool::{Pool, word},
     script::Edit,
 };
 
-/// The least length of a match in the parent. The index has the hash of this many bytes.
+/// The minimum length of a match in the parent. The index has hashes of this many bytes.
 const KEY_BYTES: usize = 8;
 /// The maximum number of indexed positions of the parent that are compared for one position of the text.
 const MAX_CANDIDATES: usize = 48;
-/// The maximum number of positions of the parent in the index. In a longer parent, only every second, third
-/// or further position is indexed.
+/// The maximum number of positions of the parent in the index. If the parent is longer, only every second or
+/// third position, and so on, is indexed.
 const MAX_INDEXED: usize = 1 << 20;
-/// The least length of a match in the pool. Its position is costly to encode.
+/// The minimum length of a match in the pool. The position of such a match is costly to encode.
 const MIN_POOL_MATCH: usize = 28;
-/// With a match of this many bytes, the pool is not searched.
+/// The length of a match in the parent from which on the pool is not searched.
 const GOOD_MATCH: usize = 64;
-/// With a match of this many bytes, the search for a better one ends.
+/// The length of a match from which on no better match is searched.
 const LONG_MATCH: usize = 200;
-/// The number of further positions at which a better match is searched for.
+/// The maximum number of further positions at which a better match is searched.
 const LAZY_STEPS: usize = 2;
 
 /// The costs of a literal byte, and of a literal byte that repeats text of the pool.
-const LITERAL: i64 = 23;
-const LITERAL_OF_POOL: i64 = 18;
+const LITERAL_COST: i64 = 23;
+const POOL_LITERAL_COST: i64 = 18;
 /// The costs of an edit, of a skip in it, of each bit of the skip, and of a piece of the pool.
-const EDIT: i64 = 180;
-const SKIP: i64 = 30;
-const SKIP_BIT: i64 = 10;
-const FROM_POOL: i64 = 450;
-/// The cost of moving back in the parent. Without this cost, reading would be slow: a script that moves back
-/// takes long to fold. If moving back were forbidden, blocks would be larger.
-const BACK: i64 = 600;
-/// A match at a later position is used only if its gain is higher by this much.
-const LAZY_GAIN: i64 = 20;
+const EDIT_COST: i64 = 180;
+const SKIP_COST: i64 = 30;
+const SKIP_BIT_COST: i64 = 10;
+const POOL_PIECE_COST: i64 = 450;
+/// The cost of moving back in the parent. A script that moves back takes long to fold, so without this cost,
+/// reading would be slow. If moving back were forbidden, blocks would be larger.
+const MOVE_BACK_COST: i64 = 600;
+/// The minimum difference of the gains for which a match at a later position is preferred.
+const MIN_LAZY_GAIN: i64 = 20;
 
-/// For a text, [`MAX_COMPARED_BASE`] bytes may be compared, and this many more for each byte of the text and
-/// its parent. Beyond this limit, only one candidate is compared at each position.
+/// The number of bytes that may be compared for each byte of a text and of its parent, in addition to
+/// [`MAX_COMPARED_BASE`]. Beyond this limit, only one candidate is compared at each position.
 const MAX_COMPARED_PER_BYTE: u64 = 64;
-/// The part of this limit that does not depend on the size of the text.
+/// The number of bytes that may be compared for any text. See [`MAX_COMPARED_PER_BYTE`].
 const MAX_COMPARED_BASE: u64 = 1 << 20;
 
-/// A match.
+/// Bytes of the text that are equal to bytes of the parent or of the pool.
 #[derive(Debug, Clone, Copy)]
 struct Match {
     gain: i64,
@@ -61,10 +61,10 @@ enum Source {
     Pool(usize),
 }
 
-/// Buffers that are reused from one text to the next.
+/// Finds the edits between texts. Reuses its buffers from one text to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Matcher {
-    /// For each hash, the last position in the parent with it, plus one.
+    /// For each hash, the number of the last indexed position in the parent with this hash, plus one.
     heads: Vec<u32>,
     /// For each indexed position, the previous position with the same hash, plus one.
     chain: Vec<u32>,
@@ -119,7 +119,7 @@ impl Matcher {
     }
 }
 
-/// A text and its parent, without their common start and end.
+/// The search for the edits between a parent and a text, without their common start and end.
 struct Search<'a> {
     parent: &'a [u8],
     text: &'a [u8],
@@ -181,7 +181,7 @@ impl Search<'_> {
                 break;
             }
             match self.best(*text_position + 1, parent_position, pool) {
-                Some(next) if next.gain > best.gain + LAZY_GAIN => {
+                Some(next) if next.gain > best.gain + MIN_LAZY_GAIN => {
                     best = next;
                     *text_position += 1;
                 }
@@ -210,7 +210,7 @@ impl Search<'_> {
             && let Some(from) = pool.candidate(text)
         {
             let len = self.common(&pool.bytes()[from..], text);
-            let gain = len as i64 * LITERAL_OF_POOL - FROM_POOL;
+            let gain = len as i64 * POOL_LITERAL_COST - POOL_PIECE_COST;
             if len >= MIN_POOL_MATCH && gain > best.map_or(0, |best: Match| best.gain) {
                 best = Some(Match { gain, len, source: Source::Pool(from) });
             }
@@ -224,21 +224,21 @@ impl Search<'_> {
             return;
         }
         let distance = from.abs_diff(parent_position);
-        let mut cost = EDIT;
+        let mut cost = EDIT_COST;
         if distance > 0 {
-            cost += SKIP + SKIP_BIT * i64::from(distance.ilog2() + 1);
+            cost += SKIP_COST + SKIP_BIT_COST * i64::from(distance.ilog2() + 1);
         }
         if from < parent_position {
-            cost += BACK;
+            cost += MOVE_BACK_COST;
         }
-        let gain = len as i64 * LITERAL - cost;
+        let gain = len as i64 * LITERAL_COST - cost;
         if gain > best.map_or(0, |best| best.gain) {
             *best = Some(Match { gain, len, source: Source::Parent(from) });
         }
     }
 
-    /// How far a match can grow back over equal bytes that are not written yet. A match ahead of the position
-    /// in the parent does not grow back beyond that position.
+    /// The number of bytes by which a match can be extended back, over equal bytes that are not written yet.
+    /// A match ahead of the position in the parent is not extended back beyond that position.
     fn before(&self, from: usize, text_position: usize, parent_position: usize, written: usize) -> usize {
         let most = if from >= parent_position { from - parent_position } else { from };
         common_suffix(&self.parent[from - most..from], &self.text[written..text_position])

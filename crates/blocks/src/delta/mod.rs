@@ -1,9 +1,11 @@
 //! Pool and scripts: the delta codec, for texts that are mostly like an earlier text.
 //!
-//! New text is appended to a *pool* of literals. A text is then a [`Script`](script::Script) of edits: what
-//! to copy from its parent, an earlier text, and what to insert from the pool in between. A reader folds the
-//! scripts from the root to the text into a list of [`Segment`]s of the pool, and copies these segments. The
-//! texts on the way are never built, so the cost of reading hardly grows with the size of the texts.
+//! The encoder appends new text to a *pool* of literals. A text is then a [`Script`](script::Script) of
+//! edits, which say what to copy from the *parent*, an earlier text, and what to insert from the pool.
+//!
+//! A reader folds the scripts from the first ancestor to the text into a list of [`Segment`]s of the pool,
+//! and copies these segments. The texts of the ancestors are never built, so the cost of reading hardly grows
+//! with the size of the texts.
 
 pub(crate) mod encoder;
 pub(crate) mod matching;
@@ -16,8 +18,8 @@ pub(crate) mod segments;
 #[cfg(test)]
 mod tests;
 
-/// The maximum number of edits of a script, and of segments of a text. A text that would need more is stored
-/// whole in the pool, which bounds the cost of reading it.
+/// The maximum number of edits of a script, and of segments of a text. A text that needs more is stored whole
+/// in the pool, so that the cost of reading a text is bounded.
 pub(crate) const MAX_SEGMENTS: usize = 1 << 16;
 
 /// A piece of the pool.

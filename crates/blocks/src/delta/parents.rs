@@ -9,11 +9,12 @@ use super::{
 
 /// The maximum number of earlier texts of a stream that a new text is compared with.
 const MAX_CANDIDATES: usize = 8;
-/// The maximum size of the texts and segment lists of all streams, in bytes. The newest text is always kept.
-const MAX_KEPT: usize = 16 << 20;
-/// The penalty for a text that is not the newest of its stream, in bytes.
+/// The maximum size of the kept texts and segment lists of all streams, in bytes. The newest text is always
+/// kept.
+const MAX_KEPT_BYTES: usize = 16 << 20;
+/// The handicap of a candidate that is not the newest text of its stream, in bytes of difference.
 const OLDER_TEXT_PENALTY: usize = 24;
-/// If a text differs in fewer bytes than this, no older text is compared.
+/// The number of bytes of difference below which no older candidate is compared.
 const CLOSE_ENOUGH_BYTES: usize = 200;
 
 /// A text that may become a parent.
@@ -35,8 +36,8 @@ impl Parent {
 #[derive(Debug, Default)]
 pub(crate) struct Parents {
     streams: HashMap<u32, VecDeque<Parent>>,
-    /// The streams and indexes of all texts, the oldest first. Some of these texts have already been dropped
-    /// from their stream.
+    /// The streams and indexes of texts, the oldest first. Some of these texts have already been dropped from
+    /// their stream.
     order: VecDeque<(u32, usize)>,
     memory: usize,
 }
@@ -71,7 +72,7 @@ impl Parents {
         {
             self.memory -= oldest.memory();
         }
-        while self.memory > MAX_KEPT && self.order.len() > 1 {
+        while self.memory > MAX_KEPT_BYTES && self.order.len() > 1 {
             self.drop_oldest();
         }
     }
@@ -109,9 +110,9 @@ mod tests {
             kept
         };
         for index in 0..100 {
-            assert!(push(index, 1 << 20) <= MAX_KEPT);
+            assert!(push(index, 1 << 20) <= MAX_KEPT_BYTES);
         }
-        push(100, 2 * MAX_KEPT);
-        assert!(push(101, 10) <= MAX_KEPT);
+        push(100, 2 * MAX_KEPT_BYTES);
+        assert!(push(101, 10) <= MAX_KEPT_BYTES);
     }
 }

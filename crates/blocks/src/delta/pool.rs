@@ -1,6 +1,6 @@
 //! The pool of literals, and an index that finds the bytes of a text in it.
 
-/// The index has the hash of this many bytes at each position.
+/// The number of bytes at each position whose hash is in the index.
 const KEY_BYTES: usize = 16;
 /// The table has `1 << TABLE_BITS` slots.
 const TABLE_BITS: u32 = 18;
@@ -9,8 +9,8 @@ const TABLE_BITS: u32 = 18;
 #[derive(Debug)]
 pub(crate) struct Pool {
     bytes: Vec<u8>,
-    /// For each hash, the last position with it, plus one. Empty until there are literals, since some
-    /// builders never get any.
+    /// For each hash, the last position with this hash, plus one. Empty until the first literals are indexed,
+    /// since some builders never get any.
     table: Vec<u32>,
     /// The size of the part that is in the table.
     indexed: usize,
@@ -33,13 +33,13 @@ impl Pool {
         self.bytes.extend_from_slice(literal);
     }
 
-    /// Removes the text that was appended since the pool had this length. Indexed text cannot be removed.
+    /// Cuts the pool to a length it had before. Indexed text cannot be removed.
     pub(crate) fn truncate(&mut self, len: usize) {
         debug_assert!(self.indexed <= len, "indexed literals have to stay");
         self.bytes.truncate(len);
     }
 
-    /// Adds all literals to the index that it does not have yet.
+    /// Adds all new literals to the index.
     pub(crate) fn index(&mut self) {
         if self.table.is_empty() && self.bytes.len() >= KEY_BYTES {
             self.table = vec![0; 1 << TABLE_BITS];
@@ -50,8 +50,8 @@ impl Pool {
         }
     }
 
-    /// The last indexed position at which the text may begin, by the hash of its first bytes. The caller has
-    /// to compare the bytes there.
+    /// The last indexed position at which the first bytes of the text may occur, according to their hash. The
+    /// caller has to compare the bytes.
     pub(crate) fn candidate(&self, text: &[u8]) -> Option<usize> {
         let position = self.table.get(slot(text.get(..KEY_BYTES)?))?;
         position.checked_sub(1).map(|position| position as usize)

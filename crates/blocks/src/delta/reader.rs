@@ -1,4 +1,5 @@
-//! Reads texts from pool and scripts. Each part is unpacked chunk by chunk, when it is first needed.
+//! Reads texts from pool and scripts. Unpacks the scripts of a chunk, and the start of the pool, when they
+//! are needed.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -17,11 +18,11 @@ use crate::{
 };
 
 /// The maximum number of kept segments when texts are read in order.
-const MAX_KEPT: usize = 4 << 20;
+const MAX_KEPT_SEGMENTS: usize = 4 << 20;
 
-/// The maximum number of kept segments of an unpacked block, whose texts are read in any order. They take 128
-/// KiB.
-const MAX_KEPT_UNPACKED: usize = 16 << 10;
+/// The maximum number of kept segments of an unpacked block, whose texts are read in any order. The segments
+/// take 128 KiB.
+const MAX_UNPACKED_SEGMENTS: usize = 16 << 10;
 
 /// The unpacked parts of a block.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ pub(crate) struct DeltaReader {
     scripts: Vec<Option<Scripts>>,
     /// The first bytes of the pool.
     pool: Vec<u8>,
-    /// Whether the whole pool was unpacked, or as much of it as is undamaged.
+    /// Whether the whole pool was unpacked, or its undamaged start.
     whole: bool,
 }
 
@@ -48,19 +49,19 @@ impl DeltaReader {
         self.copy(chunks, &list)
     }
 
-    /// The text of an entry, if everything is unpacked already. A text may depend on thousands of scripts, so
-    /// some of the lists that are built for it are kept for later calls.
+    /// The text of an entry, after [`Self::load`]. A text may depend on thousands of scripts, so some of the
+    /// lists that are built for it are kept for later calls.
     pub(crate) fn unpacked_text(
         &self,
         chunks: &Chunks<'_>,
         index: usize,
         cache: &SegmentListCache,
     ) -> Result<Vec<u8>, Error> {
-        let list = cache.list(index, chunks.limits().content, |index| self.step(chunks, index));
+        let list = cache.list(index, chunks.limits().content, |index| self.script_of(chunks, index));
         self.copy(chunks, &list.ok_or_else(|| damaged(chunks, index))?)
     }
 
-    /// Unpacks everything.
+    /// Unpacks all scripts and the whole pool.
     pub(crate) fn load(&mut self, chunks: &Chunks<'_>) -> Result<(), Error> {
         for chunk in 0..self.scripts.len() {
             self.load_scripts(chunks, chunk)?;
@@ -69,7 +70,8 @@ impl DeltaReader {
         self.load_whole_pool(chunks)
     }
 
-    /// The text of an entry that is probably derived from a text that was read recently.
+    /// The text of an entry, for reads in order: `lists` has the lists of the entries that were read
+    /// recently, and the text is probably derived from one of them.
     pub(crate) fn next_text(
         &mut self,
         chunks: &Chunks<'_>,
@@ -93,7 +95,7 @@ impl DeltaReader {
     ) -> Result<Arc<Vec<Segment>>, Error> {
         let (chunk, _) = chunks.find(index).ok_or_else(|| damaged(chunks, index))?;
         self.load_scripts(chunks, chunk)?;
-        let step = self.step(chunks, index).ok_or_else(|| damaged(chunks, index))?;
+        let step = self.script_of(chunks, index).ok_or_else(|| damaged(chunks, index))?;
         let parent = match step.origin {
             Origin::Parent(distance) => {
                 index.checked_sub(distance as usize).and_then(|parent| lists.get(parent))
@@ -116,7 +118,7 @@ impl DeltaReader {
     }
 
     /// The script of an entry, if its chunk was loaded.
-    pub(crate) fn step(&self, chunks: &Chunks<'_>, index: usize) -> Option<ScriptToFold<'_>> {
+    pub(crate) fn script_of(&self, chunks: &Chunks<'_>, index: usize) -> Option<ScriptToFold<'_>> {
         let (chunk, place) = chunks.find(index)?;
         let scripts = self.scripts[chunk].as_ref()?;
         let script = scripts.get(place);
@@ -136,7 +138,7 @@ impl DeltaReader {
     }
 
     fn list(&self, chunks: &Chunks<'_>, index: usize) -> Result<Vec<Segment>, Error> {
-        fold_all(index, chunks.limits().content, |index| self.step(chunks, index))
+        fold_all(index, chunks.limits().content, |index| self.script_of(chunks, index))
             .ok_or_else(|| damaged(chunks, index))
     }
 
@@ -170,8 +172,8 @@ impl DeltaReader {
         if self.load_pool(chunks, end) == end { Ok(()) } else { Err(self.missing_pool_error(chunks)) }
     }
 
-    /// Unpacks the first bytes of the pool, and returns how many there are: fewer than `end` if the pool is
-    /// damaged.
+    /// Unpacks the first `end` bytes of the pool, and returns the number of unpacked bytes: fewer than `end`
+    /// if the pool is damaged.
     fn load_pool(&mut self, chunks: &Chunks<'_>, end: usize) -> usize {
         self.pool = vec![0; end];
         let mut reached = 0;
@@ -198,7 +200,7 @@ impl DeltaReader {
     }
 
     fn copy(&self, chunks: &Chunks<'_>, list: &[Segment]) -> Result<Vec<u8>, Error> {
-        // Folding has kept the text within the limit. Every segment refers to the pool.
+        // `fold` has checked that the text is within the limit. All segments refer to the pool.
         let mut text = Vec::with_capacity(length(list));
         for segment in list {
             let piece = self.pool.get(segment.at as usize..segment.end() as usize);
@@ -224,7 +226,7 @@ pub(crate) struct SegmentLists {
 
 impl Default for SegmentLists {
     fn default() -> Self {
-        Self { lists: HashMap::new(), order: VecDeque::new(), segments: 0, most: MAX_KEPT }
+        Self { lists: HashMap::new(), order: VecDeque::new(), segments: 0, most: MAX_KEPT_SEGMENTS }
     }
 }
 
@@ -248,14 +250,14 @@ impl SegmentLists {
     }
 }
 
-/// The kept lists of a block with many readers.
+/// The kept segment lists of an unpacked block, which several threads may read.
 #[derive(Debug)]
 pub(crate) struct SegmentListCache(Mutex<SegmentLists>);
 
 impl SegmentListCache {
     /// An empty set of lists, for a block with this many entries.
     pub(crate) fn new(entries: usize) -> Self {
-        let most = if entries > CACHED_LIST_INTERVAL { MAX_KEPT_UNPACKED } else { 0 };
+        let most = if entries > CACHED_LIST_INTERVAL { MAX_UNPACKED_SEGMENTS } else { 0 };
         Self(Mutex::new(SegmentLists { most, ..SegmentLists::default() }))
     }
 
@@ -291,16 +293,16 @@ mod tests {
     #[test]
     fn kept_lists_are_bounded() {
         let mut lists = SegmentLists::default();
-        let list = Arc::new(vec![Segment { at: 0, len: 1 }; MAX_KEPT / 3]);
+        let list = Arc::new(vec![Segment { at: 0, len: 1 }; MAX_KEPT_SEGMENTS / 3]);
         for index in 0..10 {
             lists.keep(index, &list);
-            assert!(lists.segments <= MAX_KEPT);
+            assert!(lists.segments <= MAX_KEPT_SEGMENTS);
         }
         assert!(lists.get(9).is_some() && lists.get(7).is_some() && lists.get(0).is_none());
     }
 
-    /// A reader may go from a text to the one before, as in a list with the newest first, or to the one
-    /// after.
+    /// Tests both directions: a reader may go from a text to the previous one, as in a list with the newest
+    /// first, or to the next one.
     #[test]
     fn reading_a_neighbour_of_a_text_does_not_fold_all_scripts_again() {
         let entries = 3_000;
@@ -330,7 +332,7 @@ mod tests {
         // On average, a read goes back half the distance between two kept lists. If a list was dropped, the
         // read goes back further.
         assert!(steps < 2 * last * CACHED_LIST_INTERVAL, "{steps}");
-        assert!(cache.lists().segments <= MAX_KEPT_UNPACKED);
+        assert!(cache.lists().segments <= MAX_UNPACKED_SEGMENTS);
         for index in [0, 1, 500, 2_999, 1_234] {
             assert_eq!(read(index), fold_all(index, 1 << 20, step));
         }

@@ -1,7 +1,8 @@
 //! Scripts, and their encoding.
 //!
-//! Each field of all scripts of a chunk is a stream of its own, since numbers of one kind compress well
-//! together. The lengths of the streams come first, then the streams in order.
+//! In the encoding of a chunk's scripts, each field has a separate stream with its values of all scripts,
+//! since numbers of one kind compress well together. The lengths of the streams come first, and then the
+//! streams in order.
 
 use std::ops::Range;
 
@@ -51,7 +52,7 @@ impl Edit {
     }
 }
 
-/// How a text is derived from another one.
+/// The edits that derive a text from another text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Script {
     pub(crate) origin: Origin,
@@ -102,9 +103,9 @@ impl ScriptWriter {
     }
 }
 
-/// A script of a chunk that was read.
+/// A script that was read from a chunk.
 #[derive(Debug, Clone)]
-pub(crate) struct ReadScript {
+pub(crate) struct StoredScript {
     pub(crate) origin: Origin,
     edits: Range<u32>,
     /// The position of the script's first literal in the pool.
@@ -114,7 +115,7 @@ pub(crate) struct ReadScript {
 /// The scripts of a chunk.
 #[derive(Debug)]
 pub(crate) struct Scripts {
-    scripts: Vec<ReadScript>,
+    scripts: Vec<StoredScript>,
     edits: Vec<Edit>,
 }
 
@@ -132,8 +133,8 @@ impl Scripts {
         }
         input.end()?;
 
-        // An entry takes at least two bytes of the fields, and an edit takes four. So the vectors cannot
-        // become larger than the unpacked bytes allow, whatever counts these bytes declare.
+        // An entry takes at least two bytes of the fields, and an edit takes four. So the size of the vectors
+        // is bounded by the number of bytes, whatever counts these bytes declare.
         let mut scripts = Vec::with_capacity(count.min(bytes.len()));
         let mut edits = Vec::with_capacity(lengths[COPY].min(bytes.len()));
         let mut literals_at = pool.start;
@@ -148,29 +149,33 @@ impl Scripts {
             for _ in 0..fields[EDITS].small()? {
                 let edit = read_edit(&mut fields, &mut pool_place)?;
                 literals_at = literals_at.checked_add(edit.literal).filter(|end| *end <= pool.end)?;
-                // An edit can copy only literals up to its own.
+                // An edit can copy only literals of earlier edits and its own.
                 if edit.pool_len > 0 && edit.pool_at.checked_add(edit.pool_len)? > literals_at {
                     return None;
                 }
                 edits.push(edit);
             }
-            scripts.push(ReadScript { origin, edits: first..edits.len() as u32, literals_at: its_literals });
+            scripts.push(StoredScript {
+                origin,
+                edits: first..edits.len() as u32,
+                literals_at: its_literals,
+            });
         }
         fields.iter().try_for_each(|field| field.end())?;
         (literals_at == pool.end).then_some(Self { scripts, edits })
     }
 
-    pub(crate) fn get(&self, index: usize) -> &ReadScript {
+    pub(crate) fn get(&self, index: usize) -> &StoredScript {
         &self.scripts[index]
     }
 
-    pub(crate) fn edits(&self, script: &ReadScript) -> &[Edit] {
+    pub(crate) fn edits(&self, script: &StoredScript) -> &[Edit] {
         &self.edits[script.edits.start as usize..script.edits.end as usize]
     }
 
     /// The approximate use of memory, in bytes.
     pub(crate) fn memory(&self) -> usize {
-        self.scripts.capacity() * size_of::<ReadScript>() + self.edits.capacity() * size_of::<Edit>()
+        self.scripts.capacity() * size_of::<StoredScript>() + self.edits.capacity() * size_of::<Edit>()
     }
 }
 

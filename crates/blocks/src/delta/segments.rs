@@ -1,5 +1,5 @@
-//! Lists of segments, of which texts consist. Folding a script into the list of its parent gives the list of
-//! the text.
+//! Segment lists. A text is a list of segments of the pool. Folding a script into the list of its parent
+//! gives the list of the text.
 
 use std::{ops::Range, sync::Arc};
 
@@ -12,15 +12,15 @@ use super::{
 /// of the list, and for each segment of one part, so both numbers should be small.
 const MAX_PART_SEGMENTS: usize = 96;
 
-/// A script that moves back is folded in place if it has at most this many edits. For more edits the whole
-/// list is rebuilt, since finding the parts that can stay takes quadratic time.
+/// The maximum number of edits of a script that moves back and is folded in place. For more edits, the whole
+/// list is rebuilt, since finding the copies that can stay takes quadratic time.
 const MAX_IN_PLACE_EDITS: usize = 256;
 
 /// The maximum size of a text, whatever the limit is: skips in a text are signed numbers of 32 bits.
 const MAX_BYTES: usize = i32::MAX as usize;
 
-/// Adds a segment, or extends the last one if the segment follows it in the pool. Returns `None` if the list
-/// would have too many segments.
+/// Adds a segment. If it directly follows the last segment in the pool, extends that segment instead. Returns
+/// `None` if the list would have too many segments.
 fn push(list: &mut Vec<Segment>, segment: Segment) -> Option<()> {
     if segment.len == 0 {
         return Some(());
@@ -37,14 +37,14 @@ fn push(list: &mut Vec<Segment>, segment: Segment) -> Option<()> {
     Some(())
 }
 
-/// The size of a text.
+/// The size of the text with this list, in bytes.
 pub(crate) fn length(list: &[Segment]) -> usize {
     list.iter().map(|segment| segment.len as usize).sum()
 }
 
-/// Folds any script into its parent's list. `literals_at` is the position in the pool at which the script's
-/// literals begin. Returns `None` if the script leaves its parent, or if the text would have too many
-/// segments or more bytes than `limit`.
+/// Folds a script into the list of its parent, and returns the list of the text. `literals_at` is the
+/// position in the pool at which the script's literals begin. Returns `None` if the script moves outside of
+/// its parent, or if the text would have too many segments or more bytes than `limit`.
 pub(crate) fn fold(
     parent: &[Segment],
     edits: &[Edit],
@@ -72,7 +72,7 @@ pub(crate) fn fold(
     (bytes <= limit.min(MAX_BYTES)).then_some(list)
 }
 
-/// A script to be folded.
+/// A script as [`fold`] needs it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScriptToFold<'a> {
     pub(crate) origin: Origin,
@@ -81,8 +81,8 @@ pub(crate) struct ScriptToFold<'a> {
     pub(crate) literals_at: u32,
 }
 
-/// The list of an entry, from the scripts that the entry depends on. Returns `None` if one of these scripts
-/// does not exist or is erased, or if [`fold`] returns `None`.
+/// Returns the list of an entry. Folds all scripts that the entry depends on. Returns `None` if one of these
+/// scripts does not exist or is erased, or if [`fold`] returns `None`.
 pub(crate) fn fold_all<'a>(
     index: usize,
     limit: usize,
@@ -91,11 +91,12 @@ pub(crate) fn fold_all<'a>(
     fold_from(index, limit, script, |_| None, |_, _| {})
 }
 
-/// The number of scripts between two kept lists: a reader of one entry is likely to read its neighbours.
+/// The number of scripts between two lists that [`fold_from`] passes to `keep`. A reader of one entry is
+/// likely to read its neighbours.
 pub(crate) const CACHED_LIST_INTERVAL: usize = 32;
 
-/// Like [`fold_all`], but begins at the nearest entry whose list is known. Passes some of the lists on the
-/// way to `keep`.
+/// Like [`fold_all`], but begins at the nearest ancestor whose list is `known`. Passes some of the lists that
+/// it builds to `keep`.
 pub(crate) fn fold_from<'a>(
     index: usize,
     limit: usize,
@@ -136,7 +137,7 @@ pub(crate) fn fold_from<'a>(
 }
 
 /// The ranges that a script copies from a parent with `bytes` bytes: one for each edit, and one for the rest.
-/// `Some(None)` if there are too many edits. `None` if the script leaves its parent.
+/// `Some(None)` if the script has too many edits. `None` if the script moves outside of its parent.
 #[allow(clippy::option_option)]
 fn copies(edits: &[Edit], bytes: usize) -> Option<Option<Vec<Range<u32>>>> {
     if edits.len() > MAX_IN_PLACE_EDITS {
@@ -156,8 +157,8 @@ fn copies(edits: &[Edit], bytes: usize) -> Option<Option<Vec<Range<u32>>>> {
 
 /// Chooses the copies that can stay where they are, in rising order, so that as many bytes as possible stay.
 pub(super) fn in_place(copies: &[Range<u32>]) -> Vec<bool> {
-    // For each copy, on the assumption that it stays: the most bytes that can stay up to its end, and the
-    // copy before it that stays.
+    // For each copy, under the assumption that this copy stays: the maximum number of bytes that can stay up
+    // to its end, and the previous copy that stays.
     let mut best: Vec<(u64, Option<usize>)> = Vec::with_capacity(copies.len());
     for (index, range) in copies.iter().enumerate() {
         let before = (0..index)
@@ -227,7 +228,8 @@ impl ListCursor<'_> {
     }
 }
 
-/// A list that is cheap to change in one place, for folding one script after another.
+/// A segment list in parts, so that a change in one place is cheap. Used to fold many scripts one after the
+/// other.
 #[derive(Debug)]
 struct SegmentList {
     /// Has at least one part.
@@ -281,8 +283,8 @@ impl SegmentList {
         Some(())
     }
 
-    /// Folds a script that moves back. As many of the copied bytes as possible stay in place. The other
-    /// copies are read from the list before it changes, and are inserted at their new positions.
+    /// Folds a script that moves back. As many of the copied bytes as possible stay in place. The segments of
+    /// the other copies are read before the list changes, and are inserted at their new positions.
     fn fold_back(&mut self, edits: &[Edit], literals_at: u32) -> Option<()> {
         let Some(copies) = copies(edits, self.bytes)? else {
             return self.fold_by_rebuilding(edits, literals_at);
@@ -383,7 +385,7 @@ impl SegmentList {
         Some(())
     }
 
-    /// The part that contains a position or ends at it, and the offset in the part.
+    /// Finds the part that contains a position or ends at this position, and the offset in the part.
     fn find(&self, at: u32) -> Option<(usize, u32)> {
         let mut offset = at;
         for (index, part) in self.parts.iter().enumerate() {
@@ -409,8 +411,8 @@ impl SegmentListPart {
         let remove = remove.min(self.bytes - at);
         let (first, start) = self.find(0, 0, at);
         let (last, end) = self.find(first, at - start, at + remove);
-        // The segments `first` to `last` are cut. The beginning of the first one and the end of the last one
-        // remain.
+        // The segments from `first` to `last` are removed, except the beginning of the first and the end of
+        // the last.
         let head = (start > 0).then(|| Segment { len: start, ..self.segments[first] });
         let tail = (end > 0).then(|| {
             let cut = self.segments[last];
@@ -422,8 +424,9 @@ impl SegmentListPart {
         remove
     }
 
-    /// The segment that contains the byte `at`, and the offset in this segment. If there is none, the end of
-    /// the list. The search begins at the segment `index`, whose first byte is `begin`.
+    /// Finds the segment that contains the byte `at`, and the offset in this segment. Returns the end of the
+    /// list if no segment contains the byte. The search begins at the segment `index`, whose first byte is
+    /// `begin`.
     fn find(&self, mut index: usize, mut begin: u32, at: u32) -> (usize, u32) {
         while let Some(segment) = self.segments.get(index) {
             if at < begin + segment.len {

@@ -1,5 +1,5 @@
-//! The cost of texts that are made to be expensive. Counts are compared with bounds, since times depend on
-//! the machine.
+//! Tests of the cost of texts that are constructed to be expensive. Counts are compared with bounds, since
+//! times depend on the machine.
 
 use super::{
     MAX_SEGMENTS, Segment,
@@ -29,8 +29,8 @@ fn assert_bounded(texts: &[Vec<u8>]) {
     }
 }
 
-/// A text of combinations of letters, each once, up to the size `most`: nearly every part is similar to
-/// another.
+/// A text of different combinations of letters, up to the size `most`. Nearly every part of the text is
+/// similar to another part.
 fn combinations(letters: u8, order: usize, most: usize) -> Vec<u8> {
     let mut text = Vec::new();
     let mut word = vec![0; order];
@@ -86,7 +86,7 @@ fn self_similar_texts_are_cheap() {
 
 #[test]
 fn text_of_too_many_pieces_is_stored_whole() {
-    // Of every 40 bytes, 36 are the parent's.
+    // Of every 40 bytes, 36 are bytes of the parent.
     let mut rng = fastrand::Rng::with_seed(1);
     let mut noise = |size: usize| -> Vec<u8> { (0..size).map(|_| rng.u8(..)).collect() };
     let parent = noise(40 * (MAX_SEGMENTS + 10));
@@ -103,7 +103,7 @@ fn text_of_too_many_pieces_is_stored_whole() {
 }
 
 #[test]
-fn script_goes_back_for_a_large_piece_and_not_for_a_small_one() {
+fn script_moves_back_for_a_large_piece_only() {
     let mut rng = fastrand::Rng::with_seed(1);
     let parent: Vec<u8> = (0..3_000).map(|_| rng.u8(..)).collect();
     let edits = |parent: &[u8], text: &[u8]| Matcher::default().edits(parent, text, &mut Pool::new());
@@ -115,8 +115,8 @@ fn script_goes_back_for_a_large_piece_and_not_for_a_small_one() {
 
 #[test]
 fn scripts_that_double_their_parent_are_bounded() {
-    // Each script doubles its parent: it copies everything, goes back to the start, and everything is copied
-    // once more.
+    // Each script doubles its parent: it copies all bytes and moves back to the start, so that all bytes are
+    // copied once more.
     let text = [Edit { literal: 1 << 10, ..Edit::default() }];
     let doubled: Vec<[Edit; 1]> = (10..60)
         .map(|bits| {
@@ -149,8 +149,8 @@ fn scripts_that_copy_from_outside_of_their_parent_are_refused() {
 }
 
 #[test]
-fn only_small_pieces_are_moved() {
-    // A paragraph moves up, or moves down. The text between stays.
+fn smallest_pieces_are_moved() {
+    // A paragraph moves up, or moves down. The text around it stays.
     assert_eq!(in_place(&[0..10, 50..60, 10..50, 60..99]), [true, false, true, true]);
     assert_eq!(in_place(&[0..10, 20..60, 10..20, 60..99]), [true, true, false, true]);
     // Of a range that is copied twice, one copy stays.
@@ -158,7 +158,7 @@ fn only_small_pieces_are_moved() {
 }
 
 #[test]
-fn a_script_that_goes_back_in_many_edits_is_folded() {
+fn script_that_moves_back_in_many_edits_is_folded() {
     for edits in [200, 2_000] {
         let first = [Edit { literal: 10_000, ..Edit::default() }];
         let mut second = vec![Edit { copy: 2, literal: 1, skip: 1, ..Edit::default() }; edits];
@@ -175,7 +175,7 @@ fn a_script_that_goes_back_in_many_edits_is_folded() {
 }
 
 #[test]
-fn folding_scripts_in_a_row_equals_folding_each() {
+fn folding_all_scripts_at_once_equals_folding_each() {
     let mut rng = fastrand::Rng::with_seed(5);
     for _ in 0..20 {
         let mut lists = vec![vec![Segment { at: 0, len: 5_000 }]];
