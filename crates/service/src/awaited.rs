@@ -1,4 +1,5 @@
-//! A store that could not be reached when it was opened. Connection attempts are repeated until one succeeds.
+//! A placeholder for a store that could not be reached when it was opened. It repeats the attempt to connect
+//! until the store answers.
 
 use std::{
     fmt,
@@ -15,17 +16,17 @@ use rashomon_tables::{
 };
 use tokio::sync::Mutex;
 
-/// The pause between two attempts.
-const PAUSE: Duration = Duration::from_secs(2);
+/// The pause between two attempts to connect.
+const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 /// Connects to a store, or returns the error.
 pub type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<Arc<dyn TableStore>>> + Send + Sync>;
 
-/// A store that returns `Unavailable` for every call until it can be reached. Only `create` succeeds; its
-/// table is created when the store answers.
+/// A store that returns `Unavailable` for every call until the real store answers. Only `create` succeeds:
+/// its table is created when the store answers.
 ///
-/// This store offers no partition versions. So it may take the place only of a store that other processes
-/// write to as well, such as a cluster: such stores have none either.
+/// This store has no partition versions. So it may replace only a store without partition versions: a store
+/// that other processes write to, too, such as a cluster.
 pub struct AwaitedStore {
     connect: Connect,
     found: OnceLock<Arc<dyn TableStore>>,
@@ -35,18 +36,19 @@ pub struct AwaitedStore {
 }
 
 impl AwaitedStore {
-    /// A store that an attempt to connect could not reach. `first_error` is the error of that attempt.
+    /// Creates the placeholder after a first attempt to connect has failed. `first_error` is the error of
+    /// this attempt.
     #[must_use]
     pub fn new(connect: Connect, first_error: Outage) -> Self {
         Self { connect, found: OnceLock::new(), last_error: first_error.into(), wanted: Mutex::default() }
     }
 
-    /// Repeats the attempt as long as the store is `Unavailable`, and logs each new reason. Returns when the
-    /// store is reached, or with an error for which waiting does not help.
+    /// Repeats the attempt to connect until the store answers, and logs each new reason of a failure. Returns
+    /// an error if the failure is permanent: any error other than `Unavailable`.
     pub async fn find(&self) -> Result<()> {
         let mut logged = None;
         loop {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_PAUSE).await;
             match self.try_to_connect().await {
                 Ok(()) => {
                     tracing::info!("the store answers");
@@ -67,12 +69,12 @@ impl AwaitedStore {
 
     async fn try_to_connect(&self) -> Result<()> {
         let store = (self.connect)().await?;
-        // Keeps the lock until calls go to the store, so that no requested table is missed.
+        // The lock is held until calls go to the store, so that no requested table is missed.
         let wanted = self.wanted.lock().await;
         for schema in &*wanted {
             store.create(schema).await?;
         }
-        // No other task sets it.
+        // Only this function sets `found`, so `set` cannot fail.
         let _ = self.found.set(store);
         Ok(())
     }
@@ -162,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// A store whose first `times` attempts fail with this error, and whose next attempt succeeds.
+    /// A store to which the first `times` attempts to connect fail with this error. The next attempt succeeds.
     fn failing(times: usize, error: Error, clock: Arc<dyn Clock>) -> Arc<AwaitedStore> {
         let attempts = AtomicUsize::new(0);
         Arc::new(AwaitedStore::new(
@@ -194,7 +196,7 @@ mod tests {
         assert_eq!(awaited.get(other, &Key::new(vec!["x".into()], Vec::new())).await.unwrap(), None);
     }
 
-    /// The garbage collector waits for this window (decision 0017).
+    /// The garbage collector waits for the late write window of the store (decision 0017).
     #[tokio::test(start_paused = true)]
     async fn late_write_window_is_that_of_the_found_store() {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());

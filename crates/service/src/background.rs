@@ -1,4 +1,4 @@
-//! The background tasks: starts and stops them.
+//! The background tasks of a server.
 
 use std::{num::NonZeroUsize, ops::RangeInclusive, time::Duration};
 
@@ -11,45 +11,46 @@ use crate::supervised::{Panics, supervise};
 /// The approximate maximum number of queue entries that one sweep processes.
 const ENTRIES_PER_SWEEP: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
-/// The maximum number of queue entries that are processed per second, so that readers and writers are not
-/// delayed: 43 million a day.
+/// The maximum number of queue entries that are processed per second (43 million per day), so that readers
+/// and writers are not delayed.
 const SWEEP_RATE: u32 = 500;
 
 /// The interval between rescans.
-const RESCAN_EVERY: Duration = Duration::from_secs(3600);
+const RESCAN_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// The pause of sealing after each page, so that readers and writers are not delayed.
+/// The pause after each page in a seal or a compaction, so that readers and writers are not delayed.
 const SEAL_PAUSE: Duration = Duration::from_millis(5);
 
-/// The time after its start from which a server knows which pages are read. Before, it seals no latest revision,
-/// unless pages are idle after a shorter time.
-const KNOWS_READS_AFTER: Duration = Duration::from_secs(3 * 24 * 3600);
+/// The maximum time after its start during which a server only observes which pages are read, and seals no
+/// latest revision. If pages are idle after a shorter time, the server observes for that time.
+const MAX_READ_OBSERVATION_TIME: Duration = Duration::from_secs(3 * 24 * 3600);
 
-/// The minimum number of small blocks of a page for a compaction. Compacting fewer blocks would rewrite the
-/// same data many times.
+/// The minimum number of small parts of a page in blocks for a compaction. A compaction of fewer parts would
+/// rewrite the same data many times.
 const MIN_BLOCKS_TO_COMPACT: usize = 8;
 
 /// The shortest and the longest pause between two sweeps while no queue entry is overdue.
 pub const SWEEP_PAUSE: RangeInclusive<Duration> = Duration::from_millis(25)..=Duration::from_secs(60);
 
-/// Chunks younger than this may belong to a body whose write is not complete yet.
+/// The minimum age of an unreferenced chunk that is deleted. A younger chunk may belong to a body whose write
+/// is not complete yet.
 pub const MIN_ORPHAN_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// The options of the background work.
 #[derive(Debug, Clone)]
 pub struct BackgroundOptions {
-    /// The interval between garbage collections of unreferenced chunks and blocks, and of the entries of deleted
-    /// buckets; zero for none.
+    /// The interval between garbage collections of unreferenced chunks and blocks, and of the content of
+    /// deleted buckets. Zero turns garbage collection off.
     pub collect_every: Duration,
     /// The minimum age of an unreferenced chunk or block that is deleted: at least [`MIN_ORPHAN_AGE`], and
     /// longer than the longest possible upload.
     pub orphan_age: Duration,
-    /// Whether the server refuses writes. It then leaves retention and the archive to other processes.
+    /// Whether the server refuses writes. If so, it leaves retention and the archive to other processes.
     pub read_only: bool,
-    /// The interval between searches for revisions to seal.
+    /// The pause between two seals of all buckets.
     pub seal_every: Duration,
-    /// How long an eligible revision may wait before its page is sealed. A page with many eligible revisions
-    /// does not wait.
+    /// The maximum time for which an eligible revision waits until its page is sealed. A page with many
+    /// eligible revisions does not wait.
     pub seal_within: Duration,
 }
 
@@ -101,7 +102,7 @@ impl Background {
         self.panics.clone()
     }
 
-    /// Stops the tasks. A task that is interrupted continues at the next start.
+    /// Stops the tasks. Interrupted work is continued after the next start.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
@@ -122,8 +123,7 @@ async fn collect(buckets: RevisionStore, every: Duration, age: Duration) {
     }
 }
 
-/// Deletes chunks of large entries that nothing references, and the pages and entries of deleted buckets, at
-/// intervals.
+/// Deletes unreferenced chunks of large entries, and the pages and entries of deleted buckets, at intervals.
 async fn collect_entries(buckets: RevisionStore, key_value: KeyValueStore, every: Duration, age: Duration) {
     if every.is_zero() {
         return;
@@ -147,8 +147,8 @@ async fn collect_entries(buckets: RevisionStore, key_value: KeyValueStore, every
     }
 }
 
-/// Enqueues the stored revisions, after retention was turned on or set to delete more. Repeats the rescan at
-/// intervals, since other processes may have written without enqueueing.
+/// Rescans all buckets, at intervals. A rescan is necessary after retention was turned on or set to cull
+/// more, and after processes without retention have written.
 async fn rescan(buckets: RevisionStore, key_value: KeyValueStore) {
     if !buckets.settings().retention.is_on() {
         return;
@@ -157,17 +157,17 @@ async fn rescan(buckets: RevisionStore, key_value: KeyValueStore) {
         if let Err(error) = rescan_once(&buckets, &key_value).await {
             tracing::warn!(%error, "cannot rescan stored revisions for retention; continuing later");
         }
-        tokio::time::sleep(RESCAN_EVERY).await;
+        tokio::time::sleep(RESCAN_INTERVAL).await;
     }
 }
 
-/// Repeatedly searches all pages for revisions to seal and blocks to compact.
+/// Seals and compacts all buckets, at intervals.
 async fn seal(buckets: RevisionStore, key_value: KeyValueStore, every: Duration, within: Duration) {
     let Some(archive) = &buckets.settings().archive else { return };
     let idle = archive.idle.unwrap_or_default();
     let started = Instant::now();
     loop {
-        let spare_latest = started.elapsed() < idle.min(KNOWS_READS_AFTER);
+        let spare_latest = started.elapsed() < idle.min(MAX_READ_OBSERVATION_TIME);
         let options = SealOptions { max_wait: Some(within), rest: SEAL_PAUSE, spare_latest };
         if let Err(error) = seal_once(&buckets, &key_value, options).await {
             tracing::warn!(%error, "cannot seal superseded revisions; continuing later");
@@ -195,7 +195,8 @@ async fn seal_once(
     Ok(())
 }
 
-/// The buckets of pages of a domain. If their definitions cannot be read, only `page`.
+/// Returns the buckets of pages of a domain. If the definitions of the buckets cannot be read, returns only
+/// `page`.
 async fn page_buckets(key_value: &KeyValueStore, domain: &DomainName) -> Vec<BucketName> {
     key_value.page_buckets(domain).await.unwrap_or_else(|error| {
         tracing::warn!(%domain, %error, "cannot read the buckets of a domain; working on the bucket page alone");

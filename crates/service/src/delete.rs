@@ -1,9 +1,9 @@
 //! Deletes the pages of deleted buckets.
 //!
-//! The keys of the pages have the id of the bucket, so no reader and no writer finds a page once the definition of
-//! its bucket is gone. A request or a seal that found the bucket before may still write. So the titles of the
-//! pages stay until no such request is left, and each run deletes the rows of all these pages again. A run that is
-//! interrupted is continued by the next one.
+//! The keys of pages contain the id of their bucket. So no reader and no writer finds a page after the
+//! definition of its bucket was deleted. However, a request or a seal that found the bucket before may still
+//! write. So the titles of the pages stay until no such request is left, and each run deletes the rows of all
+//! these pages again. The next run continues an interrupted one.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -18,17 +18,18 @@ use rashomon_records::{
 };
 use rashomon_tables::{Batch, Partition, Scan, Schema, Swap};
 
-/// The maximum number of rows that one batch deletes. A row may have a megabyte, so a scan may return fewer.
-const ROWS_AT_ONCE: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
+/// The maximum number of rows that one batch deletes. A row may have a megabyte, so a scan may return fewer
+/// rows.
+const DELETE_BATCH_ROWS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
-/// Deletes the pages of deleted buckets, with everything that is stored of them. The titles, and what is stored of
-/// the bucket as a whole, are deleted when the bucket was deleted at least `age` ago. `age` has to be longer than
-/// any request may take. Returns the number of deleted pages.
+/// Deletes all rows of the pages of deleted buckets. Also deletes the titles, and the rows of the bucket as a
+/// whole, if the bucket was deleted at least `age` ago. `age` must be longer than any request takes. Returns
+/// the number of pages that had rows.
 #[boxed]
 pub async fn delete_pages(store: &RevisionStore, key_value: &KeyValueStore, age: Duration) -> Result<u64> {
     let StoreParts { records, archive, .. } = store.parts();
     let archive = archive.map_or_else(
-        // Another process may have written blocks.
+        // Another process may have written blocks since the store was opened.
         || Arc::new(Archive::without_blocks(Arc::clone(records), Arc::clone(&records.store))),
         Arc::clone,
     );
@@ -46,7 +47,7 @@ struct Deletion<'a> {
     records: &'a Records,
     archive: &'a Archive,
     bucket: &'a DeletedBucket,
-    /// Whether no request is left that found the bucket before it was deleted.
+    /// Whether titles can be deleted: no request is left that found the bucket before its deletion.
     forget: bool,
 }
 
@@ -57,7 +58,7 @@ impl Deletion<'_> {
         let (mut deleted, mut is_empty) = (0, true);
         let mut pages = catalog.pages(domain, bucket);
         while let Some(page) = pages.next().await? {
-            let had_rows = self.page(&page).await?;
+            let had_rows = self.delete_page(&page).await?;
             deleted += u64::from(had_rows);
             // A page that was written since the last run may be written again.
             if self.forget && !had_rows {
@@ -68,25 +69,26 @@ impl Deletion<'_> {
         }
         if self.forget && is_empty {
             for table in schemas::of_page_buckets() {
-                self.rows(table, vec![domain.to_value(), bucket.to_value()]).await?;
+                self.delete_rows(table, vec![domain.to_value(), bucket.to_value()]).await?;
             }
         }
         Ok(deleted)
     }
 
-    /// Deletes everything that is stored of a page, except its title. Returns whether there was anything.
-    async fn page(&self, page: &Page) -> Result<bool> {
+    /// Deletes all rows of a page, except its title. Returns whether the page had any rows.
+    async fn delete_page(&self, page: &Page) -> Result<bool> {
         let mut had_rows = self.archive.delete_of_page(page).await?;
         for table in schemas::of_pages().filter(|table| table.name() != ARCHIVE_INDEX.name()) {
-            had_rows |= self.rows(table, partition_of(page)).await?;
+            had_rows |= self.delete_rows(table, partition_of(page)).await?;
         }
         Ok(had_rows)
     }
 
-    /// Deletes the rows of a partition, also damaged ones, in bounded batches. Returns whether there was any row.
-    async fn rows(&self, table: &'static Schema, partition: Partition) -> Result<bool> {
+    /// Deletes the rows of a partition, including damaged rows, in bounded batches. Returns whether there was
+    /// any row.
+    async fn delete_rows(&self, table: &'static Schema, partition: Partition) -> Result<bool> {
         let (mut had_rows, store) = (false, &*self.records.store);
-        let mut scan = Scan::new(partition.clone(), ROWS_AT_ONCE).reporting_damage();
+        let mut scan = Scan::new(partition.clone(), DELETE_BATCH_ROWS).reporting_damage();
         loop {
             let found = store.scan(table, scan.clone()).await?;
             had_rows |= !found.items.is_empty() || !found.damaged.is_empty();

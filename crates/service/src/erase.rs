@@ -1,10 +1,10 @@
 //! Erases the content of a revision permanently.
 //!
 //! First, one batch marks the revision's row as erased, and deletes the bodies in the tables. From then on,
-//! no read returns any of the content. The next steps remove the content from the other places: the rows of
-//! the renders, the rows of the table `current`, the chunks, and the blocks of the archive. Each step may be
-//! repeated. In the end, the store removes the deleted data from its files, or says for how long the files
-//! keep it.
+//! no read returns any of the content. The next steps remove the content from the rows of the renders, the
+//! rows of the table `current`, the chunks, and the blocks of the archive. Each step may be repeated. In the
+//! end, the store removes the deleted data from its files, or returns for how long the files still contain
+//! it.
 //!
 //! The table `erasures` has a row for each erasure. The row is written before the first step, and is kept
 //! after the erasure is finished.
@@ -45,9 +45,9 @@ const BODY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 /// The maximum number of rows of renders in one batch.
 const RENDER_BATCH_ROWS: usize = 400;
 
-/// The longest time between a read of a body and the write of its copy. Another server may have read the body
-/// before the erasure, and does not check again before it writes the copy. The deletes of copies have a write
-/// time that is later by this duration, and so hide such a copy.
+/// The maximum time between a read of a body and the write of its copy. Another server may have read the body
+/// before the erasure, and writes the copy without another check. The deletes of copies have a write time
+/// that is later by this duration, so that they hide such a copy.
 const MAX_COPY_DURATION: Duration = Duration::from_secs(3600);
 
 /// The maximum number of attempts to delete a `current` row that other processes set at the same time.
@@ -56,7 +56,7 @@ const MAX_SWAP_ATTEMPTS: usize = 16;
 /// The maximum number of revisions that [`SameBytes`] lists. Further revisions are only counted.
 const MAX_LISTED_REVISIONS: usize = 20;
 
-/// The options of an erasure: further fields to erase, and the entry in the record of erasures.
+/// The options of an erasure: further fields to erase, and the person and the reason for the row in `erasures`.
 #[derive(Debug, Clone, Default)]
 pub struct EraseOptions {
     /// The person who erases the revision.
@@ -84,20 +84,21 @@ pub struct EraseReport {
     pub again: bool,
     /// The number of renders of the revision.
     pub renders: u64,
-    /// The number of bodies that the revision and its renders named before this erasure.
+    /// The number of bodies that the rows of the revision and its renders listed before this erasure.
     pub bodies: u64,
-    /// The number of rewritten blocks of the archive.
+    /// The number of new blocks of the archive that replace blocks with the erased content.
     pub blocks: u64,
     /// The revisions that were given up, of this page and of other pages.
     pub given_up: Vec<(Title, Revision)>,
     /// Other revisions of the page that have a body with the same bytes. The bodies of these revisions are
     /// not erased.
     pub same: Vec<SameBytes>,
-    /// The number of blocks that may have the revision, and that another process may be about to add to the
-    /// index. If there are any, the erasure has to be repeated in some hours.
+    /// The number of blocks that may contain the revision and were not rewritten, because another process may
+    /// be about to make pages reference them. If it is not zero, the erasure has to be repeated in some
+    /// hours.
     pub left: u64,
-    /// A full compaction this long after the erasure removes the deleted data from the store's files. `None`
-    /// if no file has the data any more.
+    /// How long the files of the store may keep the deleted data: a full compaction this long after the
+    /// erasure removes it. `None` if no file has the data any more.
     pub kept_for: Option<Duration>,
 }
 
@@ -124,8 +125,9 @@ pub struct ErasureState {
     /// When the erasure was finished. `None` if it is running, or has to be repeated: it was interrupted, or
     /// left blocks.
     pub finished_at: Option<Timestamp>,
-    /// A full compaction after this time removes the deleted data from the store's files. `None` if no file
-    /// had the data when the erasure was finished, or if the erasure is not finished.
+    /// The time until which the files of the store may keep the deleted data: a full compaction after this
+    /// time removes it. `None` if no file had the data when the erasure was finished, or if the erasure is
+    /// not finished.
     pub kept_until: Option<Timestamp>,
 }
 
@@ -174,7 +176,7 @@ struct ErasureTarget {
     names: BTreeSet<PropertyName>,
 }
 
-/// Erases a revision.
+/// Erases revisions of a store.
 struct Eraser<'a> {
     store: &'a RevisionStore,
     records: &'a Arc<Records>,
@@ -197,8 +199,8 @@ impl<'a> Eraser<'a> {
             }
         };
         let _alone = archive.alone().await;
-        // If a later version wrote a block, the erasure could not be completed. So the blocks are checked
-        // before anything is marked as erased.
+        // If a later version of the program wrote one of the blocks, the erasure could not be completed. So
+        // the blocks are checked before anything is marked as erased.
         archive.check_versions(page, rev).await?;
         let begun = self.begin_erasure(page, rev, options).await?;
         archive.change_epoch(page).await?;
@@ -333,7 +335,7 @@ impl<'a> Eraser<'a> {
         Ok(())
     }
 
-    /// Removes the properties and their digest from the rows of an erased revision's renders.
+    /// Removes the properties and the digest from the rows of an erased revision's renders.
     async fn erase_renders(&self, page: &Page, rev: Revision) -> Result<()> {
         let rows = rows_of(&*self.records.store, &RENDERS, page, of_revision(rev), INDEX_PAGE_ROWS).await?;
         let renders = rows.iter().map(RenderRow::from_row).collect::<Result<Vec<_>>>()?;
@@ -388,7 +390,7 @@ impl<'a> Eraser<'a> {
         Ok(self.records.store.write(vec![first], batch).await?)
     }
 
-    /// Deletes the chunks of an erased revision and of all its copies. If no other process uses the store,
+    /// Deletes the chunks of an erased revision and of its read copies. If no other process uses the store,
     /// also deletes all unreferenced chunk sets.
     async fn erase_chunks(&self, page: &Page, rev: Revision) -> Result<()> {
         let copies = of_revision(rev);
@@ -400,8 +402,8 @@ impl<'a> Eraser<'a> {
             rows_of(&*self.records.store, &CHUNK_REFERENCES, page, ClusteringRange::all(), INDEX_PAGE_ROWS)
                 .await?
         {
-            // The set is deleted even if it is not released: a strategy may have deleted the row that named
-            // the set, and may have left the release to the sweep.
+            // The set is deleted even if it is not released: a strategy may have deleted the row of the body,
+            // and have left the release to the sweep.
             let reference = ChunkReference::from_row(&row)?;
             if reference.rev == Some(rev) {
                 self.erase_chunk_set(page, &CHUNK_REFERENCES, reference.chunk_set, &row).await?;
@@ -427,9 +429,9 @@ impl<'a> Eraser<'a> {
         Ok(self.records.store.write(vec![chunks], unnamed).await?)
     }
 
-    /// Returns the other revisions of the page that have a body with the same bytes as an erased one, by
-    /// property. The count shows whether nearly all revisions have these bytes, as with an empty
-    /// `data-parsoid`, or whether a text is left that should be erased too.
+    /// Returns the other revisions of the page that have a body with the same bytes as an erased body, by
+    /// property. The count helps the caller to decide: if nearly all revisions have these bytes, the body may
+    /// be an empty `data-parsoid`; otherwise the other revisions may have to be erased, too.
     async fn same_as(&self, page: &Page, rev: Revision, erased: &[Properties]) -> Result<Vec<SameBytes>> {
         let infos = erased.iter().flat_map(BTreeMap::values).filter(|info| info.size > 0);
         let erased: BTreeSet<_> = infos.map(|info| (info.sha1, info.size)).collect();
@@ -462,8 +464,8 @@ impl<'a> Eraser<'a> {
         Ok(named.collect())
     }
 
-    /// Stores that an erasure has begun and is not finished. Returns when, by whom and why the revision was
-    /// first erased.
+    /// Stores the row of an erasure that has begun. Returns the time, the person and the reason of the first
+    /// erasure of the revision.
     async fn begin_erasure(&self, page: &Page, rev: Revision, options: &EraseOptions) -> Result<Erasure> {
         if self.records.get(&REVISIONS, page, rev_key(rev)).await?.is_none() {
             return Err(self.records.no_revision(page, rev).await?);

@@ -1,12 +1,12 @@
-//! The operations that cross all parts of a store, and the background work of a server.
+//! The operations that involve all parts of a store, and the background work of a server.
 //!
 //! [`erase()`], [`verify()`], [`repair()`] and [`stats()`] are functions over an open
 //! [`RevisionStore`](rashomon_buckets::RevisionStore). They read and write the records, the archive and
 //! retention directly.
 //!
-//! [`Background`] runs garbage collection, the rescans and sweeps of retention, and the sealing and
-//! compaction of the archive, each in a separate task. A program that embeds the buckets starts it in
-//! addition to its other work. [`AwaitedStore`] takes the place of a cluster that does not answer yet.
+//! [`Background`] runs garbage collection, the rescans and sweeps of retention, and the seals and compactions
+//! of the archive, in separate tasks. A program that embeds the buckets has to start it. [`AwaitedStore`] is
+//! a placeholder for a cluster that does not answer yet.
 
 mod awaited;
 mod background;

@@ -1,8 +1,7 @@
-//! Repair: restores damaged and missing rows whose content follows from other rows that are undamaged.
+//! Repair: restores damaged and missing rows whose content follows from undamaged rows.
 //!
-//! Each repaired row is a separate write, so another repair can continue an interrupted one. A row is written
-//! only with content that follows from an undamaged row of its page. Other damage is left unchanged, and
-//! `verify` reports it.
+//! Each repaired row is a separate write, so another repair can continue an interrupted one. Damage that
+//! cannot be repaired from an undamaged row of the same page is left unchanged, and `verify` reports it.
 
 use std::{collections::BTreeSet, fmt::Display, sync::Arc};
 
@@ -24,7 +23,7 @@ use rashomon_records::{
 };
 use rashomon_tables::{Batch, Error as StoreError, Key, Mutation, Row, Scan, Schema, TableStore as _, Value};
 
-/// The maximum number of repairs that a report describes. Further repairs are counted.
+/// The maximum number of repairs that a report describes. Further repairs are only counted.
 const MAX_DESCRIBED_REPAIRS: usize = 1000;
 
 /// The report of a repair, or of a dry run.
@@ -51,15 +50,15 @@ impl RepairReport {
     }
 }
 
-/// The result of reading a key.
-enum Found<T> {
+/// The result of reading a row.
+enum RowState<T> {
     /// An undamaged row.
     Whole(T),
-    /// No row, or a damaged row. The word is "missing" or "damaged".
+    /// The row is missing or damaged. Contains the word "missing" or "damaged", for the report.
     Lost(&'static str),
 }
 
-impl<T> Found<T> {
+impl<T> RowState<T> {
     fn of(result: Result<Option<T>>) -> Result<Self> {
         match result {
             Ok(Some(row)) => Ok(Self::Whole(row)),
@@ -74,7 +73,7 @@ impl<T> Found<T> {
 /// indexes of revisions by time and by tid, and damaged references to chunks. Also removes damaged catalog
 /// rows of titles without a page.
 ///
-/// With `dry_run` nothing is written, and the report is the same. No other process or task may write
+/// If `dry_run` is set, writes nothing, and returns the same report. No other process or task may write
 /// meanwhile. A repair may be interrupted at any point.
 #[boxed(?Send)]
 pub async fn repair(store: &RevisionStore, dry_run: bool) -> Result<RepairReport> {
@@ -84,7 +83,7 @@ pub async fn repair(store: &RevisionStore, dry_run: bool) -> Result<RepairReport
     while let Some(partition) = partitions.next().await? {
         let Some(page) = page_of(&partition) else { continue };
         let (restored, report) = (&mut restored, &mut report);
-        Repair { records, page: &page, dry_run, restored, report }.page().await?;
+        Repair { records, page: &page, dry_run, restored, report }.repair_page().await?;
     }
     remove_titles_of_no_page(records, dry_run, &mut report).await?;
     let entries = KeyValueStore::new(Arc::clone(store.parts().records), KeyValueSettings::default());
@@ -128,20 +127,20 @@ struct Repair<'a> {
     records: &'a Records,
     page: &'a Page,
     dry_run: bool,
-    /// The rows of domains that were restored already. A domain may have many pages, and its row is restored
-    /// once.
+    /// The keys of the domain rows that were restored. A domain may have many pages, and its row is restored
+    /// only once.
     restored: &'a mut BTreeSet<Key>,
     report: &'a mut RepairReport,
 }
 
 impl Repair<'_> {
-    async fn page(&mut self) -> Result<()> {
-        let is_whole = self.revisions().await?;
-        self.renders().await?;
-        self.references(&REVISION_CONTENT).await?;
-        self.references(&RENDER_CONTENT).await?;
+    async fn repair_page(&mut self) -> Result<()> {
+        let is_whole = self.repair_index_by_time().await?;
+        self.repair_index_by_tid().await?;
+        self.repair_references(&REVISION_CONTENT).await?;
+        self.repair_references(&RENDER_CONTENT).await?;
         if is_whole {
-            self.entries().await?;
+            self.repair_catalog().await?;
         }
         Ok(())
     }
@@ -158,7 +157,7 @@ impl Repair<'_> {
     }
 
     /// Restores the catalog entries of the page: the entry of its title, and the entry of its domain.
-    async fn entries(&mut self) -> Result<()> {
+    async fn repair_catalog(&mut self) -> Result<()> {
         let names = ["the catalog row of its title", "the catalog row of its domain"];
         for (batch, name) in entries(self.page, self.records.clock.now()).into_iter().zip(names) {
             for mutation in &batch.mutations {
@@ -168,7 +167,7 @@ impl Repair<'_> {
                     continue;
                 }
                 let found = self.records.store.get(table, &key).await.map_err(Error::from);
-                if let Found::Lost(how) = Found::of(found)? {
+                if let RowState::Lost(how) = RowState::of(found)? {
                     self.write(vec![batch.clone()], format_args!("restored {name}, which was {how}")).await?;
                     if table.name() == DOMAINS.name() {
                         self.restored.insert(key);
@@ -180,7 +179,7 @@ impl Repair<'_> {
     }
 
     /// Restores the index of revisions by time. Returns whether any revision of the page is undamaged.
-    async fn revisions(&mut self) -> Result<bool> {
+    async fn repair_index_by_time(&mut self) -> Result<bool> {
         let (mut is_whole, mut after) = (false, None);
         while let Some(rows) = self.records.next_rows(&REVISIONS, self.page, &mut after).await? {
             for row in &rows {
@@ -202,7 +201,7 @@ impl Repair<'_> {
     }
 
     /// Restores the index of revisions by the tids of their renders.
-    async fn renders(&mut self) -> Result<()> {
+    async fn repair_index_by_tid(&mut self) -> Result<()> {
         let mut after = None;
         while let Some(rows) = self.records.next_rows(&RENDERS, self.page, &mut after).await? {
             for row in &rows {
@@ -222,7 +221,7 @@ impl Repair<'_> {
     }
 
     /// Restores damaged references to the chunks of the bodies in a content table.
-    async fn references(&mut self, table: &'static Schema) -> Result<()> {
+    async fn repair_references(&mut self, table: &'static Schema) -> Result<()> {
         let mut after = None;
         while let Some(rows) = self.records.next_rows(table, self.page, &mut after).await? {
             for row in &rows {
@@ -230,15 +229,15 @@ impl Repair<'_> {
                     continue;
                 };
                 let Some(BodyKey { rev, tid, .. }) = BodyKey::read(&row.key) else { continue };
-                self.reference(&set, rev, tid).await?;
+                self.repair_reference(&set, rev, tid).await?;
             }
         }
         Ok(())
     }
 
-    async fn reference(&mut self, set: &ChunkSet, rev: Revision, tid: Option<Tid>) -> Result<()> {
+    async fn repair_reference(&mut self, set: &ChunkSet, rev: Revision, tid: Option<Tid>) -> Result<()> {
         // Only a damaged reference is restored. The content of a missing reference does not follow from the
-        // body: the reference of a body in a block, for example, names no revision.
+        // body: for example, the reference for a body in a block names no revision.
         let key = vec![set.name()];
         let found = self.records.get(&CHUNK_REFERENCES, self.page, key.clone()).await;
         if let Err(Error::Store(StoreError::Corrupt(_))) = found {
@@ -258,10 +257,10 @@ impl Repair<'_> {
         is_right: impl Fn(&Row) -> bool,
         what: impl Fn() -> String,
     ) -> Result<()> {
-        let how = match Found::of(self.records.get(table, self.page, key.clone()).await)? {
-            Found::Whole(row) if is_right(&row) => return Ok(()),
-            Found::Whole(_) => "unreadable",
-            Found::Lost(how) => how,
+        let how = match RowState::of(self.records.get(table, self.page, key.clone()).await)? {
+            RowState::Whole(row) if is_right(&row) => return Ok(()),
+            RowState::Whole(_) => "unreadable",
+            RowState::Lost(how) => how,
         };
         let mut batch = Batch::new(partition_of(self.page));
         batch.put(table, key, values, self.records.clock.now());

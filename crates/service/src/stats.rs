@@ -14,8 +14,8 @@ use rashomon_records::{
 };
 use serde::Serialize;
 
-/// The number of buckets that are read at once.
-const BUCKETS_AT_ONCE: usize = 100;
+/// The maximum number of buckets in one read.
+const BUCKETS_PER_READ: usize = 100;
 
 /// Statistics of a domain.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -28,7 +28,7 @@ pub struct DomainStats {
     pub buckets: BTreeMap<BucketName, BucketContent>,
 }
 
-/// Statistics of a bucket that was made.
+/// Statistics of a further bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum BucketContent {
@@ -66,7 +66,7 @@ pub struct PageStats {
 }
 
 impl DomainStats {
-    /// Like [`Self::page_buckets`].
+    /// Like [`Self::page_buckets`], but returns the statistics by value.
     pub fn into_page_buckets(self) -> impl Iterator<Item = (BucketName, PageStats)> {
         let further = self.buckets.into_iter().filter_map(|(name, content)| match content {
             BucketContent::Pages { stats, .. } => Some((name, *stats)),
@@ -114,8 +114,8 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Counts the revisions, renders and bodies of a domain's pages, and the entries of its buckets. Reads all of
-/// them. Calls `progress` regularly with the counts of the bucket so far.
+/// Counts the revisions, renders and bodies of a domain's pages, and the entries of its key-value buckets.
+/// Reads all of this data. Calls `progress` regularly with the counts of the current bucket so far.
 #[boxed]
 pub async fn stats(
     store: &RevisionStore,
@@ -127,7 +127,7 @@ pub async fn stats(
     let entries = KeyValueStore::new(Arc::clone(records), KeyValueSettings::default());
     let (mut buckets, mut after) = (BTreeMap::new(), None);
     loop {
-        let listing = entries.buckets(domain, after.as_ref(), BUCKETS_AT_ONCE).await?;
+        let listing = entries.buckets(domain, after.as_ref(), BUCKETS_PER_READ).await?;
         for bucket in listing.items {
             let content = match bucket.pages() {
                 Some(pages) => BucketContent::Pages {
@@ -145,8 +145,8 @@ pub async fn stats(
     }
 }
 
-/// Counts the revisions, renders and bodies of a bucket's pages. Reads all of them. `bucket` has its id. Calls
-/// `progress` regularly with the counts so far.
+/// Counts the revisions, renders and bodies of a bucket's pages. Reads all of this data. `bucket` must
+/// include the id of the bucket. Calls `progress` regularly with the counts so far.
 #[boxed]
 pub async fn page_stats(
     store: &RevisionStore,

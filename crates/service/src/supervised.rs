@@ -11,15 +11,15 @@ use std::{
     time::Duration,
 };
 
-/// The pause of a background task after a panic, before it is restarted.
-const REST_AFTER_PANIC: Duration = Duration::from_secs(5);
+/// The pause between the panic of a background task and its restart.
+const PAUSE_AFTER_PANIC: Duration = Duration::from_secs(5);
 
 /// The number of panics in background tasks. Clones share the count.
 #[derive(Debug, Clone, Default)]
 pub struct Panics(Arc<AtomicU64>);
 
 impl Panics {
-    /// The count.
+    /// Returns the number of panics.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -43,7 +43,7 @@ pub(crate) async fn supervise<F: Future<Output = ()>>(
         }
         panics.0.fetch_add(1, Ordering::Relaxed);
         tracing::error!(task = name, "panic in a background task; restarting it");
-        tokio::time::sleep(REST_AFTER_PANIC).await;
+        tokio::time::sleep(PAUSE_AFTER_PANIC).await;
     }
 }
 

@@ -1,4 +1,5 @@
-//! Verification of the stored data: every index entry has its content, and all content has an index entry.
+//! Verification of the stored data: checks that every index entry has its content, and that all content has
+//! an index entry.
 
 use std::{
     collections::BTreeSet,
@@ -34,8 +35,7 @@ use sha1::Digest;
 
 use crate::erase::unfinished_erasures;
 
-/// The maximum number of pages that are verified concurrently. Most of the time is spent waiting for the
-/// store.
+/// The maximum number of pages that are verified concurrently. A verification mostly waits for the store.
 const MAX_CONCURRENT_PAGES: usize = 16;
 
 /// Counts the bodies that a verification has read, and reports the count to a callback.
@@ -64,8 +64,7 @@ pub async fn verify(store: &RevisionStore, progress: &mut (dyn FnMut(u64) + Send
     let buckets = PageBuckets::read(records, &entries, &mut report).await?;
     let verifier = Verifier { records, retention };
     let mut after = None;
-    // Pages are listed from each of these tables, so that a page with content and without an index is found
-    // too.
+    // The pages are listed from each of these tables, to find pages with content but without an index, too.
     for table in [&*REVISIONS, &*RENDERS, &*RENDER_CONTENT, &*REVISION_CONTENT, &*CURRENT] {
         loop {
             let partitions = records.store.partitions(table, after, INDEX_PAGE_ROWS).await?;
@@ -111,11 +110,11 @@ pub async fn verify(store: &RevisionStore, progress: &mut (dyn FnMut(u64) + Send
     Ok(report)
 }
 
-/// The buckets of pages that have an id.
+/// The buckets of pages that have an id. The bucket `page` has none.
 struct PageBuckets {
     existing: BTreeSet<(DomainName, BucketName)>,
     deleted: BTreeSet<(DomainName, BucketName)>,
-    /// The names of the domains whose buckets cannot be read. Their pages are verified in any case.
+    /// The domains whose buckets cannot be read. All their pages are verified.
     unknown: BTreeSet<DomainName>,
 }
 
@@ -135,7 +134,8 @@ impl PageBuckets {
         Ok(this)
     }
 
-    /// Whether a page can be verified: its bucket is not being deleted. A page of an unknown bucket is a problem.
+    /// Whether a page has to be verified. A page of a bucket that is being deleted is skipped. A page of an
+    /// unknown bucket is reported as a problem, and skipped.
     fn has_whole_pages(&self, page: &Page, report: &mut VerifyReport) -> bool {
         if page.bucket == page.bucket.without_id() || self.unknown.contains(&page.domain) {
             return true;
@@ -155,8 +155,8 @@ struct Verifier<'a> {
 }
 
 impl Verifier<'_> {
-    /// Verifies a page that has rows in the table. For [`REVISIONS`], verifies the whole page. For any other
-    /// table, checks only that the page has a revision.
+    /// Verifies a page that was listed from a table. For [`REVISIONS`], verifies the whole page. For any
+    /// other table, checks only that the page has a revision.
     async fn verify_in(
         &self,
         table: &'static Schema,
@@ -170,8 +170,8 @@ impl Verifier<'_> {
             self.verify_has_revision(&page, table, &mut report).await
         };
         report.corrupt_is_problem(page_in_words(&page), result)?;
-        // A revision whose erasure was interrupted causes the same problems as lost rows. So unfinished
-        // erasures are reported, too, as the possible reason.
+        // An interrupted erasure causes the same problems as lost rows. So unfinished erasures are reported
+        // as a possible reason of the problems.
         if table.name() == REVISIONS.name() && !report.problems.is_empty() {
             let unfinished = unfinished_erasures(self.records, &page).await;
             for rev in report.corrupt_is_problem(page_in_words(&page), unfinished)?.unwrap_or_default() {
@@ -205,13 +205,13 @@ impl Verifier<'_> {
         found += self.verify_bodies(page, &RENDER_CONTENT, report, progress).await?;
         found += self.verify_bodies(page, &CURRENT, report, progress).await?;
         if found < named {
-            self.name_missing(page, report).await?;
+            self.report_missing(page, report).await?;
         }
         Ok(())
     }
 
-    /// Reports the missing bodies that the indexes of a page name.
-    async fn name_missing(&self, page: &Page, report: &mut VerifyReport) -> Result<()> {
+    /// Reports the bodies that the indexes of a page name and that are missing.
+    async fn report_missing(&self, page: &Page, report: &mut VerifyReport) -> Result<()> {
         // A damaged row is reported as damaged, not as missing.
         let is_lost = |found: Result<Option<Row>>| match found {
             Err(Error::Store(StoreError::Corrupt(_))) => Ok(false),
@@ -352,8 +352,8 @@ impl Verifier<'_> {
         while let Some(rows) = self.records.next_rows(&REVISIONS_BY_TID, page, &mut after).await? {
             for row in &rows {
                 let TidRow { tid, rev } = TypedRow::from_row(row)?;
-                // A row that expires maps the tid of a render that was generated for an old revision. Such a
-                // render has no row in `renders`, and its read copies expire too.
+                // A row that expires belongs to a render that was generated for a superseded revision. Such a
+                // render has no row in `renders`, and its read copies expire, too.
                 let lasts = row.expires_at.is_none();
                 if lasts && self.is_missing(&RENDERS, page, render_key(rev, tid)).await? {
                     report.problem(
@@ -426,8 +426,9 @@ impl Verifier<'_> {
                     "no reference names its chunks, and garbage collection will delete them",
                 ));
             };
-            // The chunks are deleted together with the body that the reference names. The reference of a body
-            // in a block names no revision, and neither does one that an early version stored.
+            // The chunks are deleted together with the body that the reference names. A reference for a body
+            // in a block names no revision, and neither does a reference that an early version of the program
+            // stored.
             if reference.rev.is_some() && (reference.rev, reference.tid) != (Some(rev), tid) {
                 return Err(corrupt(
                     "its chunks are referenced as those of another body, and will be deleted with that body",
