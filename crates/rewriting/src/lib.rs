@@ -1,15 +1,15 @@
-//! Brings stored values to the current version of their spec, in place.
+//! Updates stored values to the current version of their spec, in place.
 //!
-//! A [`Rewriter`] goes through the pages of a bucket. It reads each value of a property whose content type names an
-//! earlier version than the target, sends the value through a transformer, and stores the new version by a destructive
-//! PUT. The render keeps its tid, and the value gets a new ETag. The source is note 002: "update HTML to the latest DOM
-//! spec".
+//! A [`Rewriter`] goes through the pages of a bucket. It reads each value of a property whose content type
+//! names an earlier version than the target, sends the value through a transformer, and stores the new
+//! version by a destructive PUT. The render keeps its tid, and the value gets a new ETag. The source is note
+//! 002: "update HTML to the latest DOM spec".
 //!
-//! Each value is replaced by one batch of its page, and only if it is still the value that was read. A value of the
-//! current version is skipped, so an interrupted run is continued by another run.
+//! One batch of the page replaces each value, and only if the value has not changed since it was read. Values
+//! of the current version are skipped, so another run continues an interrupted one.
 //!
-//! Values in blocks of the archive are left alone unless [`RewriteOptions::archived`] is set. Then each block with
-//! values of an earlier version is rewritten.
+//! Values in blocks of the archive stay unchanged unless [`RewriteOptions::archived`] is set. If it is set,
+//! each block with values of an earlier version is rewritten.
 
 mod pace;
 mod report;

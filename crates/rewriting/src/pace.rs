@@ -1,4 +1,4 @@
-//! Limits the number of values a second.
+//! A limit for the number of values that are rewritten per second.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -7,12 +7,12 @@ use tokio::{
     time::{Interval, MissedTickBehavior, interval},
 };
 
-/// Lets callers pass at a rate. After a pause, callers do not catch up.
+/// Limits the rate at which callers pass. After a pause, callers do not catch up.
 #[derive(Debug)]
 pub(crate) struct Pace(Option<Mutex<Interval>>);
 
 impl Pace {
-    /// Lets this number of callers pass a second, or all callers.
+    /// Creates a limit of `rate` callers per second. `None` sets no limit.
     pub(crate) fn new(rate: Option<NonZeroU32>) -> Self {
         Self(rate.map(|rate| {
             let mut ticks = interval(Duration::from_secs(1) / rate.get());

@@ -1,10 +1,10 @@
-//! The counts of a run.
+//! The report of a run.
 
 use std::fmt;
 
 use rashomon_buckets::{Page, Tid};
 
-/// The maximum number of failures that are named. Further failures are only counted.
+/// The maximum number of failures that a report describes. Further failures are only counted.
 const MAX_NAMED_FAILURES: usize = 20;
 
 /// A value that was not rewritten.
@@ -12,7 +12,7 @@ const MAX_NAMED_FAILURES: usize = 20;
 pub struct Failure {
     /// The page.
     pub page: Page,
-    /// The render. `None` if the failure concerns the whole page, or a block.
+    /// The render. `None` if the failure affects the whole page, or a block.
     pub tid: Option<Tid>,
     /// The reason.
     pub reason: String,
@@ -29,7 +29,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Failures: the first ones, and the number of all.
+/// The failures of a run: the first failures, and the number of all failures.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Failures {
     /// The first failures.
@@ -47,7 +47,7 @@ impl Failures {
     }
 }
 
-/// The counts of a run.
+/// The report of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RewriteReport {
     /// Pages that were examined.
@@ -58,26 +58,26 @@ pub struct RewriteReport {
     pub archived: u64,
     /// Blocks that were rewritten.
     pub blocks: u64,
-    /// Bytes of the rewritten values before.
+    /// Bytes of the old versions of the rewritten values.
     pub old_bytes: u64,
-    /// Bytes of the rewritten values after.
+    /// Bytes of the new versions of the rewritten values.
     pub new_bytes: u64,
     /// Values in tables that had the current version.
     pub current: u64,
-    /// Values in tables of a later version. They are left alone.
+    /// Values in tables that have a later version, and stay unchanged.
     pub later: u64,
-    /// Values in tables that name no version, or a version of another spec. They are left alone.
+    /// Values in tables that name no version, or a version of another spec, and stay unchanged.
     pub other: u64,
     /// Values that were deleted by retention or by an erasure.
     pub deleted: u64,
-    /// Values that another writer replaced meanwhile, and that were left alone then.
+    /// Values that other writers kept replacing during the attempts to rewrite them. They stay unchanged.
     pub changed: u64,
-    /// Pages that keep old blocks, since another process changed their index meanwhile.
+    /// Pages that keep old blocks, because another process has changed their index meanwhile.
     pub kept_pages: u64,
     /// Values that were not rewritten.
     pub failures: Failures,
-    /// The page from which an interrupted run has to be continued: all pages of the bucket before it are done. `None`
-    /// before the first batch, and at the end of a bucket.
+    /// The page at which an interrupted run has to be continued: all earlier pages of the bucket are done.
+    /// `None` before the first batch, and at the end of a bucket.
     pub position: Option<Page>,
 }
 
@@ -88,7 +88,7 @@ impl RewriteReport {
         self.rewritten + self.archived
     }
 
-    /// Whether nothing is left to be rewritten by another run.
+    /// Whether no value is left that another run would have to rewrite.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.failures.count == 0 && self.kept_pages == 0 && self.changed == 0

@@ -1,4 +1,4 @@
-//! Goes through the pages of a bucket, and rewrites their values.
+//! The rewriter: goes through the pages of a bucket, and rewrites their values.
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},
@@ -23,15 +23,15 @@ use crate::{
     version::StoredVersion,
 };
 
-/// The number of values in succession that a transformer may fail to make. One more failure ends the run: the
-/// transformer is probably down.
+/// The number of failures of the transformer in succession at which a run ends: the transformer is probably
+/// down.
 pub const MAX_CONSECUTIVE_FAILURES: u64 = 20;
 
-/// The maximum number of values that are rewritten before more are searched.
+/// The maximum number of values in a batch. The rewriter searches values for a batch, and then rewrites them.
 const MAX_BATCH_VALUES: usize = 256;
 
-/// The number of bytes of stored values with which a batch ends. The chunks of replaced large bodies are collected
-/// between batches, so they take hardly more space than this.
+/// The number of bytes of stored values at which a batch ends. The chunks of replaced large bodies are
+/// deleted between batches, so they take hardly more space than this.
 const MAX_BATCH_BYTES: u64 = 4 << 20;
 
 /// The maximum number of titles in one read.
@@ -40,12 +40,12 @@ const TITLES_PER_READ: usize = 500;
 /// The maximum number of attempts to rewrite a value that other writers replace at the same time.
 const MAX_ATTEMPTS: usize = 3;
 
-/// The number of attempts to change a page while the store is unavailable for a passing reason. A process that died
-/// while it changed the page holds the page for ten seconds.
-const MAX_UNAVAILABLE: usize = 12;
+/// The maximum number of attempts to change a page while the store is unavailable for a temporary reason. For
+/// example, a process that died during a change of the page keeps the page lease for ten seconds.
+const MAX_STORE_ATTEMPTS: usize = 12;
 
-/// The pause between two of these attempts.
-const PAUSE: Duration = Duration::from_secs(2);
+/// The pause between two attempts to change a page.
+const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 /// What is rewritten, and how fast.
 #[derive(Debug, Clone)]
@@ -54,9 +54,9 @@ pub struct RewriteOptions {
     pub property: PropertyName,
     /// The current version.
     pub target: Profile,
-    /// Also rewrites blocks of the archive.
+    /// Whether values in blocks of the archive are rewritten, too.
     pub archived: bool,
-    /// The maximum number of values a second. `None`: no limit.
+    /// The maximum number of values per second. `None` sets no limit.
     pub rate: Option<NonZeroU32>,
     /// The maximum number of values that are transformed at once.
     pub concurrency: NonZeroUsize,
@@ -77,7 +77,7 @@ pub enum RewriteError {
     TooManyFailures(Box<Failure>),
 }
 
-/// Rewrites the values of a property.
+/// Rewrites the values of a property to the current version.
 #[derive(Debug)]
 pub struct Rewriter {
     run: Arc<Run>,
@@ -102,7 +102,7 @@ struct RunProgress {
     report: RewriteReport,
     /// The failures of the transformer since its last success.
     consecutive: u64,
-    /// The last of too many failures.
+    /// The failure that ends the run: the transformer has failed too often in succession.
     last: Option<Failure>,
     /// Whether chunks of large bodies may have been released since the last collection.
     has_released_chunks: bool,
@@ -121,7 +121,7 @@ impl From<TransformError> for MakeError {
 }
 
 impl Rewriter {
-    /// Creates a rewriter of a store. A transformer that leads to the target has to be among `transformers`.
+    /// Creates a rewriter of a store. `transformers` must include a transformer that makes the target version.
     #[must_use]
     pub fn new(store: RevisionStore, transformers: Transformers, options: RewriteOptions) -> Self {
         let pace = Pace::new(options.rate);
@@ -135,12 +135,12 @@ impl Rewriter {
         self.run.progress().report.clone()
     }
 
-    /// Rewrites the values of a bucket, from the page `first` on. Calls `progress` regularly.
+    /// Rewrites the values of a bucket, beginning with the page `first`. Calls `progress` regularly.
     ///
     /// # Errors
     ///
-    /// Returns an error if the store fails, or the transformer fails too often. The values that were rewritten before
-    /// stay. [`Self::report`] has the counts.
+    /// Returns an error if the store fails, or if the transformer fails too often. The new versions of the
+    /// values that were already rewritten stay. [`Self::report`] has the counts.
     pub async fn bucket(
         &mut self,
         domain: &DomainName,
@@ -151,13 +151,13 @@ impl Rewriter {
         let run = Arc::clone(&self.run);
         let page_of = |title: Title| Page { domain: domain.clone(), bucket: bucket.clone(), title };
         if let Some(title) = first {
-            self.page(&page_of(title.clone()), progress).await?;
+            self.add_page(&page_of(title.clone()), progress).await?;
         }
         let mut after = first.cloned();
         loop {
             let titles = run.store.catalog().titles(domain, bucket, after.as_ref(), TITLES_PER_READ).await?;
             for title in titles.items {
-                self.page(&page_of(title), progress).await?;
+                self.add_page(&page_of(title), progress).await?;
             }
             after = titles.next;
             if after.is_none() {
@@ -170,8 +170,9 @@ impl Rewriter {
         Ok(())
     }
 
-    /// Adds the values of a page to the batch.
-    async fn page(
+    /// Adds the values of a page to the batch. Also rewrites the values in the blocks of the page, if
+    /// [`RewriteOptions::archived`] is set.
+    async fn add_page(
         &mut self,
         page: &Page,
         progress: &mut (dyn FnMut(&RewriteReport) + Send),
@@ -202,7 +203,7 @@ impl Rewriter {
             }
         }
         if run.options.archived {
-            self.blocks(page, progress).await?;
+            self.rewrite_blocks(page, progress).await?;
         }
         {
             let report = &mut run.progress().report;
@@ -211,24 +212,24 @@ impl Rewriter {
                 report.position = Some(page.clone());
             }
         }
-        run.show(progress);
+        run.report_to(progress);
         Ok(())
     }
 
     /// Rewrites the values in the blocks of a page.
-    async fn blocks(
+    async fn rewrite_blocks(
         &mut self,
         page: &Page,
         progress: &mut (dyn FnMut(&RewriteReport) + Send),
     ) -> std::result::Result<(), RewriteError> {
         let run = Arc::clone(&self.run);
         let concurrency = run.options.concurrency.get();
-        let mut patience = Patience::default();
+        let mut retries = StoreRetries::default();
         let replaced = loop {
             let replacer = Arc::clone(&run) as Arc<dyn BodyReplacer>;
             let maintenance = run.store.maintenance();
             match maintenance.replace_in_blocks(page, replacer, concurrency, &mut self.checked).await {
-                Err(error) if patience.pause_after(&error).await => {}
+                Err(error) if retries.pause_after(&error).await => {}
                 replaced => break replaced,
             }
         };
@@ -243,7 +244,8 @@ impl Rewriter {
         for what in replaced.damaged {
             run.fail(page, None, what);
         }
-        // A body that is too large for a block is written to the tables, which hides the one in the block.
+        // The new version of a body that is too large for a block is written to the tables. Its row hides the
+        // body in the block.
         for BodyInArchive { page, rev, tid, info, .. } in replaced.too_large {
             self.batch_bytes += info.size;
             self.batch.push((page, OpenValue { rev, tid, info }));
@@ -261,19 +263,19 @@ impl Rewriter {
     ) -> std::result::Result<(), RewriteError> {
         self.batch_bytes = 0;
         let rewriting: Vec<_> =
-            self.batch.drain(..).map(|(page, value)| rewritten(&self.run, page, value.tid)).collect();
+            self.batch.drain(..).map(|(page, value)| rewrite_value(&self.run, page, value.tid)).collect();
         let mut done = stream::iter(rewriting).buffer_unordered(self.run.options.concurrency.get());
         while let Some(result) = done.next().await {
             result?;
             self.run.check_failures()?;
-            self.run.show(progress);
+            self.run.report_to(progress);
         }
         drop(done);
         self.collect().await
     }
 
-    /// Deletes the chunks of replaced large bodies, if only this process uses the store. Otherwise a server collects
-    /// them. No body is staged at this time, so no staged body loses its chunks.
+    /// Deletes the chunks of replaced large bodies, if only this process uses the store. Otherwise a server
+    /// deletes them later. No body is staged at this time, so no staged body loses its chunks.
     async fn collect(&self) -> std::result::Result<(), RewriteError> {
         if std::mem::take(&mut self.run.progress().has_released_chunks) {
             self.run.store.maintenance().collect_chunks().await?;
@@ -284,25 +286,25 @@ impl Rewriter {
 
 /// Counts the attempts to change a page while the store is unavailable.
 #[derive(Debug, Default)]
-struct Patience {
+struct StoreRetries {
     failed: usize,
 }
 
-impl Patience {
+impl StoreRetries {
     /// Pauses after a failed attempt, and returns whether to try again.
     async fn pause_after(&mut self, error: &Error) -> bool {
         self.failed += 1;
         let may_pass = matches!(error, Error::Store(StoreError::Unavailable(StoreOutage::Other(_))));
-        if !may_pass || self.failed >= MAX_UNAVAILABLE {
+        if !may_pass || self.failed >= MAX_STORE_ATTEMPTS {
             return false;
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(RETRY_PAUSE).await;
         true
     }
 }
 
 /// Rewrites one value.
-fn rewritten(run: &Arc<Run>, page: Page, tid: Tid) -> BoxFuture<'static, Result<()>> {
+fn rewrite_value(run: &Arc<Run>, page: Page, tid: Tid) -> BoxFuture<'static, Result<()>> {
     let run = Arc::clone(run);
     Box::pin(async move { run.rewrite(&page, tid).await })
 }
@@ -312,7 +314,7 @@ impl Run {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn show(&self, progress: &mut (dyn FnMut(&RewriteReport) + Send)) {
+    fn report_to(&self, progress: &mut (dyn FnMut(&RewriteReport) + Send)) {
         progress(&self.progress().report);
     }
 
@@ -320,7 +322,7 @@ impl Run {
         self.progress().report.failures.add(Failure { page: page.clone(), tid, reason });
     }
 
-    /// Counts a value that is not rewritten. Returns whether it is to be rewritten.
+    /// Returns whether a value is to be rewritten. Counts the value if it is not.
     fn count(&self, info: &PropertyInfo) -> bool {
         let report = &mut self.progress().report;
         match StoredVersion::of(&info.headers.content_type, &self.options.target) {
@@ -347,7 +349,7 @@ impl Run {
     fn fail_to_make(&self, page: &Page, tid: Tid, error: &TransformError) {
         let failure = Failure { page: page.clone(), tid: Some(tid), reason: error.to_string() };
         let mut progress = self.progress();
-        // The transformer was not asked in the other cases.
+        // In the other cases, the transformer got no request.
         if matches!(
             error,
             TransformError::Failed { .. } | TransformError::TimedOut { .. } | TransformError::Busy
@@ -378,9 +380,10 @@ impl Run {
         Ok(document)
     }
 
-    /// Rewrites a value in the tables. The value is replaced only if it is still the one that was read.
+    /// Rewrites a value in the tables. Repeats the attempt if the value changes meanwhile, or if the store is
+    /// temporarily unavailable.
     async fn rewrite(&self, page: &Page, tid: Tid) -> Result<()> {
-        let (mut replaced, mut patience) = (0, Patience::default());
+        let (mut replaced, mut retries) = (0, StoreRetries::default());
         while replaced < MAX_ATTEMPTS {
             if self.progress().last.is_some() {
                 return Ok(());
@@ -388,7 +391,7 @@ impl Run {
             match self.try_rewrite(page, tid).await {
                 Ok(true) => return Ok(()),
                 Ok(false) => replaced += 1,
-                Err(error) if patience.pause_after(&error).await => {}
+                Err(error) if retries.pause_after(&error).await => {}
                 Err(Error::NotFound(_) | Error::Erased { .. }) => {
                     self.progress().report.deleted += 1;
                     return Ok(());
@@ -408,7 +411,8 @@ impl Run {
         Ok(())
     }
 
-    /// Returns `false` if the value was replaced by another writer meanwhile.
+    /// Rewrites a value in the tables, unless it has changed since it was read. Returns `false` if another
+    /// writer has replaced the value meanwhile.
     async fn try_rewrite(&self, page: &Page, tid: Tid) -> Result<bool> {
         let name = &self.options.property;
         let property = self.store.property(page, tid, name).await?;
@@ -427,7 +431,8 @@ impl Run {
             }
         };
         if was_in_chunks || document.body.len() > CHUNK_SIZE {
-            // The old chunks are released, or, if the write is refused, the new ones are not needed.
+            // If the write succeeds, the old chunks are released. If the write is refused, the new chunks are
+            // not needed.
             self.progress().has_released_chunks = true;
         }
         let mut sink = self.store.stage(page, name);
@@ -461,7 +466,7 @@ impl BodyReplacer for Run {
 
     async fn replace(&self, body: &BodyInArchive, bytes: Bytes) -> Result<Option<NewBody>> {
         if let Err(error) = self.check_failures() {
-            // The block stays as it was. The caller checks the failures again.
+            // The block stays unchanged. The caller checks the failures again.
             return Err(StoreError::unavailable(error.to_string()).into());
         }
         match self.make(&body.info, async { Ok(bytes) }).await {

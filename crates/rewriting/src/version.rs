@@ -2,12 +2,12 @@
 
 use rashomon_http_semantics::spec_version::Profile;
 
-/// The version of a stored value, compared with the target.
+/// The result of comparing the version of a stored value with the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoredVersion {
     /// An earlier version of the spec. Only such a value is rewritten.
     Earlier,
-    /// The version of the target. The patch number does not count.
+    /// The version of the target. The patch number is ignored.
     Current,
     /// A later version of the spec.
     Later,

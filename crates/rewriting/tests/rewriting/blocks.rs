@@ -1,4 +1,4 @@
-//! Values in blocks of the archive.
+//! Tests of rewrites in blocks of the archive.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -57,7 +57,7 @@ async fn values_in_blocks_stay_without_the_option() {
 }
 
 #[tokio::test]
-async fn caches_are_told_of_each_value_that_is_rewritten_in_a_block() {
+async fn purge_is_enqueued_for_each_value_rewritten_in_a_block() {
     let world = World::in_memory().await;
     let page = page("A");
     for (number, version) in
@@ -155,9 +155,9 @@ async fn value_that_is_hidden_by_a_later_put_stays_hidden() {
     world.assert_consistent().await;
 }
 
-/// A PUT that happens while the block is rewritten wins.
+/// A PUT happens while its block is rewritten. The value of the PUT stays.
 #[tokio::test]
-async fn put_beside_the_rewrite_of_its_block_is_not_lost() {
+async fn concurrent_put_survives_the_rewrite_of_its_block() {
     let world = World::in_memory().await;
     let mut tids = Vec::new();
     for number in 1..=3 {
@@ -241,7 +241,7 @@ async fn failure_for_one_value_leaves_that_value_in_its_block() {
 }
 
 #[tokio::test]
-async fn transformer_that_is_down_leaves_the_block() {
+async fn unavailable_transformer_leaves_the_block_unchanged() {
     let world = World::in_memory().await;
     let mut tids = Vec::new();
     for number in 1..=60 {
@@ -259,7 +259,8 @@ async fn transformer_that_is_down_leaves_the_block() {
     world.assert_consistent().await;
 }
 
-/// A body that becomes too large for a block moves to the tables, and one that was too large stays there.
+/// A body that becomes too large for a block moves to the tables. A body that was too large before stays in
+/// the tables.
 #[tokio::test]
 async fn body_that_is_too_large_for_a_block_is_written_to_the_tables() {
     let world = World::in_memory().await;

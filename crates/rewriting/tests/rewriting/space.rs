@@ -1,4 +1,4 @@
-//! The space that a rewrite takes in a SQLite store.
+//! Tests of the space that a rewrite takes in a SQLite store.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use rashomon_rewriting::RewriteOptions;
 
 use crate::support::{World, html, noise, options, page, transformer};
 
-/// The bytes of the file of the store. The log beside it is not counted: its length depends on how fast the disk is.
+/// The size of the file of the store. The log is not counted, since its size depends on the speed of the disk.
 fn size(directory: &Path) -> u64 {
     std::fs::metadata(directory.join("rashomon.sqlite")).unwrap().len()
 }
@@ -52,7 +52,7 @@ async fn store_with_many_values_grows_by_at_most_a_tenth() {
     assert!(most <= before + before / 10, "{before} bytes before, at most {most}, {after} after");
 }
 
-/// The revisions have nothing in common, so the blocks are as large as blocks become.
+/// The revisions have nothing in common, so the blocks have the maximum size.
 #[tokio::test]
 async fn store_with_blocks_grows_by_at_most_a_tenth() {
     let world = World::in_sqlite().await;

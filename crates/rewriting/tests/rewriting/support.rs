@@ -1,4 +1,4 @@
-//! A store, a transformer, and short functions to write, to rewrite and to read.
+//! Helpers for the tests: a store, a transformer, and functions to write, rewrite and read values.
 
 use std::{
     collections::BTreeSet,
@@ -60,7 +60,7 @@ pub(crate) fn page(title: &str) -> Page {
     Page { domain: wiki(), bucket: BucketName::page(), title: Title::new(title).unwrap() }
 }
 
-/// A page of text that differs between seeds, and hardly compresses.
+/// Random bytes, which cannot be compressed. Each seed gives other bytes.
 pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     (0..length).map(|_| random.u8(..)).collect()
@@ -84,7 +84,8 @@ pub(crate) fn new_version(old: &[u8]) -> Vec<u8> {
     [b"<!-- 3.0 -->", old].concat()
 }
 
-/// Starts a transformer that makes version 3.0.0 of each document. Returns its URL, and the number of its requests.
+/// Starts a transformer that makes version 3.0.0 of each document. Returns its URL, and the number of its
+/// requests.
 pub(crate) async fn transformer() -> (String, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&asked);
@@ -99,7 +100,8 @@ pub(crate) async fn transformer() -> (String, Arc<AtomicUsize>) {
     (serve(router).await, asked)
 }
 
-/// Starts a transformer that answers every request with a status. Returns its URL, and the number of its requests.
+/// Starts a transformer that answers every request with a status. Returns its URL, and the number of its
+/// requests.
 pub(crate) async fn broken_transformer(status: StatusCode) -> (String, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&asked);
@@ -154,7 +156,7 @@ impl World {
         Self { directory: Some(directory), sqlite: Some(sqlite), ..world }
     }
 
-    /// The store after it was closed, as the command opens it: with a log of a sixtieth of its file.
+    /// Closes the store, and opens it as the command does: with a log of a sixtieth of the size of its file.
     pub(crate) async fn reopened_with_a_short_log(self) -> Self {
         self.sqlite.as_ref().unwrap().shutdown().await;
         let Self { clock, directory, buckets, sqlite } = self;
@@ -262,7 +264,7 @@ impl World {
         assert_eq!(report.problems, Vec::<String>::new());
     }
 
-    /// Seals everything that may be sealed.
+    /// Seals all eligible revisions. Returns their number.
     pub(crate) async fn seal(&self) -> u64 {
         self.clock.advance(2 * DAY);
         let maintenance = self.buckets.maintenance();
@@ -271,7 +273,7 @@ impl World {
         report.unwrap().revisions
     }
 
-    /// The revisions of a page whose replaced bodies HTTP caches have to delete, by the queued purges.
+    /// The revisions of a page whose bodies HTTP caches have to delete, according to the purge queue.
     pub(crate) async fn purged_revisions(&self, page: &Page) -> BTreeSet<i64> {
         let records = self.buckets.parts().records;
         let hundred = NonZeroUsize::new(100).unwrap();

@@ -1,4 +1,4 @@
-//! Values in the tables.
+//! Tests of rewrites in the tables.
 
 use std::{
     num::NonZeroU32,
@@ -121,7 +121,7 @@ async fn interrupted_run_is_continued(world: World) {
         let page = page(&format!("Page_{number:02}"));
         all.push((world.put(&page, 1, &html("2.8.0"), page.title.as_str().as_bytes()).await, page));
     }
-    // The transformer answers 25 times, and then no more.
+    // The transformer answers only 25 requests.
     let places = Arc::new(Semaphore::new(25));
     let answered = Arc::new(AtomicUsize::new(0));
     let (left, counter) = (Arc::clone(&places), Arc::clone(&answered));
@@ -176,7 +176,7 @@ async fn interrupted_run_is_continued(world: World) {
     }
 }
 
-/// The transformer itself replaces each value while it transforms it.
+/// The transformer replaces each stored value itself, while it transforms the value.
 async fn value_that_changes_meanwhile_is_not_overwritten(world: World) {
     let one = page("One");
     let two = page("Two");
@@ -188,7 +188,8 @@ async fn value_that_changes_meanwhile_is_not_overwritten(world: World) {
         "/new",
         post(move |body: Bytes| async move {
             let time = times.fetch_add(1, Ordering::SeqCst);
-            // A PUT of an earlier version comes once before the answer for One, and each time before that for Two.
+            // For One, a PUT of an earlier version comes once before the answer. For Two, it comes before
+            // each answer.
             if body.starts_with(b"one") && time == 0 {
                 let new = writer.property(&page("One"), "html", &html("2.9.0"), b"one changed").await;
                 writer.buckets.rewrite(&page("One"), first, new, Expect::Any).await.unwrap();

@@ -1,4 +1,4 @@
-//! Transformers that do not answer as they should.
+//! Tests of transformers with wrong, late or missing answers.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -23,8 +23,8 @@ use crate::support::{
 /// Makes the answer of a transformer.
 type Respond = Box<dyn Fn() -> Response + Send + Sync>;
 
-/// Rewrites three pages, of which the transformer answers so for the second one. Expects that only this one fails, and
-/// stays as it was. Returns the reason.
+/// Rewrites three pages. For the second page, the transformer answers with `respond`. Expects that only this
+/// page fails and stays unchanged. Returns the reason of the failure.
 async fn reason_of(
     respond: impl Fn() -> Response + Clone + Send + Sync + 'static,
     settings: TransformerSettings,
@@ -89,7 +89,7 @@ async fn bad_answer_is_counted_and_named_and_the_run_continues() {
 }
 
 #[tokio::test]
-async fn late_transformer_is_not_waited_for() {
+async fn slow_transformer_times_out() {
     let world = World::in_memory().await;
     let tid = world.put(&page("Late"), 1, &html("2.8.0"), b"late").await;
     let url = serve(Router::new().route("/new", post(std::future::pending::<StatusCode>))).await;
@@ -123,12 +123,12 @@ async fn transformer_that_is_down_ends_the_run_soon() {
     assert!(report.failures.count >= MAX_CONSECUTIVE_FAILURES && report.failures.first.len() == 20);
     world.assert_old(&page("P00"), tids[0], &html("2.8.0"), b"old").await;
 
-    // When the transformer is up again, the command is repeated.
+    // After the transformer is up again, another run rewrites all values.
     let (url, _) = transformer().await;
     assert_eq!(world.rewrite(&url, options()).await.rewritten, 100);
 }
 
-/// One failure in two is no reason to give up.
+/// The transformer fails for every second value. The run continues, since the failures are not in succession.
 #[tokio::test]
 async fn success_resets_the_count_of_failures() {
     let world = World::in_memory().await;
