@@ -1,12 +1,13 @@
-//! Damaged blocks: a read returns the right bytes or an error. It never returns other bytes, panics, or uses
-//! more memory than the limits allow.
+//! Tests of damaged blocks: a read returns the right bytes or an error. A read never returns other bytes,
+//! panics, or uses more memory than the limits allow.
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
 use crate::histories::{Expected, Version, block, history, numbered, open, small};
 use proptest::prelude::*;
 use rashomon_blocks::{Block, BlockBuilder, Column, Damage, Error, Limits, Settings, Value};
 
-/// Reads everything that can be read, and checks that it is correct. Returns how many contents were read.
+/// Reads all readable contents and entries, and checks that they are correct. Returns the number of contents
+/// that were read.
 pub(crate) fn assert_right_or_error(bytes: &[u8], expected: &[Expected<'_>]) -> usize {
     let Ok(block) = Block::salvage(bytes, Limits::default()) else { return 0 };
     let content = |ordinal: u64| {

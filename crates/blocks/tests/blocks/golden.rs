@@ -1,24 +1,24 @@
-//! Blocks of earlier versions. Every version reads all of them. Every version with the same zstd still writes
-//! the blocks without erased entries and unused ordinals, byte for byte. The other blocks are no longer
-//! written.
+//! Tests with blocks that earlier versions wrote. Every version reads all of these blocks. With the same
+//! version of zstd, the builder still writes the blocks that have neither erased entries nor unused ordinals,
+//! byte for byte. The other blocks are no longer written.
 //!
-//! With `RASHOMON_WRITE_GOLDEN=1` the tests write the files. This is only for a new version of the format: a
-//! released file is never rewritten.
+//! If `RASHOMON_WRITE_GOLDEN=1` is set, the tests write the files. This is only for a new version of the
+//! format: a released file is never rewritten.
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
 use std::path::PathBuf;
 
 use rashomon_blocks::{Block, BlockBuilder, Codec, Column, Error, Limits, Settings, Value};
 
-/// The version of zstd that packed the files. Another version may pack to different bytes, but has to unpack
-/// to the same bytes.
+/// The version of zstd that packed the files. Another version may pack the contents to different bytes, but
+/// has to unpack the files to the same contents.
 const ZSTD: u32 = 10_507;
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// A paragraph that is different for every number.
+/// A paragraph. Each number gives a different paragraph.
 fn paragraph(number: usize) -> String {
     const WORDS: [&str; 8] =
         ["gate", "rain", "woodcutter", "priest", "bandit", "grove", "testimony", "dagger"];
@@ -30,7 +30,8 @@ pub(crate) fn text(paragraphs: &[usize]) -> String {
     paragraphs.iter().copied().map(paragraph).collect()
 }
 
-/// The history of two properties of a page: edits, a move, a revert, the same text in both, and an empty one.
+/// The versions of two properties of a page: with edits, a move, a revert, the same text in both properties,
+/// and an empty text.
 fn history() -> Vec<(&'static str, String, Vec<Value>)> {
     let sections: [(&str, &[usize]); 9] = [
         ("wikitext", &[1, 2, 3, 4, 5, 6]),
@@ -109,7 +110,7 @@ fn writable_golden(name: &str, written_now: &[u8]) -> Vec<u8> {
     golden(name)
 }
 
-/// Checks that a block has the entries of [`history`], of which some are erased.
+/// Checks that a block has the entries of [`history`]. The entries in `erased` must be erased.
 fn assert_has_history(bytes: &[u8], chunks: usize, erased: &[u64]) {
     let block = Block::open(bytes, Limits::default()).unwrap();
     assert_eq!((block.codec(), block.chunk_count()), (Codec::PoolAndScripts, chunks));

@@ -1,11 +1,11 @@
-//! Contents are read as they were pushed, from new blocks and from blocks with appended entries.
+//! Tests that contents are read as they were pushed, from new blocks and from blocks with appended entries.
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
 use crate::histories::{Version, assert_has, block, columns, history, numbered, open, push, small};
 use proptest::prelude::*;
 use rashomon_blocks::{Block, BlockBuilder, Codec, Error, Limits, Settings, Value};
 
-/// A text of this many lines, which have nothing in common.
+/// A text of `count` lines that have nothing in common.
 fn lines(seed: u64, count: usize) -> Vec<u8> {
     let mut rng = fastrand::Rng::with_seed(seed);
     let line =
@@ -110,7 +110,7 @@ fn a_builder_is_empty_after_each_block() {
 }
 
 /// A text that is not pushed again is not in the next block, not even among the literals. So a block that is
-/// rebuilt without an erased content does not have the text of that content.
+/// rebuilt without an erased content does not contain the text of the erased content.
 #[test]
 fn a_block_has_no_text_of_the_previous_block() {
     let (common, secret) = (lines(1, 20), lines(2, 3));
@@ -157,8 +157,8 @@ fn block_is_full_at_a_size_of_its_pool_or_a_number_of_entries() {
     assert!(!open(&block).is_full(&Settings::default()).unwrap());
 }
 
-/// A page that is blanked now and then stays in one block. A page that was large once does not make a large
-/// block of the contents that follow.
+/// A large page that is blanked now and then stays in one block. After a single large content, a block of
+/// small contents is not larger than usual.
 #[test]
 fn block_size_depends_on_the_largest_of_the_last_contents() {
     let settings = || Settings { level: 1, ..Settings::default() };

@@ -1,5 +1,6 @@
-//! Blocks with erased entries and unused ordinals. The format has both, and every version reads them. An
-//! earlier version wrote the blocks of these tests; the current version writes neither.
+//! Tests of blocks with erased entries and unused ordinals. The format has both, and every version reads such
+//! blocks. An earlier version wrote the blocks of these tests. The current version writes neither erased
+//! entries nor unused ordinals.
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
 use std::collections::BTreeSet;
@@ -58,8 +59,8 @@ fn ordinal(number: usize) -> u64 {
     (5 + number + unused) as u64
 }
 
-/// Whether an entry is erased. This holds for the first one, the last one of the scripts, one chunk of the
-/// scripts, and a few others. Some of these others have text in common with entries that stay.
+/// Whether an entry is erased: the first entry, the last entry of the block of scripts, one chunk of this
+/// block, and a few other entries. Some of these other entries have text in common with entries that stay.
 fn is_erased(number: usize) -> bool {
     matches!(number, 0 | 1 | 5 | 13 | 16..20 | 25 | 27 | 30 | 39 | 66 | 67)
 }

@@ -1,4 +1,5 @@
-//! Histories to put into blocks: random bytes, and texts that are derived from one another like real ones.
+//! Random histories for blocks: random bytes, and texts that are derived from one another, as in real
+//! histories.
 #![allow(dead_code)] // Each test uses some of these.
 
 use proptest::{collection::vec, prelude::*};
@@ -17,11 +18,11 @@ pub(crate) fn columns() -> Vec<Column> {
     vec![Column::integer("time"), Column::bytes("user")]
 }
 
-/// The way in which a content is made.
+/// How a content is made from earlier contents.
 #[derive(Debug, Clone)]
 enum Step {
     New(Vec<u8>),
-    /// An earlier content again.
+    /// A repeated earlier content.
     Again(prop::sample::Index),
     /// An earlier content, with other bytes at one position.
     Changed(prop::sample::Index, prop::sample::Index, usize, Vec<u8>),
@@ -134,7 +135,7 @@ impl<'v> Expected<'v> {
     }
 }
 
-/// Checks that a block has these entries and no other: lists them, and reads each content in three ways.
+/// Checks that a block has exactly these entries. Lists the entries, and reads each content in three ways.
 #[track_caller]
 pub(crate) fn assert_has(bytes: &[u8], expected: &[Expected<'_>]) {
     let block = open(bytes);
