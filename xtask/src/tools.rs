@@ -368,10 +368,11 @@ fn cargo_deny() -> Result<PathBuf> {
     }
     println!("    cargo install cargo-deny {CARGO_DENY}");
     let mut command = cargo_command();
-    // cargo-deny runs for a second, so an optimised build would take more time than it saves.
+    // cargo-deny runs for a second. An optimized build, or one with debug information, takes longer than it saves.
     command
         .args(["install", "--locked", "--debug", "cargo-deny", "--version", CARGO_DENY, "--root"])
-        .arg(&own);
+        .arg(&own)
+        .env("CARGO_PROFILE_DEV_DEBUG", "false");
     run_to_success(command, "cargo-install")?;
     Ok(own_program)
 }
