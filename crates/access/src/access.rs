@@ -77,9 +77,9 @@ impl Caller {
     }
 }
 
-/// Why a token was refused. No message has a part of the token.
+/// The reason why a token was refused. No message has a part of the token.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum TokenRefusal {
     /// The token is not valid.
     #[error("the token is not valid: {0}")]
     Invalid(String),
@@ -314,7 +314,7 @@ impl Access {
     }
 
     /// Finds the caller with this token. `address` is the address of the client.
-    pub async fn authenticate(&self, token: &str, address: Option<IpAddr>) -> Result<Caller, Refused> {
+    pub async fn authenticate(&self, token: &str, address: Option<IpAddr>) -> Result<Caller, TokenRefusal> {
         if let Some(caller) = self.recognize(token) {
             return Ok(caller);
         }
@@ -322,10 +322,11 @@ impl Access {
         // The attempt is taken before the token is examined, so that concurrent requests cannot exceed the limit.
         let is_left = address.is_none_or(|address| self.attempts.take(address, now));
         if !is_left && !self.was_valid(token) {
-            return Err(Refused::TooMany { retry_after: Attempts::retry_after() });
+            return Err(TokenRefusal::TooMany { retry_after: Attempts::retry_after() });
         }
         let found = if token.starts_with(PREFIX) { self.find(token).await } else { self.verify(token) };
-        if let Some(address) = address.filter(|_| is_left && !matches!(found, Err(Refused::Invalid(_)))) {
+        if let Some(address) = address.filter(|_| is_left && !matches!(found, Err(TokenRefusal::Invalid(_))))
+        {
             self.attempts.give_back(address);
         }
         found.map(Caller::Token)
@@ -341,11 +342,11 @@ impl Access {
     }
 
     /// Looks an opaque token up in the store.
-    async fn find(&self, token: &str) -> Result<Arc<Identity>, Refused> {
-        let unknown = || Refused::Invalid("this server does not know it, or it was revoked".to_owned());
+    async fn find(&self, token: &str) -> Result<Arc<Identity>, TokenRefusal> {
+        let unknown = || TokenRefusal::Invalid("this server does not know it, or it was revoked".to_owned());
         let token = TokenText::parse(token).ok_or_else(unknown)?;
         let found_at = self.clock.monotonic();
-        let Some(stored) = self.tokens.find(token.id()).await.map_err(Refused::Store)? else {
+        let Some(stored) = self.tokens.find(token.id()).await.map_err(TokenRefusal::Store)? else {
             self.cached.invalidate(token.id());
             self.forget_use(token.id());
             return Err(unknown());
@@ -355,7 +356,7 @@ impl Access {
         }
         if self.is_expired(stored.expires_at) {
             self.cached.invalidate(token.id());
-            return Err(Refused::Invalid("it has expired".to_owned()));
+            return Err(TokenRefusal::Invalid("it has expired".to_owned()));
         }
         let identity = Arc::new(Identity { name: token.id().as_str().into(), grant: stored.grant });
         let cached = Arc::new(CachedToken {
@@ -377,8 +378,8 @@ impl Access {
     }
 
     /// Verifies a JSON Web Token.
-    fn verify(&self, token: &str) -> Result<Arc<Identity>, Refused> {
-        let invalid = |reason: &dyn std::fmt::Display| Refused::Invalid(reason.to_string());
+    fn verify(&self, token: &str) -> Result<Arc<Identity>, TokenRefusal> {
+        let invalid = |reason: &dyn std::fmt::Display| TokenRefusal::Invalid(reason.to_string());
         let Some(jwks) = &self.jwks else {
             return Err(invalid(&"it is not a token of this server, and no JSON Web Tokens are configured"));
         };

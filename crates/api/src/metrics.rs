@@ -17,7 +17,7 @@ use prometheus_client::{
     },
     registry::Registry,
 };
-use rashomon_access::Refused;
+use rashomon_access::TokenRefusal;
 
 /// The kinds of requests that metrics distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -193,11 +193,11 @@ impl Metrics {
     }
 
     /// Counts a token that was refused. Does not count a token that the store could not look up.
-    pub(crate) fn count_refused_token(&self, refused: &Refused) {
+    pub(crate) fn count_refused_token(&self, refused: &TokenRefusal) {
         let reason = match refused {
-            Refused::Invalid(_) => "invalid",
-            Refused::TooMany { .. } => "too_many",
-            Refused::Store(_) => return,
+            TokenRefusal::Invalid(_) => "invalid",
+            TokenRefusal::TooMany { .. } => "too_many",
+            TokenRefusal::Store(_) => return,
         };
         self.refused_tokens.get_or_create(&RefusedTokenLabels { reason }).inc();
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderName, header};
-use rashomon_buckets::{GivenHeaders, HeaderError, Headers, IgnoredHeaders};
+use rashomon_buckets::{HeaderError, Headers, IgnoredHeaders, RequestHeaders};
 use rashomon_forms::{MediaType, is_disposition};
 use rashomon_http_semantics::cache_control::Directives;
 
@@ -13,8 +13,8 @@ use crate::problem::{Problem, Result};
 pub(crate) fn parse<'a>(
     headers: impl IntoIterator<Item = (&'a str, &'a str)>,
     ignored: &IgnoredHeaders,
-) -> Result<GivenHeaders> {
-    let given = GivenHeaders::parse_except(headers, ignored).map_err(|error| match error {
+) -> Result<RequestHeaders> {
+    let given = RequestHeaders::parse_except(headers, ignored).map_err(|error| match error {
         HeaderError::NotKept(_) | HeaderError::TooLong => Problem::invalid(error.to_string()),
         _ => Problem::malformed(error.to_string()),
     })?;

@@ -17,13 +17,13 @@ pub use rashomon_archive::{
 pub use rashomon_migration as migration;
 pub use rashomon_records::{
     Body, BucketName, CHUNK_SIZE, Catalog, Chunk, ChunkedBody, Conflict, Definition, Definitions, DomainName,
-    EXCERPT_BYTES, Erasure, Error, Expect, ExportRecord, FoundDamage, GenerateError, GivenHeaders,
-    HeaderError, HeaderPattern, Headers, IgnoredHeaders, ImportOutcome, ImportRender, ImportRevision,
-    InlineBody, Listing, MAX_BODIES, MUTABLE_LIFE, Missing, NameError, Namespace, NewProperty, NewRender,
-    NewRevision, Page, PageInfo, Parent, Property, PropertyInfo, PropertyName, PropertySink, PropertyVersion,
-    Render, RenderBase, RenderInfo, Result, Revision, RevisionDetail, RevisionRecord, RevisionSummary,
-    Rewritten, Sha1, SiteInfo, SlotRecord, Staged, StoredRevision, Superseded, TID_LIFE, Tid, Title,
-    VerifyReport, Versions, Written, excerpt, schemas, shorten,
+    EXCERPT_BYTES, Erasure, Error, Expect, ExportRecord, FoundDamage, GenerateError, HeaderError,
+    HeaderPattern, Headers, IgnoredHeaders, ImportOutcome, ImportRender, ImportRevision, InlineBody, Listing,
+    MAX_BODIES, MUTABLE_LIFE, Missing, NameError, Namespace, NewProperty, NewRender, NewRevision, Page,
+    PageInfo, Parent, Property, PropertyInfo, PropertyName, PropertySink, PropertyVersion, Render,
+    RenderBase, RenderInfo, RequestHeaders, Result, Revision, RevisionDetail, RevisionRecord,
+    RevisionSummary, Rewritten, Sha1, SiteInfo, SlotRecord, Staged, StoredRevision, Superseded, TID_LIFE,
+    Tid, Title, VerifyReport, Versions, Written, excerpt, schemas, shorten,
 };
 pub(crate) use rashomon_records::{content, rows};
 pub use rashomon_retention::{

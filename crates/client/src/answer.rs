@@ -68,7 +68,7 @@ pub(crate) fn relative(path: &str, href: &str, beginning: &str) -> Result<String
     let page = path.split('?').next().unwrap_or_default();
     let is_valid = |byte: u8| byte == b'!' || (b'$'..=b'~').contains(&byte);
     if !href.starts_with(beginning) || !href.bytes().all(is_valid) {
-        return Err(AnswerError::Elsewhere(crate::names::excerpt(href)).into());
+        return Err(AnswerError::ForeignLink(crate::names::excerpt(href)).into());
     }
     Ok(format!("{page}{href}"))
 }
@@ -93,7 +93,7 @@ mod tests {
             "?timemap/html",
         ] {
             let error = relative("/v1/a/page/B?rev/", href, REVISION_QUERY_PREFIX).unwrap_err();
-            assert!(matches!(error, Error::Answer(AnswerError::Elsewhere(_))), "{href}");
+            assert!(matches!(error, Error::Answer(AnswerError::ForeignLink(_))), "{href}");
         }
     }
 }

@@ -230,8 +230,8 @@ pub enum AnswerError {
         limit: usize,
     },
     /// The address of a redirect, or of the next result page, is not that of the same resource of the same server.
-    #[error("an answer leads elsewhere: '{0}'")]
-    Elsewhere(String),
+    #[error("an answer has a link to another resource or server: '{0}'")]
+    ForeignLink(String),
 }
 
 /// Why a [`Store`](crate::Store) cannot be made.

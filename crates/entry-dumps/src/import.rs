@@ -1,6 +1,6 @@
 //! Stores the entries of an export.
 
-use rashomon_buckets::{GivenHeaders, Headers, IgnoredHeaders};
+use rashomon_buckets::{Headers, IgnoredHeaders, RequestHeaders};
 use rashomon_clock::{Timestamp, rfc3339};
 use rashomon_dumps::{CountedItems, DecompressionLimits, Source};
 use rashomon_key_value::{BucketType, Definition, EntryKey, Error};
@@ -327,7 +327,7 @@ fn check_headers(headers: &Headers) -> std::result::Result<Headers, String> {
     let given = content_type
         .into_iter()
         .chain(of_property.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-    GivenHeaders::parse(given).map_err(|error| error.to_string())?;
+    RequestHeaders::parse(given).map_err(|error| error.to_string())?;
     let is_visible = |value: &&String| value.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     if let Some((name, _)) = of_entry.iter().find(|(_, value)| !is_visible(value)) {
         return Err(format!("the value of {name} is not visible ASCII"));

@@ -153,7 +153,7 @@ impl Migration {
 
     /// Descriptions of the first 100 of [`Self::damaged_rows`].
     #[must_use]
-    pub fn named_damage(&self) -> Vec<String> {
+    pub fn describe_damage(&self) -> Vec<String> {
         self.damaged.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 

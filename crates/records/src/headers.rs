@@ -50,14 +50,14 @@ impl Headers {
 
 /// The headers that a request has for a property, each at most once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct GivenHeaders {
+pub struct RequestHeaders {
     /// `Content-Type`. It begins with a type and a subtype. Parameters after them are not checked.
     pub content_type: Option<String>,
     /// The other headers, all of them headers that are kept. Their names are in lower case.
     pub other: BTreeMap<String, String>,
 }
 
-impl GivenHeaders {
+impl RequestHeaders {
     /// Parses headers. Their names may be in upper or lower case. Headers that proxies add are left out.
     pub fn parse<'a>(
         headers: impl IntoIterator<Item = (&'a str, &'a str)>,

@@ -525,11 +525,11 @@ pub(crate) async fn release_hidden_chunks(
         let is_hidden = match tid {
             Some(tid) => {
                 let render = core.records.render(page, rev, tid).await?;
-                render.is_some_and(|render| !culls.has_render(&render))
+                render.is_some_and(|render| !culls.spare_render(&render))
             }
             None => {
                 let revision = core.records.revision(page, rev).await?;
-                revision.is_some_and(|revision| !culls.has_revision(&revision))
+                revision.is_some_and(|revision| !culls.spare_revision(&revision))
             }
         };
         if is_hidden {

@@ -118,13 +118,13 @@ pub struct Culls {
 impl Culls {
     /// Whether the bodies of the properties of a revision are stored: no watermark covers them.
     #[must_use]
-    pub fn has_revision(&self, row: &RevisionRow) -> bool {
+    pub fn spare_revision(&self, row: &RevisionRow) -> bool {
         !self.below.cover(row.record.rev, &row.properties, row.written_at)
     }
 
     /// Whether the bodies of a render are stored: no watermark covers them, and the archive has not left them out.
     #[must_use]
-    pub fn has_render(&self, row: &RenderRow) -> bool {
+    pub fn spare_render(&self, row: &RenderRow) -> bool {
         let gone = self.renders.get(&row.rev).is_some_and(|watermark| watermark.covers(row));
         !gone && !row.left_out && !self.below.cover(row.rev, &row.properties, row.written_at)
     }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::{StreamExt as _, future::BoxFuture, stream};
 use rashomon_buckets::{
     Body, BodyInArchive, BodyReplacer, BucketName, CHUNK_SIZE, CheckedBlocks, DomainName, Error, Expect,
-    GivenHeaders, NewBody, NewProperty, OpenValue, Page, PropertyInfo, PropertyName, Result, RevisionStore,
+    NewBody, NewProperty, OpenValue, Page, PropertyInfo, PropertyName, RequestHeaders, Result, RevisionStore,
     StoreError, StoreOutage, Tid, Title,
 };
 use rashomon_http_semantics::spec_version::Profile;
@@ -372,7 +372,7 @@ impl Run {
         let read = async { read.await.map_err(MakeError::Read) };
         let (content_type, target) = (&info.headers.content_type, &self.options.target);
         let document = self.transformers.transform(content_type, info.size, target, read).await?;
-        if let Err(error) = GivenHeaders::parse([("content-type", document.content_type.as_str())]) {
+        if let Err(error) = RequestHeaders::parse([("content-type", document.content_type.as_str())]) {
             let why = format!("its content type cannot be stored: {error}");
             return Err(TransformError::Failed { step: "the stored version".to_owned(), why }.into());
         }

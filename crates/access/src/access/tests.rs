@@ -197,7 +197,7 @@ async fn wrong_tokens_of_an_address_are_bounded() {
         let wrong = format!("wrong{number}");
         answers.push(server.access.authenticate(&wrong, Some(CLIENT.parse().unwrap())).await.unwrap_err());
     }
-    let refused = answers.iter().filter(|answer| matches!(answer, Refused::TooMany { .. })).count();
+    let refused = answers.iter().filter(|answer| matches!(answer, TokenRefusal::TooMany { .. })).count();
     assert_eq!(refused, 30);
     // From this address, no other token is looked up. A token that was valid is still looked up, also when it has to
     // be looked up again.
@@ -231,10 +231,10 @@ async fn concurrent_wrong_tokens_are_bounded_too() {
         tokio::task::yield_now().await;
     }
     let refused = server.access.authenticate("another", Some(CLIENT.parse().unwrap())).await;
-    assert!(matches!(refused, Err(Refused::TooMany { .. })));
+    assert!(matches!(refused, Err(TokenRefusal::TooMany { .. })));
     gate.open();
     for lookup in lookups {
-        assert!(matches!(lookup.await.unwrap(), Some(Refused::Invalid(_))));
+        assert!(matches!(lookup.await.unwrap(), Some(TokenRefusal::Invalid(_))));
     }
 }
 
@@ -249,7 +249,7 @@ async fn expired_token_counts_as_a_wrong_one() {
     for _ in 0..30 {
         last = server.access.authenticate(token.reveal(), Some(CLIENT.parse().unwrap())).await.err();
     }
-    assert!(matches!(last, Some(Refused::TooMany { .. })));
+    assert!(matches!(last, Some(TokenRefusal::TooMany { .. })));
 }
 
 #[tokio::test]
@@ -261,7 +261,7 @@ async fn failing_store_makes_no_token_wrong() {
     faulty.set_plan(Plan::seeded(1, Rates { before: 1000, ..Rates::default() }));
     for _ in 0..100 {
         let refused = server.access.authenticate(token.reveal(), Some(CLIENT.parse().unwrap())).await;
-        assert!(matches!(refused, Err(Refused::Store(_))));
+        assert!(matches!(refused, Err(TokenRefusal::Store(_))));
     }
 }
 

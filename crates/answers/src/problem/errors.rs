@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::header;
-use rashomon_access::Refused;
+use rashomon_access::TokenRefusal;
 use rashomon_buckets::{
     Conflict, Error, GenerateError, Missing, NameError, Page, PropertyName, StoreError, StoreOutage,
 };
@@ -197,13 +197,13 @@ fn conflict_detail(conflict: &Conflict) -> String {
     }
 }
 
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Self {
+impl From<TokenRefusal> for Problem {
+    fn from(refused: TokenRefusal) -> Self {
         match refused {
-            Refused::Invalid(_) => Self::invalid_token(refused.to_string()),
-            Refused::TooMany { retry_after } => Self::new(Kind::TooManyAttempts, refused.to_string())
+            TokenRefusal::Invalid(_) => Self::invalid_token(refused.to_string()),
+            TokenRefusal::TooMany { retry_after } => Self::new(Kind::TooManyAttempts, refused.to_string())
                 .with_header(header::RETRY_AFTER, header_value(&retry_after.as_secs().to_string())),
-            Refused::Store(error) => Self::of_bucket(error),
+            TokenRefusal::Store(error) => Self::of_bucket(error),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use rashomon_buckets::{GivenHeaders, IgnoredHeaders, NewProperty, Page, PropertyName, Staged};
+use rashomon_buckets::{IgnoredHeaders, NewProperty, Page, PropertyName, RequestHeaders, Staged};
 use rashomon_forms::{Field, FormReader, RequestBody};
 
 use crate::{
@@ -75,7 +75,7 @@ impl Form {
 #[derive(Debug)]
 struct ReceivedProperty {
     name: PropertyName,
-    headers: GivenHeaders,
+    headers: RequestHeaders,
     body: Staged,
 }
 
@@ -87,7 +87,7 @@ struct FormReceiver {
     text_bytes: usize,
     seen: BTreeSet<String>,
     texts: BTreeMap<String, String>,
-    equivalents: BTreeMap<PropertyName, GivenHeaders>,
+    equivalents: BTreeMap<PropertyName, RequestHeaders>,
     properties: Vec<ReceivedProperty>,
 }
 
@@ -197,7 +197,7 @@ impl FormReceiver {
         let mut properties = Vec::with_capacity(self.properties.len());
         for ReceivedProperty { name, headers, body } in self.properties {
             let headers = headers.or(self.equivalents.remove(&name).unwrap_or_default());
-            let GivenHeaders { content_type, other: other_headers } = headers;
+            let RequestHeaders { content_type, other: other_headers } = headers;
             properties.push(NewProperty { name, content_type, other_headers, body });
         }
         match self.equivalents.keys().next() {
@@ -232,7 +232,7 @@ async fn read_text(reader: &mut FormReader, name: &str) -> Result<String> {
 }
 
 /// Parses the headers in a field such as `_http-equiv.html`.
-fn parse_equivalents(text: &str, ignored: &IgnoredHeaders) -> Result<GivenHeaders> {
+fn parse_equivalents(text: &str, ignored: &IgnoredHeaders) -> Result<RequestHeaders> {
     let headers: BTreeMap<String, String> = serde_json::from_str(text).map_err(|_| {
         Problem::malformed(format!(
             "{HTTP_EQUIV}NAME must be a JSON object of headers, such as {{\"Content-Type\": \"text/html\"}}"

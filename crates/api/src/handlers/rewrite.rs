@@ -4,7 +4,7 @@ use axum::{body::Body, response::Response};
 use http::{HeaderMap, StatusCode, header, request::Parts};
 use http_body::Body as _;
 use rashomon_buckets::{
-    Expect, GivenHeaders, IgnoredHeaders, NewProperty, Page, PropertyName, PropertyVersion, Rewritten,
+    Expect, IgnoredHeaders, NewProperty, Page, PropertyName, PropertyVersion, RequestHeaders, Rewritten,
     Staged, Tid, Written,
 };
 use rashomon_forms::{RequestBody, refuse_content_encoding};
@@ -71,7 +71,7 @@ async fn receive(
     name: &PropertyName,
     headers: &HeaderMap,
     body: &mut RequestBody,
-) -> Result<(GivenHeaders, Staged, Expect, Claim)> {
+) -> Result<(RequestHeaders, Staged, Expect, Claim)> {
     refuse_content_encoding(headers)?;
     if headers.contains_key(header::IF_NONE_MATCH) || headers.contains_key(header::CONTENT_RANGE) {
         return Err(Problem::malformed(
@@ -109,7 +109,7 @@ async fn receive(
 
 /// The headers of the request that are stored: type and language. `X-` headers are not stored: they often come from
 /// proxies rather than from the client, and may identify users.
-fn kept_headers(headers: &HeaderMap, ignored: &IgnoredHeaders) -> Result<GivenHeaders> {
+fn kept_headers(headers: &HeaderMap, ignored: &IgnoredHeaders) -> Result<RequestHeaders> {
     let mut kept = Vec::new();
     for name in [header::CONTENT_TYPE, header::CONTENT_LANGUAGE] {
         for value in headers.get_all(&name) {

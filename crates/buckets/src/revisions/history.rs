@@ -54,7 +54,7 @@ impl RevisionStore {
             .filter_map(|revision| {
                 let renders = renders.remove(&revision.record.rev)?;
                 Some(StoredRevision {
-                    stored: culls.has_revision(&revision),
+                    stored: culls.spare_revision(&revision),
                     record: Arc::new(revision.record),
                     properties: revision.properties,
                     renders,
@@ -134,7 +134,7 @@ impl Shared {
             }
             for row in &rows.items {
                 let row = RenderRow::from_row(row)?;
-                let stored = culls.has_render(&row);
+                let stored = culls.spare_render(&row);
                 let render = RenderInfo { tid: row.tid, properties: row.properties, stored };
                 renders.entry(row.rev).or_default().push(render);
             }

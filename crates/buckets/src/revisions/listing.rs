@@ -73,7 +73,7 @@ impl RevisionStore {
                 bytes += row.size();
                 let row = RenderRow::from_row(row)?;
                 renders.push(RenderInfo {
-                    stored: culls.has_render(&row),
+                    stored: culls.spare_render(&row),
                     tid: row.tid,
                     properties: with_revision(row.properties, &revision.properties),
                 });
@@ -223,7 +223,7 @@ impl Shared {
                 if let Some((tid, renders)) = of_damaged {
                     let size = revision.properties.values().map(|info| info.size).sum();
                     lines.push(RevisionSummary {
-                        stored: culls.has_revision(&revision),
+                        stored: culls.spare_revision(&revision),
                         size,
                         damaged: true,
                         record: Arc::new(revision.record),
@@ -242,7 +242,7 @@ impl Shared {
             let properties =
                 || of_render.into_iter().flat_map(Properties::values).chain(revision.properties.values());
             lines.push(RevisionSummary {
-                stored: culls.has_revision(&revision) && (own_alone || culls.has_render(&newest)),
+                stored: culls.spare_revision(&revision) && (own_alone || culls.spare_render(&newest)),
                 size: properties().map(|info| info.size).sum(),
                 damaged: damaged_renders > 0 || properties().any(PropertyInfo::is_damaged),
                 record: Arc::new(revision.record),

@@ -153,7 +153,7 @@ impl RevisionStore {
             let range = of_revision(rev);
             let (rows, next) = self.0.records.renders(page, range, after).await?;
             renders.extend(rows.into_iter().map(|row| RenderInfo {
-                stored: culls.has_render(&row),
+                stored: culls.spare_render(&row),
                 tid: row.tid,
                 properties: with_revision(row.properties, &revision.properties),
             }));

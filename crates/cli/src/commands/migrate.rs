@@ -197,7 +197,7 @@ fn print_state(state: MigrationState) {
 
 /// Reports the rows of the source that were not copied.
 fn print_damaged(migration: &Migration) {
-    for row in migration.named_damage() {
+    for row in migration.describe_damage() {
         output::to_stderr(format_args!("damaged in the source, and not copied: {row}"));
     }
     output::to_stderr(format_args!(

@@ -128,5 +128,5 @@ async fn counters_are_read_and_listed() {
     );
     let server = FakeServer::start(&[Answer(ELSEWHERE)]).await;
     let error = bucket(&server).counters().try_next().await.unwrap_err();
-    assert!(error.to_string().contains("leads elsewhere"), "{error}");
+    assert!(error.to_string().contains("a link to another resource or server"), "{error}");
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use rashomon_buckets::{
-    Erasure, ExportRecord, GivenHeaders, PageInfo, Parent, PropertyName, Revision, RevisionRecord, SiteInfo,
-    Tid, Title, excerpt,
+    Erasure, ExportRecord, PageInfo, Parent, PropertyName, RequestHeaders, Revision, RevisionRecord,
+    SiteInfo, Tid, Title, excerpt,
 };
 use rashomon_clock::{Timestamp, rfc3339};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -179,7 +179,7 @@ impl PropertyValue {
         let malformed = |what| Fault::Problem(Problem::Malformed(what));
         let content_type = self.content_type.iter().map(|value| ("content-type", value.as_str()));
         let others = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let headers = match GivenHeaders::parse(content_type.chain(others)) {
+        let headers = match RequestHeaders::parse(content_type.chain(others)) {
             Ok(headers) => headers,
             Err(fault) => return Err(LeftOutReason::BadProperty { name, fault }.into()),
         };

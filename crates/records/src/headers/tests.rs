@@ -1,7 +1,7 @@
 use super::*;
 
-fn parse(headers: &[(&str, &str)]) -> std::result::Result<GivenHeaders, HeaderError> {
-    GivenHeaders::parse(headers.iter().copied())
+fn parse(headers: &[(&str, &str)]) -> std::result::Result<RequestHeaders, HeaderError> {
+    RequestHeaders::parse(headers.iter().copied())
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn headers_that_proxies_add_are_left_out() {
     assert_eq!(kept.other, [("x-review".to_owned(), "done".to_owned())].into());
     let ignored = IgnoredHeaders::new(["x-rev*".parse().unwrap(), "via".parse().unwrap()]);
     let given = [("X-Review", "done"), ("Via", "1.1 cache"), ("X-Other", "1"), ("X-Rev", "7")];
-    let kept = GivenHeaders::parse_except(given, &ignored).unwrap();
+    let kept = RequestHeaders::parse_except(given, &ignored).unwrap();
     assert_eq!(kept.other, [("x-other".to_owned(), "1".to_owned())].into());
     assert!(!Headers::is_kept("x-forwarded-for") && !Headers::is_kept("x-request-id"));
 }
@@ -103,5 +103,5 @@ fn or_prefers_the_headers_of_self() {
     let field = parse(&[("content-type", "c/d"), ("x-y", "2"), ("x-z", "3")]).unwrap();
     let both = parse(&[("content-type", "a/b"), ("x-y", "1"), ("x-z", "3")]).unwrap();
     assert_eq!(part.or(field.clone()), both);
-    assert_eq!(GivenHeaders::default().or(field.clone()), field);
+    assert_eq!(RequestHeaders::default().or(field.clone()), field);
 }

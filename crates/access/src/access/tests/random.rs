@@ -117,11 +117,11 @@ impl History {
                 }
                 made.used_at = Some(now);
             }
-            Err(Refused::Store(_)) => {}
-            Err(Refused::Invalid(reason)) => {
+            Err(TokenRefusal::Store(_)) => {}
+            Err(TokenRefusal::Invalid(reason)) => {
                 assert!(is_expired || made.is_revoking, "{id} is refused: {reason}");
             }
-            Err(Refused::TooMany { .. }) => panic!("a request without an address is limited"),
+            Err(TokenRefusal::TooMany { .. }) => panic!("a request without an address is limited"),
         }
     }
 

@@ -292,7 +292,8 @@ impl<'a> Walk<'a> {
                     row.as_ref().map(RevisionRow::from_row).transpose()?
                 }
             };
-            let Some(mut revision) = revision.filter(|revision| self.rows_ahead.culls.has_revision(revision))
+            let Some(mut revision) =
+                revision.filter(|revision| self.rows_ahead.culls.spare_revision(revision))
             else {
                 return Ok(Vec::new());
             };
@@ -321,7 +322,7 @@ impl<'a> Walk<'a> {
             };
             for row in renders {
                 if let Some(PropertyInfo { rewritten_at, .. }) = row.properties.get(self.name)
-                    && self.rows_ahead.culls.has_render(&row)
+                    && self.rows_ahead.culls.spare_render(&row)
                 {
                     versions.push(PropertyVersion { rev, tid: row.tid, rewritten_at: *rewritten_at });
                 }

@@ -21,7 +21,11 @@ async fn damaged_rows_are_skipped_and_reported() {
     let mut migration = stores.begin().await.unwrap();
     let outcome = migration.copy(&AtomicBool::new(false), &mut |_| {}).await.unwrap();
     assert_eq!((outcome, migration.damaged_rows()), (Outcome::Complete, 1));
-    assert!(migration.named_damage()[0].contains("damaged on purpose"), "{:?}", migration.named_damage());
+    assert!(
+        migration.describe_damage()[0].contains("damaged on purpose"),
+        "{:?}",
+        migration.describe_damage()
+    );
     assert_eq!(rows_of(&stores.target, &NOTES).await.len(), all.len() - 1);
     let compared = migration.compare(&mut |_| {}).await.unwrap();
     let notes = compared.iter().find(|one| one.table == "notes").unwrap();
