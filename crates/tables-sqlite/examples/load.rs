@@ -1,4 +1,4 @@
-//! Measures durable writes and reads, by sixteen tasks and by one, for `SECONDS` each.
+//! Measures durable writes and reads, with sixteen tasks and with one task, for `SECONDS` each.
 //!
 //! `cargo run --release -p rashomon-tables-sqlite --example load -- DIRECTORY [SECONDS]`
 
@@ -79,7 +79,7 @@ fn call(number: u64, now: Timestamp) -> Batch {
     batch
 }
 
-/// Runs `work` in `tasks` tasks until the time is over. Prints how often it ran per second, and how long it
+/// Runs `work` in `tasks` tasks until the time is over. Prints how often `work` ran per second, and how long it
 /// took.
 async fn measure<F: Future<Output = ()> + Send>(
     name: &str,

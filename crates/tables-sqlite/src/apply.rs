@@ -10,19 +10,20 @@ use crate::{
     catalog::Table,
     errors::from_sqlite,
     read,
-    row::{self, Stored, stored_columns},
+    row::{self, StoredRow, stored_columns},
     span::Span,
 };
 
-/// Envelopes up to this size are stored beside their key. Longer envelopes are stored apart, so that the keys
-/// of a partition are close together. A page takes at least four rows: a row of more than 1,002 bytes, with its
-/// key, would continue on a page of its own.
+/// The maximum size of an envelope that is stored beside its key. Longer envelopes are stored in `large_values`,
+/// so that the keys of a partition are close together. SQLite puts at least four rows on a page, so the part of
+/// a row above 1,002 bytes (key included) would be on an overflow page.
 const MAX_SMALL_BYTES: usize = 700;
 
-/// Applies all changes of a call, or fails halfway. The caller then rolls back.
+/// Applies all changes of a call. If a change fails, the changes before it stay applied, and the caller rolls
+/// back.
 ///
-/// Compares write times with those in the file, and trusts a stored time only if the checksum of the row
-/// agrees.
+/// Compares the write time of each change with the stored write time. A stored write time is trusted only if
+/// the checksum of its row agrees.
 pub(crate) fn write(connection: &Connection, write: &Write) -> Result<()> {
     write.changes.iter().try_for_each(|one| change(connection, one))
 }
@@ -34,7 +35,7 @@ fn change(connection: &Connection, change: &Change) -> Result<()> {
             put(connection, *table, key, *written_at, *expires_at, envelope)
         }
         Change::Delete { table, key, written_at } => {
-            let check = |stored: Stored<'_>| Ok(check_before_delete(*table, key, &stored));
+            let check = |stored: StoredRow<'_>| Ok(check_before_delete(*table, key, &stored));
             match row::with_stored(connection, key, check)? {
                 // No row has a later write time than `MAX`, so the damaged time does not matter.
                 Some(Err(Error::Corrupt(_))) if *written_at == Timestamp::MAX => {
@@ -61,9 +62,10 @@ fn change(connection: &Connection, change: &Change) -> Result<()> {
     }
 }
 
-/// Checks the times of a row before a delete compares them. Tables whose values have their own checksum are
-/// exempt: each of their keys is written only once, so no delete is meant to spare a row under its key.
-fn check_before_delete(table: Table, key: &[u8], stored: &Stored<'_>) -> Result<()> {
+/// Checks the times of a row by its checksum, before a delete compares the times. Does not check tables whose
+/// values have their own checksums: each of their keys is written only once, so no delete has to spare a row
+/// that was written later.
+fn check_before_delete(table: Table, key: &[u8], stored: &StoredRow<'_>) -> Result<()> {
     if table.schema.checks_itself() { Ok(()) } else { stored.check_times(table, key) }
 }
 
@@ -81,7 +83,7 @@ fn check_span_before_delete(connection: &Connection, table: Table, span: &Span) 
     let mut rows = statement.query([&span.start, &span.end]).map_err(sqlite)?;
     while let Some(row) = rows.next().map_err(sqlite)? {
         let key = row.get_ref(0).and_then(|key| Ok(key.as_blob()?)).map_err(sqlite)?;
-        check_before_delete(table, key, &Stored::read(row, 1).map_err(sqlite)?)?;
+        check_before_delete(table, key, &StoredRow::read(row, 1).map_err(sqlite)?)?;
     }
     Ok(())
 }
@@ -103,8 +105,8 @@ fn put(
     let small = large.is_none().then_some(envelope);
     let expires_at = expires_at.map(Timestamp::as_micros);
     let columns = params![key, written_at.as_micros(), expires_at, large, small];
-    // There are two statements, and most rows need only the first. A single upsert would cost more: updates
-    // have a trigger, so SQLite would copy the changed pages to be able to undo the statement alone.
+    // Most rows need only the first of the two statements. A single upsert would cost more: updates have a
+    // trigger, so SQLite would copy the changed pages, to be able to undo the statement alone.
     let inserted = connection
         .prepare_cached(
             "INSERT INTO rows (key, written_at, expires_at, large, value) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -151,8 +153,9 @@ fn delete_damaged(connection: &Connection, table: Table, key: &[u8]) -> Result<(
     change_damaged(connection, "DELETE FROM rows WHERE key = ?1", params![key])
 }
 
-/// Changes a damaged row, without the trigger. The large value of the row stays. Its number may be damaged
-/// too, and the trigger would then delete the large value of another row.
+/// Runs a statement that replaces or deletes a damaged row, with triggers disabled. The large value of the row
+/// is not deleted: its number in the row may be damaged too, and the trigger would then delete the large value
+/// of another row.
 fn change_damaged(connection: &Connection, sql: &str, parameters: &[&dyn ToSql]) -> Result<()> {
     let sqlite = |error| from_sqlite(&error);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false).map_err(sqlite)?;
@@ -165,7 +168,9 @@ fn insert_large(connection: &Connection, envelope: &[u8]) -> rusqlite::Result<i6
     connection.prepare_cached("INSERT INTO large_values (value) VALUES (?1)")?.insert([envelope])
 }
 
-/// Applies the batches of a swap, also if the swap is refused. Then compares and sets the row. Each swap of a row is later than the one before, whatever the clock says.
+/// Applies the batches of a swap, then compares the row and sets it. The batches stay applied if the swap is
+/// refused. The write time of the new row is always later than that of the stored row, even if the clock is
+/// behind.
 pub(crate) fn swap(connection: &AuditConnection, call: &SwapCall, now: Timestamp) -> Result<Swap> {
     write(connection, &call.first)?;
     let existing = read::find_or_audit(connection, call.table, &call.name, &call.key)?;

@@ -3,8 +3,8 @@
 //! A checksum proves the content of a row, but not the absence of a row. SQLite follows page numbers, and
 //! trusts them. If a page was written to the place of another page, a search ends on a page with other rows,
 //! and finds nothing. So each answer that reports a missing row is audited in the same snapshot; the end of a
-//! scan is such an answer. The audit reads all pages on the path from the root. The keys of each page have to
-//! be between the two rows of its parent page that enclose it. See decision 0013.
+//! scan is such an answer. The audit reads all pages on the path from the root. It checks that the keys of
+//! each page are between the two keys of the parent page that enclose the page. See decision 0013.
 
 mod large;
 pub(crate) mod page;
@@ -26,22 +26,24 @@ use self::{page::TreePage, record::Record};
 use crate::{
     damaged_keys::DamagedKeys,
     definitions, disk,
-    errors::{from_sqlite, says_damaged},
+    errors::{from_sqlite, reports_damage},
     key::{AFTER_ALL_KEYS, flipped},
     row_scan::Tables,
 };
 
-/// The greatest number of parsed pages that a connection keeps: about 2 MB.
+/// The maximum number of parsed pages that a connection keeps: about 2 MB.
 const MAX_KEPT_PAGES: usize = 256;
 
 /// The maximum depth of a tree in SQLite.
 pub(crate) const MAX_DEPTH: usize = 20;
 
-/// The first page of the pointer map, which names the parent of each page of the file. `MAP_ROOT` is the type
-/// of the entry of a root. `MAP_CHILD` is that of a page of a tree below its root.
+/// The number of the first page of the pointer map, which names the parent of each page of the file.
 const FIRST_MAP_PAGE: u32 = 2;
+/// The size of an entry of the pointer map: a type, and the number of the parent page.
 const MAP_ENTRY_BYTES: usize = 5;
+/// The type of the entry of a root page.
 const MAP_ROOT: u8 = 1;
+/// The type of the entry of any other page of a tree.
 const MAP_CHILD: u8 = 5;
 
 /// A connection that audits answers, with its cache of parsed pages.
@@ -51,19 +53,19 @@ pub(crate) struct AuditConnection {
     /// Parsed pages by their numbers, with the hash of the parsed bytes.
     pages: RefCell<HashMap<u32, (u64, Arc<TreePage>)>>,
     damaged_keys: Arc<DamagedKeys>,
-    /// The tables, as they were last read.
+    /// The definitions of the tables, as they were last read from the file.
     tables: RefCell<Arc<Tables>>,
-    /// The root whose children were counted.
+    /// The root page that was last checked.
     counted_root: RefCell<Option<CountedRoot>>,
 }
 
-/// A root that was found to lead to all its children, see [`AuditConnection::check_root`].
+/// A root page that leads to all its children, as checked by [`AuditConnection::check_root`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CountedRoot {
     number: u32,
     /// The hash of the bytes of the root.
     hash: Option<u64>,
-    /// The number of pages above each leaf. It changes only when the root changes.
+    /// The number of pages above each leaf. This number changes only when the root changes.
     depth: usize,
 }
 
@@ -121,11 +123,11 @@ impl AuditConnection {
         &self.damaged_keys
     }
 
-    /// Translates SQLite's error of a statement that needed this page. If SQLite reports damage because the
-    /// system cannot read the page, returns the error of the disk.
+    /// Translates an error of a statement that read this page. If SQLite reports damage because the system
+    /// cannot read the page, returns the error of the disk instead.
     pub(crate) fn failure(&self, error: &rusqlite::Error, page: u32) -> Error {
         let fault = || self.path().and_then(|file| disk::read_fault(Path::new(file), page));
-        says_damaged(error).then(fault).flatten().unwrap_or_else(|| from_sqlite(error))
+        reports_damage(error).then(fault).flatten().unwrap_or_else(|| from_sqlite(error))
     }
 
     pub(crate) fn into_inner(self) -> Connection {
@@ -142,8 +144,8 @@ impl AuditConnection {
         read()
     }
 
-    /// Checks all pages of rows that lead to the keys from `range.start` to before `range.end`, inside a
-    /// snapshot. `Corrupt` if a page is in the wrong place.
+    /// Checks the pages on the paths to all keys of the range, inside a snapshot. `range.end` is excluded.
+    /// `Corrupt` if a page is in the wrong place.
     pub(crate) fn audit(&self, range: Range<&[u8]>) -> Result<AuditResult> {
         let mut found = AuditResult::default();
         let root = self.root()?;
@@ -199,7 +201,8 @@ impl AuditConnection {
         Ok(())
     }
 
-    /// The tables of the store. They are read again if no known table has this key.
+    /// Returns the definitions of the tables. Reads them from the file again if this key belongs to no known
+    /// table.
     pub(crate) fn tables_for(&self, key: &[u8]) -> Result<Arc<Tables>> {
         let known = Arc::clone(&self.tables.borrow());
         if known.index_of(key).is_ok() {
@@ -211,8 +214,9 @@ impl AuditConnection {
         Ok(tables)
     }
 
-    /// Checks the key of a row that separates two pages. If a bit of this key is flipped, a search goes to
-    /// the wrong page. A row of which only the values are damaged still separates the pages correctly.
+    /// Checks the key of a row that separates two child pages. `Corrupt` if a bit of this key is flipped: a
+    /// search may then go to the wrong page. A row with damaged values is accepted, since its key still
+    /// separates the pages correctly.
     fn check_separator(&self, number: u32, page: &Arc<TreePage>, row: usize) -> Result<()> {
         let tables = self.tables_for(page.key(row))?;
         let record = self.record(&Neighbour { number, page: Arc::clone(page), row })?;
@@ -227,7 +231,7 @@ impl AuditConnection {
         Ok(())
     }
 
-    /// Reads a row next to an audited range, inside the same snapshot.
+    /// Reads the record of a row next to an audited range, inside the same snapshot.
     pub(crate) fn record(&self, neighbour: &Neighbour) -> Result<Record> {
         let Neighbour { number, page, row } = neighbour;
         self.with_page(*number, |bytes| {
@@ -236,7 +240,8 @@ impl AuditConnection {
         .map_err(|what| damaged_page(*number, &what))
     }
 
-    /// The number of the root page of the tree of rows.
+    /// Returns the number of the root page of the tree of rows. `Corrupt` unless the pointer map says that this
+    /// page is a root.
     pub(crate) fn root(&self) -> Result<u32> {
         let sqlite = |error| self.failure(&error, 1);
         let mut statement = self
@@ -251,7 +256,7 @@ impl AuditConnection {
         if is_root { Ok(root) } else { Err(damaged_page(root, "it is not the root of a tree")) }
     }
 
-    /// Checks that the root leads to all pages that the pointer maps name as its children, and returns the
+    /// Checks that the root leads to all pages that the pointer map names as its children, and returns the
     /// number of pages above each leaf. A leaf in the place of the root, or the root of an earlier commit,
     /// would hide all other pages. The root has no parent page whose rows would reveal the damage.
     ///
@@ -272,7 +277,7 @@ impl AuditConnection {
         Ok(depth)
     }
 
-    /// Checks that these children of a root are exactly those that the pointer maps name.
+    /// Checks that these pages are exactly the children of the root that the pointer map names.
     pub(crate) fn check_children(&self, root: u32, mut children: Vec<u32>) -> Result<()> {
         children.sort_unstable();
         if self.children_of(root)? == children {
@@ -282,8 +287,9 @@ impl AuditConnection {
         }
     }
 
-    /// Returns the number of pages above each leaf. The first and the last leaf have to be equally deep:
-    /// otherwise a leaf is in the place of its parent page. `children` returns the pages below a page.
+    /// Returns the number of pages above each leaf. `Corrupt` unless the first and the last leaf are equally
+    /// deep: otherwise a leaf is in the place of its parent page. `children` returns the pages directly below
+    /// a page.
     pub(crate) fn depth(root: u32, children: impl Fn(u32) -> Result<Vec<u32>>) -> Result<usize> {
         let descend = |last: bool| {
             let mut number = root;
@@ -304,7 +310,7 @@ impl AuditConnection {
         }
     }
 
-    /// The pages that the pointer maps name as children of a page, in ascending order.
+    /// Returns the pages that the pointer map names as children of a page, in ascending order.
     fn children_of(&self, parent: u32) -> Result<Vec<u32>> {
         let sqlite = |error| from_sqlite(&error);
         let count: u32 = self.pragma_query_value(None, "page_count", |row| row.get(0)).map_err(sqlite)?;
@@ -387,8 +393,8 @@ impl DerefMut for AuditConnection {
     }
 }
 
-/// `Unsupported` unless SQLite was compiled with access to pages.
-pub(crate) fn check_is_possible(connection: &Connection) -> Result<()> {
+/// Checks that SQL statements can read pages. `Unsupported` if SQLite was compiled without `sqlite_dbpage`.
+pub(crate) fn check_page_access(connection: &Connection) -> Result<()> {
     let page = connection.query_row("SELECT 1 FROM sqlite_dbpage WHERE pgno = 1", (), |_| Ok(())).optional();
     page.map(drop).map_err(|error| match error {
         rusqlite::Error::SqliteFailure(_, Some(message)) if message.contains("no such table") => {
@@ -402,7 +408,7 @@ pub(crate) fn check_is_possible(connection: &Connection) -> Result<()> {
     })
 }
 
-/// The pages below a page, in the order of their keys.
+/// Returns the child pages of a page, in the order of their keys.
 fn children(page: &TreePage) -> Vec<u32> {
     (0..=page.rows()).filter_map(|row| page.child(row)).collect()
 }

@@ -32,7 +32,8 @@ pub(crate) enum Change {
     },
 }
 
-/// All batches of one call. `first` and `then` form one transaction, so their changes are in one list.
+/// All batches of a call of [`TableStore::write`](rashomon_tables::TableStore::write). All changes are in one
+/// list, since `first` and `then` form one transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Write {
     pub(crate) changes: Vec<Change>,
@@ -41,8 +42,8 @@ pub(crate) struct Write {
     pub(crate) bytes: usize,
 }
 
-/// A compare and set, with the batches that are applied before it, in the same transaction. The committer sets the write time of the new row, so the thread of the committer
-/// computes the checksum of the row.
+/// A compare-and-set, with the batches that are applied before it in the same transaction. The committer
+/// determines the write time of the new row. Therefore the committer also computes the checksum of the row.
 #[derive(Debug)]
 pub(crate) struct SwapCall {
     pub(crate) first: Write,
@@ -55,7 +56,7 @@ pub(crate) struct SwapCall {
 }
 
 impl Write {
-    /// Creates the changes of these batches. `Invalid` if a batch breaks a rule.
+    /// Creates the changes of these batches. `Invalid` if [`Batch::check`] refuses a batch.
     pub(crate) fn new<'a>(
         catalog: &Catalog,
         partition_versions: &PartitionVersions,

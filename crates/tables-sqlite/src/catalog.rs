@@ -9,13 +9,14 @@ use rashomon_tables::{ColumnType, Direction, Error, Result, Schema};
 
 use crate::envelope;
 
-/// A table that this process has created, with the numbers that its keys contain.
+/// A table that this process has created, with the two numbers that its keys contain.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Table {
     pub(crate) schema: &'static Schema,
-    /// The number of the shape: the types of the partition columns. Tables of one shape share the number, so
-    /// that the rows of one partition in all these tables are adjacent.
+    /// The number of the shape. The shape is the types of the partition columns. Tables of one shape share
+    /// this number, so that the rows of one partition in all these tables are adjacent.
     pub(crate) shape: u16,
+    /// The number of the table.
     pub(crate) number: u16,
     /// The seed of the checksums of the rows.
     pub(crate) seed: u64,

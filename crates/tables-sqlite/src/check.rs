@@ -1,4 +1,4 @@
-//! Checks a store: every row by its checksum, and the file by SQLite's own check.
+//! Checks a store: each row by its checksum, and the file by SQLite's own check.
 
 use std::{collections::BTreeSet, ops::ControlFlow, path::Path};
 
@@ -13,13 +13,13 @@ use crate::{
     file,
     key::AFTER_ALL_KEYS,
     log_mark,
-    row::{Stored, corrupt, stored_columns},
+    row::{StoredRow, corrupt, stored_columns},
     row_scan::{self, Tables},
     salvage::{FLIPPED_KEY, KeyState, LOST_KEY, Salvage},
     span::Span,
 };
 
-/// A report names this many problems, and counts the others.
+/// The maximum number of problems that a report names. Further problems are only counted.
 const MAX_PROBLEMS: usize = 100;
 
 /// The progress of a check.
@@ -75,11 +75,11 @@ impl CheckReport {
 }
 
 impl SqliteStore {
-    /// Reads the whole store, and reports every difference from the written rows. Reads and writes continue
-    /// during the check. The log grows while SQLite's own check runs.
+    /// Reads the whole store, and reports all damage. Reads and writes continue during the check. The log grows
+    /// while SQLite's own check runs.
     ///
-    /// Blocks the thread while the file is read several times. An error means that the check could not be
-    /// completed. Damage is not an error, but a problem in the report.
+    /// Blocks the thread until the end of the check, which reads the file several times. An error means that
+    /// the check could not be completed. Damage is not an error, but a problem in the report.
     pub fn check(&self, mut progress: impl FnMut(CheckProgress)) -> Result<CheckReport> {
         let connection =
             file::open_reader(self.directory(), self.options()).map_err(|error| from_sqlite(&error))?;
@@ -172,13 +172,13 @@ fn read_row(connection: &Connection, table: &str, key: &[u8], types: &[ColumnTyp
     let mut statement = connection.prepare_cached(SQL).map_err(sqlite)?;
     let mut rows = statement.query([key]).map_err(sqlite)?;
     let Some(row) = rows.next().map_err(sqlite)? else { return Ok(None) };
-    let stored = Stored::read(row, 0).map_err(sqlite)?;
+    let stored = StoredRow::read(row, 0).map_err(sqlite)?;
     stored.open(table, envelope::seed(table), key, types.iter().copied())?;
     Ok(Some(stored.bytes()))
 }
 
-/// Audits all pages of rows. If this finds damage, SQLite's search may miss rows: then checks the rows by
-/// their pages, and returns `true` if this was possible.
+/// Audits all pages of rows. If the audit finds damage, SQLite's search may miss rows, so the rows are then
+/// read from their pages and checked there. Returns whether the rows were checked in this way.
 fn check_pages(connection: &AuditConnection, report: &mut CheckReport) -> Result<bool> {
     let audited = connection.audit_all();
     let Err(Error::Corrupt(problem)) = audited else { return audited.map(|()| false) };
@@ -196,7 +196,8 @@ fn check_pages(connection: &AuditConnection, report: &mut CheckReport) -> Result
     }
 }
 
-/// Checks every row, even if keys are damaged. `Corrupt` if a page has other damage than that of its rows.
+/// Reads all rows from their pages, also those with damaged keys, and checks them. `Corrupt` if the structure
+/// of a page is damaged.
 fn check_rows_by_pages(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
     let salvage = Salvage::new(connection)?;
     let all = Span { start: Vec::new(), end: AFTER_ALL_KEYS.to_vec() };
@@ -222,9 +223,10 @@ fn check_rows_by_pages(connection: &AuditConnection, report: &mut CheckReport) -
     })
 }
 
-/// Checks that every large value belongs to a row. [`check_row`] checks that no row lacks its value.
+/// Checks that each large value belongs to a row, by comparing the two numbers. [`check_row`] checks that no
+/// row lacks its value.
 fn check_large_values(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
-    // A single statement counts both in the same snapshot.
+    // One statement counts the values and the rows, so both numbers are from the same snapshot.
     let counts = connection.query_row(
         "SELECT (SELECT count(*) FROM large_values), (SELECT count(large) FROM rows)",
         (),
@@ -240,7 +242,8 @@ fn check_large_values(connection: &AuditConnection, report: &mut CheckReport) ->
     }
 }
 
-/// Checks that the index of times has an entry for each row that expires. SQLite's check does not count them.
+/// Checks that the index of expiry times has an entry for each row that expires. SQLite's check does not count
+/// the entries of this index.
 pub(crate) fn check_expiry(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
     let counts = connection.query_row(
         "SELECT (SELECT count(*) FROM rows INDEXED BY rows_by_expiry WHERE expires_at IS NOT NULL),
@@ -260,7 +263,7 @@ pub(crate) fn check_expiry(connection: &AuditConnection, report: &mut CheckRepor
     }
 }
 
-/// Checks that the table of marks, if it exists, has the mark of the log and nothing else.
+/// Checks that the table `marks`, if it exists, has the mark of the log and nothing else.
 fn check_marks(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
     match log_mark::are_known(connection) {
         Ok(true) => Ok(()),
@@ -272,6 +275,7 @@ fn check_marks(connection: &AuditConnection, report: &mut CheckReport) -> Result
     }
 }
 
+/// Runs SQLite's own check of the file.
 pub(crate) fn check_file(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
     let sql = format!("PRAGMA integrity_check({MAX_PROBLEMS})");
     let lines = connection.prepare(&sql).and_then(|mut check| {
@@ -289,11 +293,11 @@ pub(crate) fn check_file(connection: &AuditConnection, report: &mut CheckReport)
     }
 }
 
-/// Checks that the definitions in the file are those of this format, word for word. Otherwise only the next
-/// delete would notice a damaged trigger.
+/// Checks that the tables, indexes and triggers in the file are defined with exactly the text of this format.
+/// Without this check, a damaged trigger would be noticed only by the next delete.
 pub(crate) fn check_layout(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
     let sqlite = |error| from_sqlite(&error);
-    // Older programs do not create the table of marks.
+    // Older versions of this program do not create the table `marks`.
     let required = defined_by(&[file::LAYOUT]).map_err(sqlite)?;
     let known = defined_by(&[file::LAYOUT, log_mark::LAYOUT]).map_err(sqlite)?;
     let found = match definitions(connection) {
@@ -321,15 +325,15 @@ fn definitions(connection: &Connection) -> rusqlite::Result<BTreeSet<Definition>
     all.query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// The definitions of a new file after these statements.
+/// Returns the definitions that these statements create in a new file.
 fn defined_by(layouts: &[&str]) -> rusqlite::Result<BTreeSet<Definition>> {
     let empty = Connection::open_in_memory()?;
     layouts.iter().try_for_each(|layout| empty.execute_batch(layout))?;
     definitions(&empty)
 }
 
-/// Checks that the file ends with a whole page. SQLite reads the missing part of the last page as zeros. It
-/// notices nothing if this part was zero or the page is free.
+/// Checks that the file ends with a whole page. SQLite reads the missing part of a truncated last page as
+/// zeros, and notices nothing if the part was zero or if the page is free.
 fn check_length(connection: &AuditConnection, directory: &Path, report: &mut CheckReport) -> Result<()> {
     let page_bytes = connection.pragma_query_value(None, "page_size", |row| row.get::<_, u32>(0));
     let page_bytes = u64::from(page_bytes.map_err(|error| from_sqlite(&error))?);
@@ -343,7 +347,7 @@ fn check_length(connection: &AuditConnection, directory: &Path, report: &mut Che
     Ok(())
 }
 
-/// Adds damage to the report. Any other error ends the check.
+/// Adds the error to the report if it is damage. Returns any other error, which ends the check.
 fn damage_or_failure(error: &Error, what: &str, report: &mut CheckReport) -> Result<()> {
     match error {
         Error::Corrupt(problem) => {

@@ -1,10 +1,10 @@
-//! The only thread that writes.
+//! The committer: the thread that executes all writes.
 //!
-//! The committer takes all waiting calls from the queue, up to a bound, and commits them as one transaction,
-//! so that they share one fsync. If a call fails, the transaction is undone and repeated with a savepoint for
-//! each call, so that no other call fails. The first attempt has no savepoints: a savepoint costs a copy of
-//! every changed SQLite page, and calls hardly ever fail. The committer never waits for more calls: during a
-//! commit the next calls queue up.
+//! The committer takes all waiting calls from the queue, up to a limit, and commits them as one transaction, so
+//! that they share one fsync. If a call fails, the committer rolls the transaction back, and repeats it with a
+//! savepoint for each call, so that no other call fails. The first attempt has no savepoints: a savepoint costs
+//! a copy of each changed SQLite page, and calls hardly ever fail. The committer never waits for further calls
+//! to join a transaction: during a commit the next calls queue up.
 
 pub(crate) mod checkpointer;
 mod checkpoints;
@@ -38,18 +38,18 @@ use crate::{
     health::Health,
     log_mark,
     panics::Panics,
-    queue::{Queued, closed},
+    queue::{Queued, closed_error},
     restore,
     span::Span,
 };
 
-/// The greatest number of calls that share a commit.
+/// The maximum number of calls that share a commit.
 const MAX_CALLS: usize = 64;
 
-/// A commit takes no more calls once it has this many bytes.
+/// The size at which a commit takes no further calls.
 const MAX_BYTES: usize = 4 << 20;
 
-/// The greatest total size of the calls that wait for the committer, in KiB.
+/// The maximum total size of the calls that wait for the committer, in KiB.
 pub(crate) const QUEUED_KIB: u32 = 64 << 10;
 
 /// The size of a call in the queue, in KiB.
@@ -62,14 +62,17 @@ pub(crate) fn weight(bytes: usize) -> u32 {
 #[derive(Debug)]
 pub(crate) enum Job {
     Call(Call),
+    /// Creates a table.
     Create(&'static Schema, Reply<()>),
+    /// Deletes expired rows.
     Sweep(Reply<usize>),
+    /// Rewrites the file with only the live rows, and empties the log.
     Scrub(Reply<()>),
     /// Gives some free pages back to the file system.
     Vacuum(Reply<VacuumStep>),
     /// Writes the log into the file, and empties it.
     EmptyLog(Reply<()>),
-    /// Rewrites the file, unless the flag is set in time.
+    /// Does the same as `Scrub`. Setting the flag cancels the rewrite, and the job then fails.
     Rewrite(Arc<AtomicBool>, Reply<()>),
     /// Restores the flipped bits of the keys on a SQLite page.
     RestoreKeys(u32, Reply<()>),
@@ -99,12 +102,12 @@ pub(crate) struct Counters {
 /// The function that commits a transaction. A test replaces it by one that fails.
 pub(crate) type Commit = fn(&Connection) -> rusqlite::Result<()>;
 
-/// Commits, as SQLite does.
+/// Executes `COMMIT`.
 pub(crate) fn commit(connection: &Connection) -> rusqlite::Result<()> {
     execute(connection, "COMMIT")
 }
 
-/// Everything that a committer needs.
+/// The parts from which a committer is made.
 pub(crate) struct Parts {
     pub(crate) directory: PathBuf,
     pub(crate) connection: AuditConnection,
@@ -116,21 +119,21 @@ pub(crate) struct Parts {
     pub(crate) counters: Arc<Counters>,
     pub(crate) commit: Commit,
     pub(crate) pass: RunPass,
-    /// Whether the mark of a lost log is kept, see [`Options::is_read_only_command`].
+    /// Whether the mark of a lost log stays in the file, see [`Options::is_read_only_command`].
     pub(crate) keeps_log_mark: bool,
     pub(crate) health: Arc<Health>,
 }
 
-/// The state of the thread.
+/// The state of the committer's thread.
 pub(crate) struct Committer {
     parts: Parts,
     upkeep: Upkeep,
-    /// A job that was taken off the queue, but cannot join the group of calls before it.
+    /// The job that follows the current group of calls: it was taken off the queue, but is not a call.
     deferred_job: Option<Job>,
     /// Whether the file has a mark that this log is open. A write is acknowledged only if the mark is in the
     /// file.
     log_is_marked: bool,
-    /// The error because of which no further writes are accepted.
+    /// The error that refuses all further writes, after a failed fsync.
     stopped: Option<Error>,
 }
 
@@ -211,7 +214,7 @@ impl Committer {
         }
     }
 
-    /// Commits this call together with the next calls in the queue.
+    /// Commits this call, together with the calls that follow it in the queue.
     fn work_group(&mut self, first: Call) {
         let mut bytes = first.bytes();
         let mut group = vec![first];
@@ -232,8 +235,8 @@ impl Committer {
     }
 
     fn commit_group(&mut self, group: Vec<Call>) {
-        // On a SQLite page whose rows are out of order, a write could go to a wrong place. So flipped bits of
-        // keys are restored first.
+        // Flipped bits of keys are restored first: on a SQLite page whose rows are out of order, SQLite could
+        // write a row to a wrong place.
         self.restore_flipped_keys();
         let bytes = group.iter().map(Call::bytes).sum();
         let (now, started) = (self.parts.clock.now(), self.parts.clock.monotonic());
@@ -260,18 +263,18 @@ impl Committer {
             Ok(applied) => group.into_iter().zip(applied).for_each(|(call, applied)| {
                 let bytes = call.bytes();
                 let applied = applied.map_err(|error| call.cause(&self.parts.connection, error));
-                call.answer(applied.map_err(|error| health.failed(error, bytes)));
+                call.answer(applied.map_err(|error| health.record_failure(error, bytes)));
             }),
             Err(error) => {
                 let causes = group.iter().map(|call| call.cause(&self.parts.connection, error.clone()));
                 let mut causes = causes.filter(|cause| matches!(cause, Error::Unavailable(_)));
-                let error = health.failed(causes.next().unwrap_or(error), bytes);
+                let error = health.record_failure(causes.next().unwrap_or(error), bytes);
                 group.into_iter().for_each(|call| call.answer(Err(error.clone())));
             }
         }
     }
 
-    /// Restores the flipped bits of keys that reads have found.
+    /// Restores the flipped bits of the keys on all pages that reads have reported.
     fn restore_flipped_keys(&mut self) {
         for page in self.parts.connection.damaged_keys().take_flipped() {
             if let Err(error) = self.restore_keys(page) {
@@ -288,7 +291,7 @@ impl Committer {
             touched.extend(partitions.map(|partition| partition_versions.slot(partition)));
             Ok(restored)
         });
-        for row in restored.map_err(|error| self.parts.health.failed(error, 0))? {
+        for row in restored.map_err(|error| self.parts.health.record_failure(error, 0))? {
             tracing::warn!(page, row = row.name, "repaired a flipped bit in the key of a row");
         }
         Ok(())
@@ -296,13 +299,13 @@ impl Committer {
 
     fn create(&mut self, schema: &'static Schema) -> Result<()> {
         let table = self.transaction(|connection, _| definitions::create(connection, schema));
-        let table = table.map_err(|error| self.parts.health.failed(error, 0))?;
+        let table = table.map_err(|error| self.parts.health.record_failure(error, 0))?;
         self.parts.catalog.insert(table);
         Ok(())
     }
 
-    /// Runs the changes as one transaction, which is on disk on return. The changes add the slots of the
-    /// partitions that they touch to the list.
+    /// Runs `changes` as one transaction, and returns when the transaction is on disk. `changes` adds the slots
+    /// of the partitions that it touches to the list.
     fn transaction<T>(
         &mut self,
         changes: impl FnOnce(&AuditConnection, &mut Vec<Slot>) -> Result<T>,
@@ -339,7 +342,7 @@ impl Committer {
             }
             committed
         };
-        committed.map_err(|error| self.failed(&error))?;
+        committed.map_err(|error| self.write_error(&error))?;
         if marks {
             self.finish_pass()?;
             let frames = self.upkeep.checkpoints.log_frames();
@@ -349,21 +352,21 @@ impl Committer {
         Ok(changed)
     }
 
-    /// Returns the error of a failed commit. The outcome of the write is unknown. After a failed fsync it
-    /// stays unknown permanently, and all further writes are refused.
-    fn failed(&mut self, error: &rusqlite::Error) -> Error {
+    /// Returns the error of a failed commit, checkpoint or rewrite, whose outcome is unknown. After a failed fsync
+    /// the outcome stays unknown permanently, so all further writes are refused.
+    fn write_error(&mut self, error: &rusqlite::Error) -> Error {
         if is_fatal(error) {
             let detail =
                 format!("an fsync failed, and writes are refused until the server is restarted ({error})");
             let failed = Error::Unavailable(Outage::Io { path: PathBuf::new(), detail });
-            let failed = self.parts.health.failed(failed, 0);
+            let failed = self.parts.health.record_failure(failed, 0);
             self.stopped = Some(failed.clone());
             return failed;
         }
         self.parts.connection.failure(error, 1)
     }
 
-    /// Writes the log into the file, unless an fsync has failed, and closes the file.
+    /// Writes the log into the file, unless an fsync has failed. Then closes the file.
     fn close(mut self) {
         let keeps_mark = self.parts.keeps_log_mark && !self.log_is_marked;
         let ended = self.stop_passes();
@@ -374,11 +377,13 @@ impl Committer {
             }
         };
         if let Err(error) = closed {
-            // Nothing is lost: the next process that opens the store finds the writes in the log.
-            tracing::warn!("the log could not be written into the file: {error}");
+            tracing::warn!(
+                %error,
+                "the log could not be written into the file; nothing is lost, since the next start reads the log"
+            );
         }
         if let Err((_, error)) = self.parts.connection.into_inner().close() {
-            tracing::warn!("the file could not be closed: {error}");
+            tracing::warn!(%error, "the file could not be closed");
         }
         // Jobs that came too late are dropped with the queue, and their callers get an error.
     }
@@ -391,8 +396,8 @@ enum Next {
     Stop,
 }
 
-/// A commit that is in progress for the readers of its partitions. Dropping this value ends the commit for
-/// the readers, also in a panic.
+/// A commit in progress, from the view of the readers of its partitions. Dropping this value ends the commit for
+/// the readers, also after a panic.
 struct CommitGuard<'a> {
     partition_versions: &'a PartitionVersions,
     slots: &'a [Slot],
@@ -428,9 +433,9 @@ impl Call {
         batches.slots.iter().copied().chain(row)
     }
 
-    /// Applies the changes of the call, or fails halfway.
+    /// Applies the changes of the call. If a change fails, the changes before it stay applied.
     fn apply(&self, connection: &AuditConnection, now: Timestamp) -> Result<Option<Swap>> {
-        // The rows on a SQLite page with a lost key stay out of order. So such a page must not be changed.
+        // A SQLite page with a lost key must not be changed, since its rows stay out of order.
         if connection.damaged_keys().has_lost() {
             self.check_pages(connection)?;
         }
@@ -450,8 +455,8 @@ impl Call {
         spans.try_for_each(|span| connection.audit(&span.start..&span.end).map(drop))
     }
 
-    /// Returns the cause of an error of a call. If the error is damage, the cause may be that the disk cannot
-    /// read a page that the call changes.
+    /// Returns the cause of an error of this call. If the error is damage, but the disk cannot read a page that
+    /// the call changes, the cause is the error of the disk.
     fn cause(&self, connection: &AuditConnection, error: Error) -> Error {
         if !matches!(error, Error::Corrupt(_)) {
             return error;
@@ -466,18 +471,18 @@ impl Call {
     fn answer(self, applied: Result<Option<Swap>>) {
         match self {
             Self::Write(_, reply) => drop(reply.send(applied.map(drop))),
-            Self::Swap(_, reply) => drop(reply.send(applied.and_then(|swap| swap.ok_or_else(closed)))),
+            Self::Swap(_, reply) => drop(reply.send(applied.and_then(|swap| swap.ok_or_else(closed_error)))),
         }
     }
 }
 
-/// Applies all calls, or fails at the first call that fails.
+/// Applies all calls. Stops at the first error.
 fn apply_all(connection: &AuditConnection, group: &[Call], now: Timestamp) -> Result<Vec<Option<Swap>>> {
     group.iter().map(|call| call.apply(connection, now)).collect()
 }
 
-/// Applies each call, and undoes the calls that fail. The outer error means that the whole transaction was
-/// undone.
+/// Applies each call, and undoes the calls that fail. An outer error means that the whole transaction was rolled
+/// back.
 fn apply_each(
     connection: &AuditConnection,
     group: &[Call],
@@ -486,8 +491,8 @@ fn apply_each(
     group.iter().map(|call| savepoint(connection, || call.apply(connection, now))).collect()
 }
 
-/// Runs a change in a savepoint. If the change fails, only this change is undone. The outer error means that
-/// the whole transaction was undone.
+/// Runs a change in a savepoint. If the change fails, only this change is undone. An outer error means that the
+/// whole transaction was rolled back.
 fn savepoint<T>(connection: &Connection, change: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
     let sqlite = |error| from_sqlite(&error);
     execute(connection, "SAVEPOINT call").map_err(sqlite)?;
@@ -510,7 +515,7 @@ fn roll_back(connection: &Connection) {
     if !connection.is_autocommit()
         && let Err(error) = execute(connection, "ROLLBACK")
     {
-        tracing::error!("a transaction could not be rolled back: {error}");
+        tracing::error!(%error, "a transaction could not be rolled back");
     }
 }
 

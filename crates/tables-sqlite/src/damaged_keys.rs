@@ -1,4 +1,5 @@
-//! The damaged keys that reads have found. The committer must not change a page whose rows are out of order.
+//! Remembers the damaged keys that reads have found. The committer must not change a page whose rows are out of
+//! order.
 
 use std::{
     collections::BTreeSet,
@@ -8,14 +9,14 @@ use std::{
     },
 };
 
-/// The maximum number of remembered pages. Later reads find further damaged pages again.
+/// The maximum number of remembered pages. Further damaged pages are remembered when later reads find them again.
 const MAX_PAGES: usize = 10_000;
 
 /// The damaged keys that were found since the store was opened.
 #[derive(Debug, Default)]
 pub(crate) struct DamagedKeys {
     has_flipped: AtomicBool,
-    /// Pages with keys in which one bit is flipped, until the bit is restored.
+    /// The pages that have a key with a flipped bit, and that the committer has not yet taken.
     flipped: Mutex<BTreeSet<u32>>,
     has_lost: AtomicBool,
     reads_as_restored: AtomicBool,
@@ -52,12 +53,12 @@ impl DamagedKeys {
         self.has_lost.load(Ordering::Acquire)
     }
 
-    /// Keeps every page at its number from now on, for a repair that was planned by the numbers of pages.
+    /// Stops upkeep from moving pages from now on, since a planned repair refers to pages by their numbers.
     pub(crate) fn keep_pages(&self) {
         self.keeps_pages.store(true, Ordering::Release);
     }
 
-    /// Whether every page has to stay at its number.
+    /// Whether upkeep must not move pages.
     pub(crate) fn are_pages_kept(&self) -> bool {
         self.keeps_pages.load(Ordering::Acquire)
     }

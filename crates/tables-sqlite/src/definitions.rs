@@ -1,4 +1,4 @@
-//! The schemas in the file.
+//! Reads and writes the definitions of the tables, which are in the tables `schemas` and `columns` of the file.
 
 use std::path::Path;
 
@@ -15,15 +15,15 @@ const PARTITION: &str = "partition";
 const CLUSTERING: &str = "clustering";
 const VALUE: &str = "value";
 
-/// A schema in the file, with its numbers.
+/// A schema in the file, with the numbers of its table and of its shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stored {
+pub(crate) struct StoredSchema {
     pub(crate) number: u16,
     pub(crate) shape: u16,
     pub(crate) definition: Definition,
 }
 
-/// Writes the schema into the file unless it is already there. Returns the table with its numbers.
+/// Writes the schema into the file, unless the file has it. Returns the table with its numbers.
 ///
 /// Runs inside a transaction, which the caller commits or rolls back.
 pub(crate) fn create(transaction: &Connection, schema: &'static Schema) -> Result<Table> {
@@ -39,7 +39,8 @@ pub(crate) fn create(transaction: &Connection, schema: &'static Schema) -> Resul
     Ok(Table::new(schema, shape, number))
 }
 
-/// Refuses a table that differs from its schema. Only an upgrade adds columns to a table.
+/// `Unsupported` if a table in the file differs from its schema. Missing columns are also an error: only an
+/// upgrade adds them.
 fn check(connection: &Connection, existing: &Definition, wanted: &Definition) -> Result<()> {
     if existing == wanted {
         return Ok(());
@@ -63,8 +64,12 @@ fn differs(existing: &Definition) -> Error {
     ))
 }
 
-/// The tables of a file that lack columns of their schemas. `Unsupported` if a table differs in another way.
-pub(crate) fn find_grown(stored: &[Stored], schemas: &[&Schema]) -> Result<Vec<(Stored, Definition)>> {
+/// Returns the tables of a file that lack columns of their schemas, each with its new definition. `Unsupported` if
+/// a table differs in another way.
+pub(crate) fn find_grown(
+    stored: &[StoredSchema],
+    schemas: &[&Schema],
+) -> Result<Vec<(StoredSchema, Definition)>> {
     let mut grown = Vec::new();
     for wanted in schemas.iter().map(|schema| Definition::of(schema)) {
         match stored.iter().find(|stored| stored.definition.name == wanted.name) {
@@ -83,7 +88,7 @@ pub(crate) fn find_grown(stored: &[Stored], schemas: &[&Schema]) -> Result<Vec<(
 /// Adds the columns of the wanted definition to the table.
 pub(crate) fn add_columns(
     transaction: &Connection,
-    existing: &Stored,
+    existing: &StoredSchema,
     wanted: &Definition,
 ) -> rusqlite::Result<()> {
     let added = &wanted.values[existing.definition.values.len()..];
@@ -92,7 +97,7 @@ pub(crate) fn add_columns(
     insert_columns(transaction, existing.number, VALUE, existing.definition.values.len(), added)
 }
 
-fn insert(transaction: &Connection, stored: &[Stored], wanted: &Definition) -> Result<(u16, u16)> {
+fn insert(transaction: &Connection, stored: &[StoredSchema], wanted: &Definition) -> Result<(u16, u16)> {
     let last = stored.iter().map(|stored| stored.number).max().unwrap_or(0);
     let number = last.checked_add(1).ok_or_else(|| Error::Unsupported(format!("more than {last} tables")))?;
     // The number of a shape is the number of the first table with this shape.
@@ -137,14 +142,14 @@ fn insert_columns(
     })
 }
 
-/// All schemas in the file.
-pub(crate) fn read_all(connection: &Connection) -> rusqlite::Result<Vec<Stored>> {
+/// Reads all schemas in the file.
+pub(crate) fn read_all(connection: &Connection) -> rusqlite::Result<Vec<StoredSchema>> {
     let mut schemas = connection.prepare(
         "SELECT number, shape, name, version, swap_only, default_ttl FROM schemas ORDER BY number",
     )?;
     let schemas = schemas.query_map((), |row| {
         let number = row.get(0)?;
-        Ok(Stored {
+        Ok(StoredSchema {
             number,
             shape: row.get(1)?,
             definition: Definition {

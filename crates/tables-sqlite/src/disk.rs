@@ -1,4 +1,4 @@
-//! Finds out whether the disk is at fault when SQLite reports a damaged file.
+//! Finds out whether the disk is the cause when SQLite reports a damaged file.
 //!
 //! SQLite turns an I/O error of a read (`SQLITE_IOERR_CORRUPTFS`) into `SQLITE_CORRUPT`, so a failing disk
 //! and a damaged page have the same code. Therefore the pages are read once more, without SQLite.
@@ -16,8 +16,8 @@ use rashomon_tables::Error;
 /// The log is read in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Reads a page, the first page and the log. If the system cannot read one of these, returns the error with
-/// the name of the file.
+/// Reads a page, the first page and the log. If the system cannot read one of these, returns its error with the
+/// path of the file. Damaged content is not an error here.
 pub(crate) fn read_fault(file: &Path, page: u32) -> Option<Error> {
     let mut log = OsString::from(file);
     log.push("-wal");
@@ -33,7 +33,7 @@ pub(crate) fn read_fault(file: &Path, page: u32) -> Option<Error> {
 }
 
 fn read_pages(path: &Path, pages: &[u32]) -> io::Result<()> {
-    /// The position of the size of a page in the header of a file, as a number of two bytes.
+    /// The position of the page size in the header of a file. The size is a number of two bytes.
     const PAGE_BYTES_AT: u64 = 16;
     let file = File::open(path)?;
     let mut size = [0; 2];

@@ -1,8 +1,7 @@
 //! The stored form of a row's values: a checksum, and the value columns.
 //!
-//! SQLite has no checksums, so a flipped bit on the disk would be read as a wrong byte. The checksum covers
-//! the table, the key and the times of the row as well as its values. So a row under a wrong key is also
-//! detected.
+//! SQLite itself has no checksums, so a flipped bit on the disk would be read as a wrong byte. The checksum covers
+//! the values of the row, and also its table, key and times. So a row under a wrong key is detected, too.
 
 use bytes::{Buf, Bytes};
 use rashomon_clock::Timestamp;
@@ -12,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const CHECKSUM_BYTES: usize = 8;
 
-/// The description of a row that differs from the written row.
+/// The description of a row whose checksum does not agree.
 pub(crate) const NOT_WHOLE: &str = "its checksum does not agree";
 
 /// The identity of a row: everything that its checksum covers except the values.
@@ -76,7 +75,7 @@ pub(crate) fn open(
     open_unchecked(envelope, columns)
 }
 
-/// Decodes the values, whatever the checksum says.
+/// Decodes the values without comparing the checksum.
 pub(crate) fn open_unchecked(
     envelope: &[u8],
     columns: impl ExactSizeIterator<Item = ColumnType>,
@@ -85,7 +84,7 @@ pub(crate) fn open_unchecked(
     pop_values(Bytes::copy_from_slice(values), columns).ok_or("its values cannot be read")
 }
 
-/// Appends the number of columns, one bit for each column (whether it has a value), and the values.
+/// Appends the number of columns, a bit for each column that says whether the column has a value, and the values.
 fn push_values(envelope: &mut Vec<u8>, values: &[Option<Value>]) {
     push_varint(envelope, values.len() as u64);
     for eight in values.chunks(8) {
@@ -144,7 +143,8 @@ fn pop_bytes(rest: &mut Bytes) -> Option<Bytes> {
     (length <= rest.len()).then(|| rest.split_to(length))
 }
 
-/// Appends a number, seven bits a byte, the lowest first. All bytes but the last have their highest bit set.
+/// Appends a number with seven bits in each byte, the lowest bits first. All bytes but the last have their highest
+/// bit set.
 fn push_varint(envelope: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         envelope.push(number as u8 | 0x80);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rashomon_tables::{Error, Outage};
 use rusqlite::{ErrorCode, ffi};
 
-/// The store's error for an error of SQLite. SQLite does not name the file; [`at`] adds the path.
+/// Translates an error of SQLite. SQLite does not name the file; [`with_path`] adds the path.
 pub(crate) fn from_sqlite(error: &rusqlite::Error) -> Error {
     match error {
         rusqlite::Error::SqliteFailure(failure, _) => match failure.code {
@@ -14,10 +14,10 @@ pub(crate) fn from_sqlite(error: &rusqlite::Error) -> Error {
             | ErrorCode::ReadOnly
             | ErrorCode::SystemIoFailure
             | ErrorCode::CannotOpen
-            | ErrorCode::PermissionDenied) => Error::Unavailable(of_disk(code, error)),
+            | ErrorCode::PermissionDenied) => Error::Unavailable(disk_outage(code, error)),
             _ => Error::unavailable(error.to_string()),
         },
-        // A column has another type than the store writes, or a row that every store has is missing.
+        // A column has another type than the store writes, or a row is missing that every store has.
         rusqlite::Error::InvalidColumnType(..)
         | rusqlite::Error::FromSqlConversionFailure(..)
         | rusqlite::Error::IntegralValueOutOfRange(..)
@@ -27,12 +27,12 @@ pub(crate) fn from_sqlite(error: &rusqlite::Error) -> Error {
     }
 }
 
-/// Whether SQLite reports that the file is damaged. It also does so for a page that the disk cannot read.
-pub(crate) fn says_damaged(error: &rusqlite::Error) -> bool {
+/// Whether SQLite reports that the file is damaged. SQLite also does so if the disk cannot read a page.
+pub(crate) fn reports_damage(error: &rusqlite::Error) -> bool {
     matches!(error, rusqlite::Error::SqliteFailure(failure, _) if failure.code == ErrorCode::DatabaseCorrupt)
 }
 
-fn of_disk(code: ErrorCode, error: &rusqlite::Error) -> Outage {
+fn disk_outage(code: ErrorCode, error: &rusqlite::Error) -> Outage {
     let (path, detail) = (PathBuf::new(), error.to_string());
     match code {
         ErrorCode::DiskFull => Outage::StorageFull { path, detail },
@@ -41,8 +41,8 @@ fn of_disk(code: ErrorCode, error: &rusqlite::Error) -> Outage {
     }
 }
 
-/// Adds the path of the file to an error of a disk that has no path yet.
-pub(crate) fn at(file: &Path, mut error: Error) -> Error {
+/// Adds the path of the file to an error of the disk, unless the error has a path.
+pub(crate) fn with_path(file: &Path, mut error: Error) -> Error {
     if let Error::Unavailable(
         Outage::StorageFull { path, .. } | Outage::ReadOnly { path, .. } | Outage::Io { path, .. },
     ) = &mut error
@@ -53,8 +53,8 @@ pub(crate) fn at(file: &Path, mut error: Error) -> Error {
     error
 }
 
-/// Whether the content of the disk is unknown from now on. After a failed fsync the system may have dropped
-/// the data that it could not write, and the next fsync succeeds without it. No later write may be
+/// Whether an fsync failed, so that the content of the disk is unknown from now on. The system may have dropped
+/// the data that it could not write, and the next fsync may succeed without this data. So no later write may be
 /// acknowledged.
 pub(crate) fn is_fatal(error: &rusqlite::Error) -> bool {
     const FATAL: [i32; 2] = [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC];
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn disk_errors_name_their_cause_and_the_file() {
-        let located = |code| at(Path::new("/data/rashomon.sqlite"), from_sqlite(&failure(code)));
+        let located = |code| with_path(Path::new("/data/rashomon.sqlite"), from_sqlite(&failure(code)));
         let full = located(ffi::SQLITE_FULL);
         assert!(matches!(full, Error::Unavailable(Outage::StorageFull { .. })), "{full}");
         let read_only = located(ffi::SQLITE_READONLY);

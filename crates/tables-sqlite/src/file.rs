@@ -23,24 +23,24 @@ pub(crate) const FORMAT_VERSION: u32 = 2;
 /// The earliest version that can be converted.
 const FIRST_FORMAT_VERSION: u32 = 1;
 
-/// The size of the pages of a new file, in bytes. A file that exists names its own size. The log gets each
-/// changed page whole, so larger pages make writes dearer.
+/// The size of the pages of a new file, in bytes. An existing file has its own page size in its header. Each
+/// changed page is written to the log as a whole, so larger pages make writes slower.
 pub const PAGE_BYTES: usize = 4_096;
 
 /// The oldest usable version of SQLite. Older versions have a bug in the reset of the log (the "WAL-reset
 /// bug") that can lose acknowledged writes.
 const OLDEST_SQLITE: i32 = 3_051_003;
 
-/// How long a connection waits for a lock on the file, such as that of a shell.
+/// How long a connection waits for a lock on the file, for example if a shell has the lock.
 const BUSY_MILLISECONDS: u32 = 5_000;
 
 /// The size of the cache of prepared statements. All statements of a connection fit.
 const PREPARED_STATEMENTS: usize = 64;
 
-/// The tables in the file. The rows of all tables of the store are in `rows`, ordered by keys that begin with
-/// the partition. So the rows of one wiki page are on one or two pages of the file, and a write to six tables
-/// changes two pages of the file instead of six. Longer values are stored apart, in the order of their
-/// writes: among the keys, each longer value would take a page of its own.
+/// The statements that create the tables of the file. The rows of all tables of the store are in `rows`, ordered by
+/// keys that begin with the partition. So the rows of one wiki page are on one or two pages of the file, and a
+/// write to six tables changes two pages of the file instead of six. Longer values are in `large_values`, in the
+/// order of their writes: in `rows`, each longer value would take a page of its own.
 pub(crate) const LAYOUT: &str = "
     CREATE TABLE schemas (
         number INTEGER PRIMARY KEY,
@@ -106,7 +106,8 @@ pub(crate) fn upgrading_path(directory: &Path) -> PathBuf {
     directory.join("rashomon.sqlite-upgrading")
 }
 
-/// The endings of the files that SQLite makes beside a file, and of the file itself.
+/// The endings of the names of a file and of the files that SQLite makes beside it. The ending "" is the file
+/// itself.
 pub(crate) const ALL_ENDINGS: [&str; 4] = ["", "-wal", "-shm", "-journal"];
 
 /// The version of SQLite that is linked in.
@@ -114,7 +115,7 @@ pub(crate) fn sqlite_version() -> &'static str {
     rusqlite::version()
 }
 
-/// Creates the directory durably, unless it exists.
+/// Creates the directory unless it exists, and makes its name durable.
 pub(crate) fn create_directory(directory: &Path) -> Result<()> {
     fs::create_dir_all(directory).map_err(|error| Error::from_io(directory, &error))?;
     let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -132,7 +133,7 @@ pub(crate) fn open_writer(directory: &Path, options: &Options) -> Result<Connect
     }
     let path = path(directory);
     let is_new = match read_header(&path)? {
-        Some(header) => !is_ours(&path, header.application_id, header.format_version)?,
+        Some(header) => !is_current_store(&path, header.application_id, header.format_version)?,
         None => true,
     };
     if is_new && restoring_path(directory).exists() {
@@ -143,7 +144,7 @@ pub(crate) fn open_writer(directory: &Path, options: &Options) -> Result<Connect
     }
     if is_new {
         check_is_blank(&path)?;
-        make(directory, options)?;
+        create_file(directory, options)?;
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     prepare_writer(&path, flags, false, options).map_err(|error| from_sqlite(&error))
@@ -153,24 +154,24 @@ pub(crate) fn open_writer(directory: &Path, options: &Options) -> Result<Connect
 pub(crate) fn check_is_store(directory: &Path) -> Result<()> {
     let path = path(directory);
     match read_header(&path)? {
-        Some(header) if is_ours(&path, header.application_id, header.format_version)? => Ok(()),
+        Some(header) if is_current_store(&path, header.application_id, header.format_version)? => Ok(()),
         _ => Err(no_store(&path)),
     }
 }
 
-/// Refuses a store that this version cannot read. A missing file is no error.
+/// `Unsupported` if the directory has a store that this version cannot read. A missing file is no error.
 pub(crate) fn check_format(directory: &Path) -> Result<()> {
     let path = path(directory);
     match read_header(&path)? {
-        Some(header) => is_ours(&path, header.application_id, header.format_version).map(drop),
+        Some(header) => is_current_store(&path, header.application_id, header.format_version).map(drop),
         None => Ok(()),
     }
 }
 
-/// The format version of a store that this version can read, or can convert. Any other file is an error.
+/// Returns the format version of a store that this version can read or convert. Any other file is an error.
 pub(crate) fn format_of(path: &Path) -> Result<u32> {
     match read_header(path)? {
-        Some(header) => match is_ours(path, header.application_id, header.format_version) {
+        Some(header) => match is_current_store(path, header.application_id, header.format_version) {
             Ok(false) => Err(no_store(path)),
             Err(_) if header.is_earlier() => Ok(header.format_version),
             checked => checked.map(|_| FORMAT_VERSION),
@@ -184,9 +185,9 @@ pub(crate) fn upgrade_command(file: &Path) -> String {
     format!("rashomon upgrade --data {}", file.parent().unwrap_or(Path::new(".")).display())
 }
 
-/// Creates the file under another name first, so that the file of a store is never empty. An empty file is
-/// therefore a truncated store.
-fn make(directory: &Path, options: &Options) -> Result<()> {
+/// Creates the file of a new store. The file has another name until it is complete, so a store's file is never
+/// empty. An empty file is therefore a truncated store.
+fn create_file(directory: &Path, options: &Options) -> Result<()> {
     let new = directory.join("rashomon.sqlite-new");
     remove(&new, &ALL_ENDINGS)?;
     let flags =
@@ -211,7 +212,8 @@ pub(crate) fn remove(path: &Path, endings: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Writes the log into the file, and closes the only connection. The log is then deleted.
+/// Writes the log into the file, and closes the only connection to it. SQLite then deletes the log.
+/// `Unavailable` if another process reads the file.
 fn close(connection: Connection) -> Result<()> {
     let sqlite = |error| from_sqlite(&error);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(sqlite)?;
@@ -219,11 +221,11 @@ fn close(connection: Connection) -> Result<()> {
         .query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| row.get::<_, bool>(0))
         .map_err(sqlite)?;
     connection.close().map_err(|(_, error)| from_sqlite(&error))?;
-    if is_busy { Err(Error::unavailable(IS_READ)) } else { Ok(()) }
+    if is_busy { Err(Error::unavailable(FILE_IN_USE)) } else { Ok(()) }
 }
 
-/// The error if another process has a file open that must not be in use.
-pub(crate) const IS_READ: &str = "another process, such as a backup or a shell, has the file open: run the command again when it has ended";
+/// The error text if another process has a file open that must not be in use.
+pub(crate) const FILE_IN_USE: &str = "another process, such as a backup or a shell, has the file open: run the command again when it has ended";
 
 /// Makes a complete file durable, and gives it the name of a store's file.
 pub(crate) fn install(new: &Path, directory: &Path) -> Result<()> {
@@ -239,7 +241,7 @@ pub(crate) fn sync_directory(directory: &Path) -> Result<()> {
     synced.map_err(|error| Error::from_io(directory, &error))
 }
 
-/// Changes a file that is not in use. On return, the file has the change, and there is no log.
+/// Changes a file that no other process uses. On return, the change is in the file, and there is no log.
 pub(crate) fn change(path: &Path, change: impl FnOnce(&Connection) -> rusqlite::Result<()>) -> Result<()> {
     format_of(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -249,13 +251,14 @@ pub(crate) fn change(path: &Path, change: impl FnOnce(&Connection) -> rusqlite::
     close(connection)
 }
 
-/// The settings of a new file, which have to be made before its first table.
+/// The statements with the settings of a new file. They have to be executed before its first table is created.
 fn first_settings() -> String {
     format!("PRAGMA page_size = {PAGE_BYTES}; PRAGMA auto_vacuum = INCREMENTAL;")
 }
 
-/// Creates a file with all tables for a process that fills it, synchronizes it, and gives it a name only
-/// then. A killed process leaves a file that is no store: it has no application ID before [`complete`].
+/// Creates a file with all tables, without synchronizing it. The caller fills the file, calls [`complete`],
+/// synchronizes the file, and only then gives it the name of a store's file. If the process is killed before
+/// [`complete`], the file has no application ID, and is not taken for a store.
 pub(crate) fn create_unsynchronized(path: &Path, cache_bytes: usize) -> rusqlite::Result<Connection> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -274,7 +277,7 @@ pub(crate) fn create_unsynchronized(path: &Path, cache_bytes: usize) -> rusqlite
     Ok(connection)
 }
 
-/// Makes the file of [`create_unsynchronized`] a store, and closes it. The file is not synchronized.
+/// Makes the file of [`create_unsynchronized`] a store, and closes it. Does not synchronize the file.
 pub(crate) fn complete(connection: Connection) -> rusqlite::Result<()> {
     connection.execute_batch(&format!(
         "PRAGMA application_id = {APPLICATION_ID};
@@ -285,7 +288,7 @@ pub(crate) fn complete(connection: Connection) -> rusqlite::Result<()> {
     connection.close().map_err(|(_, error)| error)
 }
 
-/// Opens a file for reading that no process changes. Takes no lock, and ignores the log.
+/// Opens a file for reading. The file must not change meanwhile. Takes no lock, and ignores the log.
 pub(crate) fn open_immutable(path: &Path) -> rusqlite::Result<Connection> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
@@ -306,13 +309,13 @@ fn prepare_writer(
     // After a failed fsync, the rest of the log must not be copied into the file when it is closed.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     if is_new {
-        // These settings have to be made before the first table. In a file with tables, setting the vacuum
-        // mode would write to the file, and a full disk has no room for the write.
+        // Only for a new file: in a file with tables, setting the vacuum mode would write to the file, which
+        // fails on a full disk.
         connection.execute_batch(&first_settings())?;
     }
     let cache = options.writer_cache_bytes / 1024;
-    // A log that has become longer is truncated to this size. The log grows while it is written into the file,
-    // and a file that is truncated has to be extended again.
+    // SQLite truncates a longer log to this size. The size has a margin, since the log usually grows while it is
+    // written into the file, and a truncated log would have to be extended again.
     let kept_log = options.log_bytes + options.log_bytes / 4;
     connection.execute_batch(&format!(
         "PRAGMA busy_timeout = {BUSY_MILLISECONDS};
@@ -343,10 +346,10 @@ fn prepare_writer(
     Ok(connection)
 }
 
-/// Opens a further connection, which only writes the log into the file.
+/// Opens the connection of the checkpointer, which only writes the log into the file.
 pub(crate) fn open_checkpointer(directory: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    // A checkpoint copies pages without the cache.
+    // A small cache is enough, since a checkpoint copies pages without the cache.
     let options = Options { writer_cache_bytes: 64 << 10, ..Options::default() };
     prepare_writer(&path(directory), flags, false, &options)
 }
@@ -357,7 +360,7 @@ pub(crate) fn properties(connection: &Connection) -> rusqlite::Result<BTreeMap<S
     all.query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// Opens the file for reading. The connection cannot change it.
+/// Opens the file for reading. The connection cannot change the file.
 pub(crate) fn open_reader(directory: &Path, options: &Options) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = open_with_statements(&path(directory), flags)?;
@@ -376,8 +379,8 @@ pub(crate) fn open_reader(directory: &Path, options: &Options) -> rusqlite::Resu
 fn open_with_statements(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.set_prepared_statement_cache_capacity(PREPARED_STATEMENTS);
-    // Without this setting, a statement is compiled again for each key, since its plan could depend on the
-    // key.
+    // Without this setting, SQLite compiles a statement again for each key, since the plan of the statement could
+    // depend on the key.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(connection)
 }
@@ -425,9 +428,9 @@ fn read_header(path: &Path) -> Result<Option<Header>> {
     }
 }
 
-/// Whether the file is a store that this version can read. `false`: the file has neither an application ID
-/// nor a version, like a file whose creation was interrupted. Any other file is an error.
-fn is_ours(path: &Path, application_id: u32, format_version: u32) -> Result<bool> {
+/// Returns `true` if the file is a store that this version can read. Returns `false` if the file has neither an
+/// application ID nor a version, such as a file whose creation was interrupted. Any other file is an error.
+fn is_current_store(path: &Path, application_id: u32, format_version: u32) -> Result<bool> {
     match (application_id, format_version) {
         (APPLICATION_ID, FORMAT_VERSION) => Ok(true),
         (APPLICATION_ID, version @ FIRST_FORMAT_VERSION..FORMAT_VERSION) => Err(Error::Unsupported(format!(
@@ -446,7 +449,8 @@ fn is_ours(path: &Path, application_id: u32, format_version: u32) -> Result<bool
     }
 }
 
-/// Refuses a file without an application ID if it has tables: they are not those of a store.
+/// Checks that a file without an application ID has no tables. `Unsupported` if it has tables: they are not the
+/// tables of a store.
 fn check_is_blank(path: &Path) -> Result<()> {
     if !path.exists() {
         return Ok(());

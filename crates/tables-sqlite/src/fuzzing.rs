@@ -1,4 +1,4 @@
-//! The functions that the fuzzer calls. Keys and rows are otherwise private to this crate.
+//! The function that the fuzzer calls. The codecs of keys and rows are otherwise private to this crate.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ColumnType, Direction};
@@ -11,8 +11,8 @@ use crate::{
 const TYPES: [ColumnType; 5] =
     [ColumnType::Text, ColumnType::Blob, ColumnType::Int, ColumnType::Timestamp, ColumnType::TimeUuid];
 
-/// Reads any bytes as the columns of a key and as the values of a row. The first byte gives the number of
-/// columns and the order of the key. The next bytes give the types of the columns.
+/// Decodes arbitrary bytes as the columns of a key, and as the values of a row. The first byte gives the number
+/// of columns and the direction of the key's columns. The next bytes give the types of the columns.
 ///
 /// # Panics
 ///

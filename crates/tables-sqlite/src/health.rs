@@ -1,5 +1,4 @@
-//! Whether the store can be written: the cause of the last failed write, until the store has written
-//! successfully again.
+//! Knows whether the store can be written. Keeps the cause of a failed write until a write succeeds again.
 
 use std::{
     fs::{self, File},
@@ -10,19 +9,20 @@ use std::{
 
 use rashomon_tables::{Error, Outage};
 
-use crate::{errors::at, file};
+use crate::{errors::with_path, file};
 
-/// The file that is written to find out whether the disk accepts writes. It is deleted at once.
+/// The name of the probe: a file that is written to find out whether the disk accepts writes, and is deleted at
+/// once.
 const PROBE_FILE: &str = "rashomon.probe";
 
-/// A store counts as writable again only if its disk has room for the failed write and this margin. The
-/// margin is needed because whole pages are written, first to the log and then to the file.
+/// A store counts as writable again only if its disk has room for the failed write and for this margin. The
+/// margin is necessary because SQLite writes whole pages, first to the log and then to the file.
 const PROBE_MARGIN_BYTES: usize = 1 << 20;
 
-/// The largest probe. After a successful probe, a larger write may still fail.
+/// The maximum size of a probe. After a successful probe, a larger write may still fail.
 const MAX_PROBE_BYTES: usize = 16 << 20;
 
-/// The probe is written in pieces of this size.
+/// The piece of which a probe is made.
 static PROBE_PIECE: [u8; 64 << 10] = [0; 64 << 10];
 
 /// The known state of the disk below a store.
@@ -44,15 +44,15 @@ impl Health {
         Self { directory: directory.to_owned(), fault: Mutex::default() }
     }
 
-    /// Why writes fail at present. `None`: as far as the store knows, writes succeed.
+    /// The cause why writes fail at present. `None` if writes succeed, as far as the store knows.
     pub(crate) fn outage(&self) -> Option<Outage> {
         self.with(|fault| fault.as_ref().map(|fault| fault.outage.clone()))
     }
 
-    /// Records that a write of this size failed, if a disk is the cause. Returns the error with its cause and
-    /// the file. The first such error is logged.
-    pub(crate) fn failed(&self, error: Error, bytes: usize) -> Error {
-        let Error::Unavailable(outage) = at(&file::path(&self.directory), error.clone()) else {
+    /// Records that a write of this size failed, if the disk is the cause. Returns the error with its cause and
+    /// the path of the file. Logs the first such error of an outage.
+    pub(crate) fn record_failure(&self, error: Error, bytes: usize) -> Error {
+        let Error::Unavailable(outage) = with_path(&file::path(&self.directory), error.clone()) else {
             return error;
         };
         if !outage.is_caused_by_disk() {
@@ -69,14 +69,14 @@ impl Health {
         Error::Unavailable(outage)
     }
 
-    /// Tests whether there is room for the failed write, by writing a file of that size.
+    /// Tests whether the disk has room for the failed write, by writing a file of this size.
     pub(crate) fn probe(&self) -> io::Result<()> {
         let bytes = self.with(|fault| fault.as_ref().map_or(0, |fault| fault.bytes));
         write_and_delete(&self.directory.join(PROBE_FILE), bytes.saturating_add(PROBE_MARGIN_BYTES))
     }
 
-    /// Records that the store was written.
-    pub(crate) fn recovered(&self) {
+    /// Ends the outage: records that the store was written successfully.
+    pub(crate) fn record_recovery(&self) {
         if self.with(Option::take).is_some() {
             tracing::info!(path = %file::path(&self.directory).display(), "the store can be written again");
         }
@@ -99,7 +99,7 @@ impl Health {
     }
 }
 
-/// Writes a file of about this size durably, and deletes it, even if the writing fails.
+/// Writes a file of about this size durably, and deletes it. Deletes it even if the writing fails.
 fn write_and_delete(path: &Path, bytes: usize) -> io::Result<()> {
     let written = File::create(path).and_then(|mut file| {
         for _ in 0..bytes.min(MAX_PROBE_BYTES).div_ceil(PROBE_PIECE.len()) {

@@ -8,15 +8,16 @@ use bytes::Bytes;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ColumnType, Direction, TimeUuid, Value};
 
-/// Follows a zero byte inside text and blobs, so that [`END`] is sorted before it.
+/// The byte after each zero byte inside a text or blob. It is greater than [`END`], so that a shorter value sorts
+/// before its continuations.
 const ESCAPED: u8 = 0xff;
-/// Follows the zero byte at the end of text and blobs.
+/// The byte after the zero byte that ends a text or blob.
 const END: u8 = 0;
 
 /// The size of the number of a table or of a partition's shape.
 pub(crate) const NUMBER_BYTES: usize = 2;
 
-/// A key after all keys. No key begins with such a high number.
+/// A key that sorts after all keys, since no key begins with such a high number.
 pub(crate) const AFTER_ALL_KEYS: [u8; NUMBER_BYTES + 1] = [0xff; NUMBER_BYTES + 1];
 
 /// Appends the number of a table or of a partition's shape.
@@ -24,7 +25,7 @@ pub(crate) fn push_number(key: &mut Vec<u8>, number: u16) {
     key.extend_from_slice(&number.to_be_bytes());
 }
 
-/// Appends a value, so that keys are sorted in the direction of its column.
+/// Appends a value in such a form that keys sort in the direction of its column.
 pub(crate) fn push(key: &mut Vec<u8>, value: &Value, direction: Direction) {
     let start = key.len();
     match value {
@@ -39,7 +40,7 @@ pub(crate) fn push(key: &mut Vec<u8>, value: &Value, direction: Direction) {
     }
 }
 
-/// Takes a value off the front; `None` if the bytes do not begin with a value of this type.
+/// Takes a value off the front of `rest`. `None` if the bytes do not begin with a value of this type.
 pub(crate) fn pop(rest: &mut &[u8], column_type: ColumnType, direction: Direction) -> Option<Value> {
     let flip = if direction == Direction::Descending { 0xff } else { 0 };
     Some(match column_type {
@@ -51,12 +52,12 @@ pub(crate) fn pop(rest: &mut &[u8], column_type: ColumnType, direction: Directio
     })
 }
 
-/// Takes the number of a table or of a partition's shape off the front.
+/// Takes the number of a table or of a partition's shape off the front of `rest`.
 pub(crate) fn pop_number(rest: &mut &[u8]) -> Option<u16> {
     pop_array(rest, 0).map(u16::from_be_bytes)
 }
 
-/// The first key after all keys that begin with this one. If there is none, a key after all others.
+/// Returns the first key after all keys that begin with this key. If there is none, [`AFTER_ALL_KEYS`].
 pub(crate) fn successor(mut key: Vec<u8>) -> Vec<u8> {
     while let Some(last) = key.pop() {
         if last < 0xff {
@@ -67,7 +68,7 @@ pub(crate) fn successor(mut key: Vec<u8>) -> Vec<u8> {
     AFTER_ALL_KEYS.to_vec()
 }
 
-/// All keys that differ from a key by one flipped bit, each with the number of the bit.
+/// Returns all keys that differ from this key by one flipped bit, each with the number of the bit.
 pub(crate) fn flipped(key: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> + '_ {
     (0..key.len() * 8).map(|bit| {
         let mut flipped = key.to_vec();
@@ -76,6 +77,7 @@ pub(crate) fn flipped(key: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> + '_
     })
 }
 
+/// Encodes a number so that the order of the bytes is the order of the numbers.
 fn ordered(number: i64) -> [u8; 8] {
     (number ^ i64::MIN).to_be_bytes()
 }
@@ -84,6 +86,7 @@ fn unordered(bytes: [u8; 8]) -> i64 {
     i64::from_be_bytes(bytes) ^ i64::MIN
 }
 
+/// Appends a text or blob with [`ESCAPED`] after each zero byte, and with a zero byte and [`END`] at the end.
 fn push_escaped(key: &mut Vec<u8>, bytes: &[u8]) {
     let mut parts = bytes.split(|byte| *byte == 0);
     key.extend_from_slice(parts.next().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! The table store in SQLite, the embedded default.
+//! The table store in SQLite. It is embedded, and is the default.
 //!
 //! A store is a directory that one process owns. [`SqliteStore`] writes on one thread, which commits waiting
 //! calls as one transaction ([`committer`]), and reads on several other threads ([`readers`]). Rows are

@@ -10,16 +10,16 @@ use rashomon_tables::{Error, Result};
 
 const FILE_NAME: &str = "rashomon.lock";
 
-/// The greatest size of a lock file's content. Longer content was not written by this project.
+/// The maximum size of a lock file's content. This program never writes more.
 const MAX_OWNER_BYTES: u64 = 256;
 
-/// An exclusive lock on a store's directory, which lasts as long as this value. The system releases the lock
-/// when the process ends, in whatever way.
+/// An exclusive lock on a store's directory. Dropping this value releases the lock. The system also releases the
+/// lock when the process ends, even if it is killed.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock(File);
 
 impl DirectoryLock {
-    /// Takes the lock, or reports at once which process has it.
+    /// Takes the lock. If another process has the lock, returns at once an error that names this process.
     pub(crate) fn take(directory: &Path) -> Result<Self> {
         let path = directory.join(FILE_NAME);
         let io = |error: std::io::Error| Error::from_io(&path, &error);
@@ -38,7 +38,7 @@ impl DirectoryLock {
         }
         let mut lock = Self(file);
         match lock.write_owner() {
-            // A full disk has no room for the name, but the store can still be read.
+            // A full disk has no room for the name of the process, but the store can still be read.
             Err(error) if error.kind() != std::io::ErrorKind::StorageFull => return Err(io(error)),
             _ => {}
         }
@@ -56,12 +56,14 @@ impl DirectoryLock {
 
 impl Drop for DirectoryLock {
     fn drop(&mut self) {
-        // Removes the name, so that no error names a process that has ended. If this fails, the name stays.
+        // Removes the name of the process, so that no error names a process that has ended. If this fails, the
+        // name stays.
         let _ = self.0.set_len(0);
     }
 }
 
-/// Returns the name of the process that has the lock. Right after the lock is taken, the file is still empty.
+/// Returns the name of the process that has the lock. The file may be empty: a process writes its name only after
+/// it has taken the lock.
 fn owner(file: &mut File) -> String {
     let mut owner = String::new();
     match file.take(MAX_OWNER_BYTES).read_to_string(&mut owner) {

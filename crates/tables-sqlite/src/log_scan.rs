@@ -1,5 +1,5 @@
-//! Reads a log of SQLite: how much of it is undamaged, and whether acknowledged commits after this part are
-//! lost.
+//! Reads a log of SQLite: finds out how much of it is undamaged, and whether acknowledged commits after the
+//! undamaged part are lost.
 //!
 //! SQLite reads a log up to its first damaged frame, and drops the rest without an error. This is correct if
 //! a crash interrupted a write: the rest is then at most one transaction, which was never acknowledged. But a
@@ -12,11 +12,12 @@ use std::{
     path::Path,
 };
 
-/// The sizes of a log's header, and of a frame's header.
+/// The size of the header of a log.
 pub(crate) const HEADER_BYTES: usize = 32;
+/// The size of the header of a frame.
 pub(crate) const FRAME_HEADER_BYTES: usize = 24;
 
-/// The size of the largest page that SQLite has.
+/// The maximum page size of SQLite.
 const MAX_PAGE_BYTES: u32 = 1 << 16;
 
 /// The magic number of a log. Its lowest bit gives the byte order of the checksum.
@@ -27,7 +28,7 @@ const MAGIC: u32 = 0x377f_0682;
 pub(crate) struct LogScan {
     /// The number of the log. SQLite increments it each time that the log restarts at the front.
     pub(crate) number: u32,
-    /// The number of frames up to the last whole commit.
+    /// The number of frames up to the end of the last complete and undamaged commit.
     pub(crate) frames: u32,
     /// Whether a commit after these frames was acknowledged, and is therefore lost.
     pub(crate) has_lost_commits: bool,
@@ -49,13 +50,13 @@ struct Checksum(u32, u32);
 
 /// Reads the number in the header of a log. The inner error describes the damage of the log.
 pub(crate) fn number_of(log: &Path) -> std::io::Result<Result<u32, &'static str>> {
-    let Some(mut file) = open(log)? else { return Ok(Err(NONE)) };
+    let Some(mut file) = open(log)? else { return Ok(Err(LOG_MISSING)) };
     Ok(read_header(&mut file)?.map(|header| header.number))
 }
 
-/// Reads a whole log. The inner error describes the damage of the log.
+/// Reads the whole log. The inner error says that the log is missing, or describes the damage of its header.
 pub(crate) fn scan(log: &Path) -> std::io::Result<Result<LogScan, &'static str>> {
-    let Some(mut log) = open(log)? else { return Ok(Err(NONE)) };
+    let Some(mut log) = open(log)? else { return Ok(Err(LOG_MISSING)) };
     let header = match read_header(&mut log)? {
         Ok(header) => header,
         Err(what) => return Ok(Err(what)),
@@ -64,15 +65,16 @@ pub(crate) fn scan(log: &Path) -> std::io::Result<Result<LogScan, &'static str>>
     let (mut sum, mut is_whole) = (header.sum, true);
     let mut bytes = vec![0; FRAME_HEADER_BYTES + header.page_bytes];
     let mut number = 0;
-    // The frames after the last whole commit.
+    // The frames after the last whole commit, and how many of them are followed by a frame of this log, or are
+    // such a frame.
     let mut behind = Vec::new();
     let mut ends = 0;
     while read_full(&mut log, &mut bytes)? {
         number += 1;
         is_whole = is_whole && header.follows(&bytes, &mut sum);
         behind.push(Frame { page: word(&bytes, 0), is_commit: word(&bytes, 4) != 0 });
-        // A frame without the salts of this log is from an earlier log. If frames of this log follow, the
-        // frame is damaged.
+        // A frame without the salts of this log is from an earlier log. If a frame of this log follows, the
+        // frame before it is damaged, and belongs to this log.
         if header.has_frame(&bytes) {
             ends = behind.len();
         }
@@ -87,7 +89,7 @@ pub(crate) fn scan(log: &Path) -> std::io::Result<Result<LogScan, &'static str>>
     Ok(Ok(LogScan { number: header.number, frames, has_lost_commits }))
 }
 
-const NONE: &str = "the log is missing";
+const LOG_MISSING: &str = "the log is missing";
 
 /// A frame after the undamaged part of a log.
 #[derive(Debug, Clone, Copy)]
@@ -97,7 +99,7 @@ struct Frame {
 }
 
 /// Whether these frames belong to more than one transaction: frames follow a commit, or a page occurs twice.
-/// In one transaction SQLite writes a page once, and again at most as the last frame.
+/// Within one transaction, SQLite writes each page once; only the last frame may repeat a page.
 fn has_several_commits(frames: &[Frame]) -> bool {
     let Some((_, frames)) = frames.split_last() else { return false };
     let pages: BTreeSet<_> = frames.iter().map(|frame| frame.page).collect();
@@ -110,8 +112,8 @@ impl Header {
         frame[8..16] == self.salts
     }
 
-    /// Whether a frame is undamaged, and follows the frame with this checksum. Sets `sum` to the checksum of
-    /// the frame.
+    /// Whether a frame is undamaged, and follows a frame with the checksum `sum`. Sets `sum` to the checksum of
+    /// this frame.
     fn follows(&self, frame: &[u8], sum: &mut Checksum) -> bool {
         let (head, page) = frame.split_at(FRAME_HEADER_BYTES);
         *sum = sum.of(&head[..8], self.is_big).of(page, self.is_big);
@@ -157,7 +159,7 @@ fn read_header(log: &mut File) -> std::io::Result<Result<Header, &'static str>> 
     Ok(Ok(Header { is_big, page_bytes: page_bytes as usize, number: word(&bytes, 16), salts, sum }))
 }
 
-/// Fills the buffer; `false` if the file ends before that.
+/// Fills the buffer. Returns `false` if the file ends before the buffer is full.
 fn read_full(file: &mut File, buffer: &mut [u8]) -> std::io::Result<bool> {
     match file.read_exact(buffer) {
         Ok(()) => Ok(true),
@@ -166,7 +168,7 @@ fn read_full(file: &mut File, buffer: &mut [u8]) -> std::io::Result<bool> {
     }
 }
 
-/// Reads a number.
+/// Reads a number of four bytes.
 pub(crate) fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }

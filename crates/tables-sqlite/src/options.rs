@@ -1,11 +1,11 @@
-//! The options of a store.
+//! The options with which a store is opened.
 
 use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
-/// How to open a store. The defaults suit most uses. All other parameters are constants.
+/// The options with which a store is opened. The defaults suit most uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The number of threads that read, each with a connection of its own. Default: twice the cores.
+    /// The number of threads that read, each with its own connection. Default: twice the number of cores.
     pub readers: NonZeroUsize,
     /// Maximum number of reads in the queue. Further reads wait until there is room. Default: 1,024.
     pub queued_reads: NonZeroUsize,
@@ -13,22 +13,24 @@ pub struct Options {
     pub writer_cache_bytes: usize,
     /// How many bytes of the file's pages each reading connection keeps in memory. Default: 2 MiB.
     pub reader_cache_bytes: usize,
-    /// The size of the log, in bytes, at which it is written into the file. A page of the file that many
-    /// commits have changed is then written once. After a crash, opening the store reads the log. Under load,
-    /// the log becomes longer while it is written into the file. Default: 128 MiB.
+    /// The size in bytes at which the log is written into the file. With a longer log, a page that many commits
+    /// have changed is written into the file only once. But after a crash, opening the store has to read the
+    /// log. Under load, the log becomes longer while it is written into the file. Default: 128 MiB.
     pub log_bytes: u64,
-    /// After this time without writes, upkeep runs: it deletes expired rows, and gives free pages back to the
-    /// file system. Under steady writes, upkeep does a step of each at this interval. Default: one second.
+    /// The interval of upkeep, which deletes expired rows and gives free pages back to the file system. After
+    /// this time without writes, upkeep runs until nothing is left to do. Under steady writes, it does one step of
+    /// each at this interval. Default: one second.
     pub upkeep_interval: Duration,
-    /// How many expired rows one pass deletes, which bounds how long the pass may delay a write. Default:
-    /// 500.
+    /// The maximum number of expired rows that one sweep deletes. It bounds how long a sweep delays a write.
+    /// Default: 500.
     pub sweep_rows: NonZeroUsize,
-    /// How many pages the file may have. `None`: as many as the disk has room for.
+    /// The maximum number of pages of the file. `None`: as many as the disk has room for. Default: `None`.
     pub max_pages: Option<u32>,
     /// Opens a file whose log is missing or damaged, without the lost writes. Default: `false`.
     pub accept_lost_log: bool,
-    /// For commands that only read, with `accept_lost_log`: leaves the mark of the lost log in the file until
-    /// something is written. So the next opening reports the loss again. Default: `false`.
+    /// For commands that only read: upkeep gives no free pages back. With `accept_lost_log`, the mark of the lost
+    /// log stays in the file until something is written, so that the loss is reported again when the store is
+    /// opened the next time. Default: `false`.
     pub is_read_only_command: bool,
     /// The properties that a new store gets when its file is created, by name. An existing store keeps its
     /// own, see [`SqliteStore::properties`](crate::SqliteStore::properties). Default: none.
@@ -39,7 +41,7 @@ impl Default for Options {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         Self {
-            readers: cores.saturating_mul(TWO),
+            readers: cores.saturating_mul(READERS_PER_CORE),
             queued_reads: QUEUED_READS,
             writer_cache_bytes: 32 << 20,
             reader_cache_bytes: 2 << 20,
@@ -54,6 +56,6 @@ impl Default for Options {
     }
 }
 
-const TWO: NonZeroUsize = NonZeroUsize::new(2).expect("not zero");
+const READERS_PER_CORE: NonZeroUsize = NonZeroUsize::new(2).expect("not zero");
 const QUEUED_READS: NonZeroUsize = NonZeroUsize::new(1_024).expect("not zero");
 const SWEEP_ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");

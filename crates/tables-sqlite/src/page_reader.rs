@@ -14,32 +14,33 @@ use rusqlite::Connection;
 
 use crate::{
     Options, audit,
-    errors::{at, from_sqlite},
+    errors::{from_sqlite, with_path},
     file, log_mark,
     log_scan::{FRAME_HEADER_BYTES, HEADER_BYTES, word},
 };
 
-/// Reads the pages of a store's file in snapshots, and reports which pages have changed since.
+/// Reads the pages of a store's file in snapshots, and reports which pages commits have changed.
 ///
 /// A snapshot is a read transaction of SQLite. While it is open, the log cannot restart at the front, so the
 /// log grows with every write. A backup therefore reads most pages in many short snapshots, and asks
 /// [`PageReader::changes`] which of these pages it has to read again.
 ///
-/// No lock is held, so a server can use the store, start, and stop meanwhile.
+/// Does not lock the store's directory, so a server can use the store, start, and stop meanwhile.
 #[derive(Debug)]
 pub struct PageReader {
     directory: PathBuf,
     connection: Connection,
     index: LogIndex,
     page_bytes: usize,
-    /// Changes up to this position in the log were reported.
+    /// The position in the log up to which changes were reported.
     reported: LogPosition,
 }
 
 /// The pages that have changed since the last report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Changes {
-    /// The numbers of these pages, in no order, some repeatedly. Some of the pages may be unchanged.
+    /// The numbers of the pages, in no particular order. A number may occur several times, and some of the pages
+    /// may be unchanged.
     Pages(Vec<u32>),
     /// The log was overwritten before it was read: any page may have changed.
     Unknown,
@@ -48,7 +49,7 @@ pub enum Changes {
 /// The index of the log, which SQLite shares between processes in the file `rashomon.sqlite-shm`.
 ///
 /// SQLite locks the log by POSIX locks on this file. Closing any descriptor of the file releases all locks of
-/// the process on it, also those of SQLite. So the descriptor is never closed; it ends with the process.
+/// the process on the file, also those of SQLite. So this descriptor is never closed; it ends with the process.
 #[derive(Debug)]
 struct LogIndex {
     path: PathBuf,
@@ -62,7 +63,7 @@ struct LogPosition {
     salts: [u8; 8],
     /// The number of frames up to the end of the commit.
     frames: u32,
-    /// SQLite's counter of commits. It counts on when the log restarts.
+    /// SQLite's counter of commits. A restart of the log does not reset the counter.
     commits: u32,
 }
 
@@ -73,7 +74,7 @@ impl PageReader {
     /// if the log of the store is missing, unless [`Options::accept_lost_log`] is set. `Unavailable` if the
     /// file cannot be read.
     pub fn open(directory: &Path, options: &Options) -> Result<Self> {
-        Self::open_file(directory, options).map_err(|error| at(&file::path(directory), error))
+        Self::open_file(directory, options).map_err(|error| with_path(&file::path(directory), error))
     }
 
     fn open_file(directory: &Path, options: &Options) -> Result<Self> {
@@ -81,7 +82,7 @@ impl PageReader {
         check_log(directory, options)?;
         let sqlite = |error| from_sqlite(&error);
         let connection = file::open_reader(directory, options).map_err(sqlite)?;
-        audit::check_is_possible(&connection)?;
+        audit::check_page_access(&connection)?;
         let page_bytes: u32 =
             connection.pragma_query_value(None, "page_size", |row| row.get(0)).map_err(sqlite)?;
         // The connection has read the file, so the index of the log exists.
@@ -106,7 +107,7 @@ impl PageReader {
         self.read(1, |_| ())
     }
 
-    /// The number of pages. Pages have the numbers from 1.
+    /// Returns the number of pages. Pages are numbered from 1.
     ///
     /// `Unavailable` if the file cannot be read.
     pub fn pages(&self) -> Result<u32> {
@@ -123,7 +124,7 @@ impl PageReader {
 
     /// Reads a page of the snapshot.
     ///
-    /// `Unavailable` if the disk cannot read the page. `Corrupt` if the file ends before it.
+    /// `Unavailable` if the disk cannot read the page. `Corrupt` if the file ends before the page.
     pub fn read<T>(&self, page: u32, read: impl FnOnce(&[u8]) -> T) -> Result<T> {
         let mut statement = self
             .connection
@@ -136,8 +137,8 @@ impl PageReader {
         Ok(read(bytes.map_err(|error| self.failed(&error))?))
     }
 
-    /// The pages that were changed by commits since the last call, or since the store was opened. Includes
-    /// every change that a snapshot contains if the snapshot was opened before the call.
+    /// Returns the pages that commits have changed since the last call, or since the store was opened. Includes
+    /// all changes that are visible in a snapshot that was opened before this call.
     ///
     /// `Unavailable` if the log cannot be read.
     pub fn changes(&mut self) -> Result<Changes> {
@@ -146,11 +147,11 @@ impl PageReader {
         let changes = changes_between(&log, self.page_bytes, self.reported, now);
         self.reported = now;
         let changes = changes.map_err(|error| Error::from_io(&log, &error))?;
-        // If the log has restarted meanwhile, headers of frames may have been read half old and half new.
+        // If the log has restarted meanwhile, some of the frame headers may be a mixture of old and new bytes.
         Ok(if self.index.position()?.salts == now.salts { changes } else { Changes::Unknown })
     }
 
-    /// The number of bytes in the log that are not yet overwritten by a restart.
+    /// Returns the length of the log in bytes, up to its last commit.
     ///
     /// `Unavailable` if the index of the log cannot be read.
     pub fn log_bytes(&self) -> Result<u64> {
@@ -159,12 +160,12 @@ impl PageReader {
     }
 
     fn failed(&self, error: &rusqlite::Error) -> Error {
-        at(&file::path(&self.directory), from_sqlite(error))
+        with_path(&file::path(&self.directory), from_sqlite(error))
     }
 }
 
-/// Checks that the log is not missing. A server that stops between the two reads of the check closes the mark
-/// and deletes the log, so a missing log is looked for again.
+/// Checks that the log is not missing. The check reads the mark, and then the log. A server that stops between
+/// the two reads closes the mark and deletes the log, so a failed check is repeated.
 fn check_log(directory: &Path, options: &Options) -> Result<()> {
     const ATTEMPTS: usize = 5;
     const PAUSE: Duration = Duration::from_millis(100);
@@ -178,7 +179,7 @@ fn check_log(directory: &Path, options: &Options) -> Result<()> {
     check()
 }
 
-/// Returns the pages in the frames from one position to the next.
+/// Returns the pages in the frames between two positions.
 fn changes_between(
     path: &Path,
     page_bytes: usize,
@@ -190,7 +191,7 @@ fn changes_between(
     }
     let log = File::open(path)?;
     let has_restarted = before.salts != now.salts;
-    // SQLite has rebuilt the index after a crash, and counts commits from zero.
+    // SQLite has rebuilt the index after a crash, and has reset the counter of commits.
     if now.commits < before.commits || (!has_restarted && now.frames < before.frames) {
         return Ok(Changes::Unknown);
     }
@@ -209,8 +210,8 @@ fn changes_between(
         pages.push(word(&header, 0));
         commits += u32::from(word(&header, 4) != 0);
     }
-    // If the log has restarted, commits that were not reported may have been overwritten. There are none if
-    // all commits since the last report are in the new log.
+    // If the log has restarted, commits that were not reported may have been overwritten. None were overwritten
+    // if all commits since the last report are in the new log.
     let all_commits = now.commits.wrapping_sub(before.commits);
     Ok(if has_restarted && commits != all_commits { Changes::Unknown } else { Changes::Pages(pages) })
 }
@@ -230,8 +231,9 @@ impl LogIndex {
 
     /// Reads the position of the last commit, and calls `pause` before it reads the header again.
     fn position_with(&self, pause: impl Fn(Duration)) -> Result<LogPosition> {
-        /// The header is stored twice. A writer changes one copy after the other, so equal copies are
-        /// complete. On a busy machine, the writer may have to wait for a processor between the two.
+        /// The size of a copy of the header. The header is stored twice, and a writer changes one copy after the
+        /// other, so equal copies are complete. On a busy machine, the writer may have to wait for a processor
+        /// between the two.
         const COPY_BYTES: usize = 48;
         const COMMITS_AT: usize = 8;
         const FRAMES_AT: usize = 16;

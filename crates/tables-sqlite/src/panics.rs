@@ -1,4 +1,4 @@
-//! Panics on the threads of a store. A panic ends one call, but not the thread.
+//! Catches panics on the threads of a store. A panic ends one call, but not the thread.
 
 use std::{
     any::Any,
@@ -8,20 +8,20 @@ use std::{
 
 use rashomon_tables::Error;
 
-/// Counts the panics of a store's threads.
+/// The number of panics on a store's threads.
 #[derive(Debug, Default)]
 pub(crate) struct Panics(AtomicU64);
 
 impl Panics {
     /// Runs a job of a thread. A panic in the job is counted, logged, and returned as an error.
     ///
-    /// The caller ends what the job may have left incomplete, such as an open transaction.
+    /// The caller has to clean up after a panic, for example to roll an open transaction back.
     pub(crate) fn catch<T>(&self, thread: &'static str, job: impl FnOnce() -> T) -> Result<T, Error> {
         panic::catch_unwind(AssertUnwindSafe(job)).map_err(|payload| {
             self.0.fetch_add(1, Ordering::Relaxed);
             let message = message(payload.as_ref());
             tracing::error!(thread, message, "panic on a thread of the store; the thread continues");
-            panicked(message)
+            panic_error(message)
         })
     }
 
@@ -31,8 +31,8 @@ impl Panics {
     }
 }
 
-/// The error for a call whose thread panicked. A write may have happened.
-pub(crate) fn panicked(message: &str) -> Error {
+/// Returns the error of a call that panicked. If the call was a write, it may have happened.
+pub(crate) fn panic_error(message: &str) -> Error {
     Error::unavailable(format!("a thread of the store panicked, which is a bug worth reporting: {message}"))
 }
 

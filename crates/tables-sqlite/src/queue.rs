@@ -6,7 +6,7 @@ use crossbeam_channel::{Receiver, Sender};
 use rashomon_tables::{Error, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The end of a queue for tasks. The total weight of the jobs in the queue is bounded.
+/// The sending end of a queue, for tasks. The total weight of the jobs in the queue is bounded.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     sender: Sender<Queued<T>>,
@@ -18,7 +18,7 @@ pub(crate) struct Queue<T> {
 #[derive(Debug)]
 pub(crate) struct Queued<T> {
     pub(crate) job: T,
-    /// `None` if the owner of the queue has queued the job itself.
+    /// `None` for a job of [`Queue::push_last`].
     _room: Option<OwnedSemaphorePermit>,
 }
 
@@ -32,8 +32,8 @@ impl<T> Queue<T> {
     /// is empty.
     pub(crate) async fn push(&self, job: T, weight: u32) -> Result<()> {
         let weight = weight.clamp(1, self.capacity);
-        let room = Arc::clone(&self.room).acquire_many_owned(weight).await.map_err(|_| closed())?;
-        self.sender.send(Queued { job, _room: Some(room) }).map_err(|_| closed())
+        let room = Arc::clone(&self.room).acquire_many_owned(weight).await.map_err(|_| closed_error())?;
+        self.sender.send(Queued { job, _room: Some(room) }).map_err(|_| closed_error())
     }
 
     /// Whether new jobs are refused.
@@ -53,7 +53,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// The error of a call after the store was closed.
-pub(crate) fn closed() -> Error {
+/// Returns the error of a call after the store was closed.
+pub(crate) fn closed_error() -> Error {
     Error::unavailable("the store is shut down")
 }

@@ -1,4 +1,4 @@
-//! Reads on a read-only connection.
+//! Reads rows and partitions, on a read-only connection.
 //!
 //! SQLite finds the rows, and an audit proves that no row is missing. If either finds damage, the read is
 //! repeated directly on the pages (`salvaged`), so that a damaged key hides no other row.
@@ -19,12 +19,12 @@ use crate::{
     catalog::Table,
     errors::from_sqlite,
     key::{self, flipped},
-    row::{self, Stored, corrupt, stored_columns},
+    row::{self, StoredRow, corrupt, stored_columns},
     span::{self, Span, next_key},
 };
 
-/// A result page ends when it has skipped this many expired or damaged rows, or has examined this many
-/// partitions more than its limit.
+/// The maximum number of expired or damaged rows that a result page of rows skips. A result page of partitions
+/// examines at most this many partitions more than its limit.
 const MAX_SKIPPED_ROWS: usize = 1_000;
 
 /// Reads the visible row under a key. An audit confirms that a missing row does not exist.
@@ -82,9 +82,9 @@ fn audit(connection: &AuditConnection, table: Table, span: &Span, rows: usize) -
     check_neighbours(connection, table, span, &found)
 }
 
-/// Checks that no row seems to be outside of a span because a bit of its key is flipped. Such a row is still
-/// in its old place, next to the span. The row is read from its page, since SQLite's search for a key that is
-/// out of order may end at another row.
+/// Checks that the rows next to a span do not belong to the span: a row whose key has a flipped bit may seem to
+/// be outside. Such a row is still in its old place, next to the span. It is read from its page, since SQLite's
+/// search for a key that is out of order may end at another row.
 fn check_neighbours(
     connection: &AuditConnection,
     table: Table,
@@ -111,7 +111,7 @@ fn check_neighbours(
     Ok(())
 }
 
-/// Reads a result page of rows, in one snapshot. An audit proves that no row is missing in its span.
+/// Reads a result page of rows, in one snapshot. An audit proves that no row of its span is missing.
 pub(crate) fn scan(
     connection: &AuditConnection,
     table: Table,
@@ -143,7 +143,7 @@ fn scan_and_audit(
     table_key: &[u8],
     now: Timestamp,
 ) -> Result<Page<Row>> {
-    let ReadPage { page, seen } = read_page(connection, table, scan, &span, table_key, now)?;
+    let UnauditedPage { page, seen } = read_page(connection, table, scan, &span, table_key, now)?;
     if let Some(Cursor(last)) = &page.next {
         let last = [table_key, last].concat();
         match scan.order {
@@ -156,7 +156,7 @@ fn scan_and_audit(
 }
 
 /// A result page before its audit.
-struct ReadPage {
+struct UnauditedPage {
     page: Page<Row>,
     /// The number of rows that were read, including damaged and expired rows.
     seen: usize,
@@ -169,11 +169,11 @@ fn read_page(
     span: &Span,
     table_key: &[u8],
     now: Timestamp,
-) -> Result<ReadPage> {
+) -> Result<UnauditedPage> {
     let sqlite = |error| from_sqlite(&error);
     let mut statement = prepare_scan(connection, scan.order).map_err(sqlite)?;
     let mut rows = statement.query([&span.start, &span.end]).map_err(sqlite)?;
-    let mut page = Builder::new(scan);
+    let mut page = PageBuilder::new(scan);
     let mut previous: Option<Vec<u8>> = None;
     while let Some(row) = rows.next().map_err(sqlite)? {
         if page.is_full() {
@@ -191,14 +191,14 @@ fn read_page(
         let clustering_key = &key[table_key.len()..];
         let read = read_visible(row, table, key, now);
         if let Ok(None) = read {
-            page.pass_over(clustering_key);
+            page.skip(clustering_key);
             continue;
         }
         let clustering = span::pop_clustering(table, clustering_key)
             .ok_or_else(|| corrupt(table.schema.name(), key, "its key cannot be read"))?;
         let name = Key::new(scan.partition.clone(), clustering);
         match read {
-            Ok(Some(Visible { values, written_at, expires_at })) => {
+            Ok(Some(VisibleRow { values, written_at, expires_at })) => {
                 page.push(Row { key: name, values, written_at, expires_at }, clustering_key);
             }
             Ok(None) => {}
@@ -212,27 +212,27 @@ fn read_page(
 }
 
 /// A visible row without its key.
-struct Visible {
+struct VisibleRow {
     values: Vec<Option<Value>>,
     written_at: Timestamp,
     expires_at: Option<Timestamp>,
 }
 
-/// Reads a row of a scan, whose key is in the first column. `None` if it has expired. `Corrupt` if it is
-/// damaged; other rows may be undamaged.
+/// Reads a row of a scan. The first column is the key. `None` if the row has expired. `Corrupt` if the row is
+/// damaged; the other rows may be undamaged.
 fn read_visible(
     row: &rusqlite::Row<'_>,
     table: Table,
     key: &[u8],
     now: Timestamp,
-) -> Result<Option<Visible>> {
+) -> Result<Option<VisibleRow>> {
     let stored = read_stored(row, table, key)?;
     if !stored.is_visible(now) {
         stored.check_times(table, key)?;
         return Ok(None);
     }
-    let Stored { written_at, expires_at, .. } = stored;
-    Ok(Some(Visible { values: stored.values(table, key)?, written_at, expires_at }))
+    let StoredRow { written_at, expires_at, .. } = stored;
+    Ok(Some(VisibleRow { values: stored.values(table, key)?, written_at, expires_at }))
 }
 
 /// Whether a row of a scan has not expired. `Corrupt` if it is damaged.
@@ -242,8 +242,8 @@ fn is_visible(row: &rusqlite::Row<'_>, table: Table, key: &[u8], now: Timestamp)
     Ok(stored.is_visible(now))
 }
 
-fn read_stored<'a>(row: &'a rusqlite::Row<'_>, table: Table, key: &[u8]) -> Result<Stored<'a>> {
-    Stored::read(row, 1).map_err(|error| match from_sqlite(&error) {
+fn read_stored<'a>(row: &'a rusqlite::Row<'_>, table: Table, key: &[u8]) -> Result<StoredRow<'a>> {
+    StoredRow::read(row, 1).map_err(|error| match from_sqlite(&error) {
         Error::Corrupt(what) => corrupt(table.schema.name(), key, &what),
         other => other,
     })
@@ -268,65 +268,61 @@ fn prepare_scan(connection: &Connection, order: Order) -> rusqlite::Result<Cache
 }
 
 /// A result page that is being filled.
-struct Builder<'a> {
+struct PageBuilder<'a> {
     scan: &'a Scan,
     rows: Vec<Row>,
     bytes: usize,
-    skipped_damage: usize,
+    /// The number of expired or damaged rows.
+    skipped: usize,
     damaged: Vec<DamagedRow>,
+    /// The number of all rows that were read.
     seen: usize,
+    /// The clustering part of the last key that was read.
     last: Vec<u8>,
 }
 
-impl<'a> Builder<'a> {
+impl<'a> PageBuilder<'a> {
     const fn new(scan: &'a Scan) -> Self {
-        Self {
-            scan,
-            rows: Vec::new(),
-            bytes: 0,
-            skipped_damage: 0,
-            damaged: Vec::new(),
-            seen: 0,
-            last: Vec::new(),
-        }
+        Self { scan, rows: Vec::new(), bytes: 0, skipped: 0, damaged: Vec::new(), seen: 0, last: Vec::new() }
     }
 
     fn is_full(&self) -> bool {
         let full = self.rows.len() >= self.scan.limit.get() || self.bytes >= self.scan.max_bytes;
-        (full && !self.rows.is_empty()) || self.skipped_damage >= MAX_SKIPPED_ROWS
+        (full && !self.rows.is_empty()) || self.skipped >= MAX_SKIPPED_ROWS
     }
 
     fn push(&mut self, row: Row, clustering_key: &[u8]) {
         self.bytes += row.size();
         self.rows.push(row);
-        self.note_last(clustering_key);
+        self.set_last(clustering_key);
     }
 
-    fn pass_over(&mut self, clustering_key: &[u8]) {
-        self.skipped_damage += 1;
-        self.note_last(clustering_key);
+    /// Counts a row that has expired or is damaged.
+    fn skip(&mut self, clustering_key: &[u8]) {
+        self.skipped += 1;
+        self.set_last(clustering_key);
     }
 
     fn push_damaged(&mut self, row: DamagedRow, clustering_key: &[u8]) {
         self.damaged.push(row);
-        self.pass_over(clustering_key);
+        self.skip(clustering_key);
     }
 
-    fn note_last(&mut self, clustering_key: &[u8]) {
+    fn set_last(&mut self, clustering_key: &[u8]) {
         self.seen += 1;
         self.last.clear();
         self.last.extend_from_slice(clustering_key);
     }
 
-    fn build(self, more: bool) -> ReadPage {
+    fn build(self, more: bool) -> UnauditedPage {
         let next = more.then(|| Cursor(Bytes::from(self.last)));
         let page = Page { items: self.rows, next, damaged: self.damaged };
-        ReadPage { page, seen: self.seen }
+        UnauditedPage { page, seen: self.seen }
     }
 }
 
-/// Reads a result page of partitions: goes through all partitions of the table's shape, and looks for a row
-/// of this table in each partition. An audit proves that no partition is missing.
+/// Reads a result page of partitions: visits all partitions of the table's shape, and looks for a visible row of
+/// this table in each. An audit proves that no partition is missing.
 pub(crate) fn partitions(
     connection: &AuditConnection,
     table: Table,
@@ -399,7 +395,8 @@ fn first_key(connection: &Connection, span: &Span) -> rusqlite::Result<Option<Ve
     rows.next()?.map(|row| row.get(0)).transpose()
 }
 
-/// Whether the partition has a visible row. An audit confirms a `false`. `Corrupt` if a damaged row is found.
+/// Whether the partition has a visible row in this table. An audit confirms that there is none. `Corrupt` if a
+/// damaged row is found.
 fn has_visible_row(
     connection: &AuditConnection,
     table: Table,

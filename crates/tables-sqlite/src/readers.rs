@@ -1,4 +1,4 @@
-//! The threads that read. Each thread has its own connection.
+//! The threads that execute reads. Each thread has its own connection.
 
 use std::{path::Path, sync::Arc, thread::JoinHandle};
 
@@ -13,7 +13,7 @@ use crate::{
     errors::from_sqlite,
     file,
     panics::Panics,
-    queue::{Queue, Queued, closed},
+    queue::{Queue, Queued, closed_error},
 };
 
 enum Job {
@@ -21,7 +21,7 @@ enum Job {
     Stop,
 }
 
-/// A pool of read-only connections. Each read uses one connection during its call.
+/// A pool of reading threads with read-only connections. Each read runs on one of the threads.
 pub(crate) struct Readers {
     queue: Queue<Job>,
     count: usize,
@@ -63,15 +63,15 @@ impl Readers {
         let (reply, answer) = oneshot::channel();
         let panics = Arc::clone(&self.panics);
         let job = move |connection: &AuditConnection| {
-            // A caller that has been dropped needs no answer.
+            // If the caller has been dropped, nobody needs the answer.
             if !reply.is_closed() {
-                // Unwinding ends the read's transaction.
+                // A panic ends the read's transaction, since unwinding drops its statements.
                 let read = panics.catch("tables-read", || read(connection));
                 let _ = reply.send(read.and_then(std::convert::identity));
             }
         };
         self.queue.push(Job::Read(Box::new(job)), 1).await?;
-        answer.await.map_err(|_| closed())?
+        answer.await.map_err(|_| closed_error())?
     }
 
     /// Refuses new reads, and ends the threads after they have answered all reads in the queue.

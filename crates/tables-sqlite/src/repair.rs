@@ -1,4 +1,4 @@
-//! Repairs damaged keys: a flipped bit is restored on its page if the row's checksum proves the true key.
+//! Repairs damaged keys: restores a flipped bit on its page if the row's checksum proves the true key.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use crate::{
     SqliteStore,
     audit::AuditConnection,
-    errors::{at, from_sqlite},
+    errors::{from_sqlite, with_path},
     file,
     key::AFTER_ALL_KEYS,
     restore::row_name,
@@ -16,7 +16,7 @@ use crate::{
     span::Span,
 };
 
-/// The greatest number of problems of SQLite's own check that are read. One problem in the structure is
+/// The maximum number of problems that SQLite's own check reports to a repair. One problem in the structure is
 /// enough to refuse the repair.
 const MAX_PROBLEMS: usize = 100;
 
@@ -35,7 +35,7 @@ impl SqliteStore {
     /// `Corrupt` if the structure of the file's pages is damaged: no repair may write to such a file.
     pub fn plan_key_repair(&self) -> Result<KeyRepair> {
         self.damaged_keys().keep_pages();
-        self.plan().map_err(|error| match at(&file::path(self.directory()), error) {
+        self.plan().map_err(|error| match with_path(&file::path(self.directory()), error) {
             Error::Corrupt(what) => Error::Corrupt(format!(
                 "repair refused, nothing was changed: the page structure of the file is damaged, and a write could \
                  damage more. Restore a backup; without one, `rashomon export` and `rashomon migrate` copy what can \
@@ -55,7 +55,7 @@ impl SqliteStore {
         })
     }
 
-    /// Carries out a repair. Each page is repaired in its own transaction.
+    /// Executes a planned repair. Each page is repaired in its own transaction.
     pub async fn repair_keys(&self, repair: &KeyRepair) -> Result<()> {
         for page in &repair.pages {
             self.restore_keys(*page).await?;
@@ -63,14 +63,14 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// Makes later reads return the rows as [`SqliteStore::repair_keys`] would leave them. This is for a dry
-    /// run of a repair.
+    /// Makes later reads return rows with flipped keys as [`SqliteStore::repair_keys`] would leave them. A dry run
+    /// of a repair needs this.
     pub fn read_as_repaired(&self) {
         self.damaged_keys().read_as_restored();
     }
 }
 
-/// Checks the structure of all trees, by SQLite's own check.
+/// Checks the structure of all trees by SQLite's own check. `Corrupt` if the structure is damaged.
 fn check_structure(connection: &Connection) -> Result<()> {
     let sqlite = |error| from_sqlite(&error);
     let sql = format!("PRAGMA integrity_check({MAX_PROBLEMS})");

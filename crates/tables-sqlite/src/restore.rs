@@ -1,4 +1,4 @@
-//! Restores damaged keys on their pages, for the committer.
+//! Restores the flipped bits of damaged keys on their pages, for the committer.
 
 use rashomon_tables::{Result, Value};
 
@@ -12,7 +12,7 @@ pub(crate) struct RestoredRow {
     pub(crate) partition: Option<Vec<Value>>,
 }
 
-/// Restores the flipped bits of the keys on a page, inside a transaction.
+/// Restores the flipped bits of the keys on a page, inside a transaction. Returns the rows of these keys.
 pub(crate) fn restore_page(connection: &AuditConnection, page: u32) -> Result<Vec<RestoredRow>> {
     let salvage = Salvage::new(connection)?;
     let flipped = salvage.flipped_bits(page)?;
@@ -33,7 +33,7 @@ pub(crate) fn restore_page(connection: &AuditConnection, page: u32) -> Result<Ve
     Ok(restored.collect())
 }
 
-/// A description of a row by its true key.
+/// Returns a description of a row, with its table and its true key.
 pub(crate) fn row_name(salvage: &Salvage<'_>, key: &[u8]) -> String {
     let tables = salvage.tables();
     let table = tables.index_of(key).map_or("unknown", |table| &tables.all()[table].definition.name);

@@ -1,4 +1,4 @@
-//! The file of a store that is restored from a backup.
+//! The file of a store while it is restored from a backup.
 
 use std::{
     fs::File,
@@ -9,8 +9,8 @@ use rashomon_tables::{Error, Result};
 
 use crate::{SqliteStore, file, lock::DirectoryLock, log_mark};
 
-/// A file that is written page by page, and becomes the file of a store. While it exists, no store is created
-/// in its directory. While this value exists, no other process uses the directory.
+/// A file that is written page by page, and then becomes the file of a store. While the file exists, no new store
+/// is created in its directory. While this value exists, no other process can use the directory.
 #[derive(Debug)]
 pub struct RestoredFile {
     directory: PathBuf,
@@ -36,7 +36,7 @@ impl RestoredFile {
         if restored.is_complete()? {
             return Err(Error::unavailable(format!("{} already has a store", directory.display())));
         }
-        // SQLite must not apply the log of an interrupted `complete` to pages that are written again.
+        // `complete` may have been interrupted. SQLite must not apply its log to pages that are written again.
         let path = restored.path();
         file::remove(&path, &["-wal", "-shm"])?;
         let created = File::options().write(true).create(true).truncate(false).open(&path);
@@ -50,18 +50,19 @@ impl RestoredFile {
         SqliteStore::is_in(&self.directory).map_err(|error| Error::from_io(&self.directory, &error))
     }
 
-    /// Where to write the pages.
+    /// The path of the file to which the pages have to be written.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         file::restoring_path(&self.directory)
     }
 
-    /// Makes the file the file of a store. All pages must be written and synchronized.
+    /// Makes this file the file of a store. All pages must have been written and synchronized.
     ///
-    /// `Unsupported` or `Corrupt` if the file is not a store. `Unavailable` if it cannot be written.
+    /// `Unsupported` or `Corrupt` if the content is not a store. `Unavailable` if the file cannot be written.
     pub fn complete(self) -> Result<()> {
         let path = self.path();
-        // The pages say that a log is open, since the store was in use. They already contain the log.
+        // The backup was made of a store in use, so the pages have the mark of an open log. The backup already
+        // includes the content of this log, so the mark is closed.
         file::change(&path, log_mark::close)?;
         file::install(&path, &self.directory)
     }

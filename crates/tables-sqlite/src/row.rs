@@ -1,4 +1,4 @@
-//! The stored form of a row, and its reader.
+//! Reads a stored row, and checks it by its checksum.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ColumnType, Error, Key, Result, Row, Value};
@@ -10,7 +10,7 @@ use crate::{
     errors::from_sqlite,
 };
 
-/// The columns that [`Stored::read`] reads, of `rows AS r LEFT JOIN large_values AS l ON l.id = r.large`.
+/// The columns that [`StoredRow::read`] reads, of `rows AS r LEFT JOIN large_values AS l ON l.id = r.large`.
 macro_rules! stored_columns {
     () => {
         "r.written_at, r.expires_at, r.value, l.value"
@@ -21,15 +21,15 @@ pub(crate) use stored_columns;
 /// The number of these columns.
 const STORED_COLUMNS: usize = 4;
 
-/// A row whose key is known, borrowed from SQLite.
+/// A stored row without its key, borrowed from SQLite.
 #[derive(Debug)]
-pub(crate) struct Stored<'a> {
+pub(crate) struct StoredRow<'a> {
     pub(crate) written_at: Timestamp,
     pub(crate) expires_at: Option<Timestamp>,
     pub(crate) envelope: Option<&'a [u8]>,
 }
 
-impl<'a> Stored<'a> {
+impl<'a> StoredRow<'a> {
     pub(crate) const fn new(
         written_at: Timestamp,
         expires_at: Option<Timestamp>,
@@ -38,7 +38,7 @@ impl<'a> Stored<'a> {
         Self { written_at, expires_at, envelope }
     }
 
-    /// Reads the columns from column `first` on.
+    /// Reads the columns of `stored_columns!` from a result row. `first` is the index of the first of them.
     pub(crate) fn read(row: &'a rusqlite::Row<'_>, first: usize) -> rusqlite::Result<Self> {
         let small = row.get_ref(first + 2)?.as_blob_or_null()?;
         let large = row.get_ref(first + 3)?.as_blob_or_null()?;
@@ -53,8 +53,8 @@ impl<'a> Stored<'a> {
         self.expires_at.is_none_or(|expires_at| now < expires_at)
     }
 
-    /// The values of a row of this table, checked by the row's checksum, unless the values have their own
-    /// checksums.
+    /// Decodes the values, and checks them by the row's checksum. Skips the check if the values of the table have
+    /// their own checksums, and can be decoded.
     pub(crate) fn values(&self, table: Table, key: &[u8]) -> Result<Vec<Option<Value>>> {
         if table.schema.checks_itself()
             && let Some(Ok(values)) =
@@ -65,7 +65,8 @@ impl<'a> Stored<'a> {
         self.open(table.schema.name(), table.seed, key, table.value_types())
     }
 
-    /// The values, checked by the row's checksum. The name, the seed and the columns identify the table.
+    /// Decodes the values, and checks them by the row's checksum. The arguments are the name of the table, its
+    /// seed, the key of the row, and the types of the values.
     pub(crate) fn open(
         &self,
         table: &str,
@@ -89,7 +90,7 @@ impl<'a> Stored<'a> {
         envelope.is_some_and(|envelope| envelope::is_whole(identity, envelope))
     }
 
-    /// Checks the row's times by its checksum, even if the values have their own checksums.
+    /// Checks the row's times by its checksum, also if the values of the table have their own checksums.
     pub(crate) fn check_times(&self, table: Table, key: &[u8]) -> Result<()> {
         if self.is_whole_under(table.seed, key) {
             return Ok(());
@@ -97,7 +98,7 @@ impl<'a> Stored<'a> {
         Err(corrupt(table.schema.name(), key, envelope::NOT_WHOLE))
     }
 
-    /// The size of its values, including their checksum.
+    /// The size of the values, including their checksum.
     pub(crate) fn bytes(&self) -> usize {
         self.envelope.map_or(0, <[u8]>::len)
     }
@@ -115,12 +116,12 @@ pub(crate) fn find(connection: &Connection, table: Table, name: &Key, key: &[u8]
     })
 }
 
-/// Reads the row under a key, and passes it to `look`; `None` if there is no row. `Corrupt` if SQLite returns
-/// another row, which may happen if keys are out of order.
+/// Reads the row under a key, passes it to `look`, and returns the result of `look`. `None` if there is no row.
+/// `Corrupt` if SQLite returns another row, which may happen if keys are out of order.
 pub(crate) fn with_stored<T>(
     connection: &Connection,
     key: &[u8],
-    look: impl FnOnce(Stored<'_>) -> Result<T>,
+    look: impl FnOnce(StoredRow<'_>) -> Result<T>,
 ) -> Result<Option<T>> {
     const SQL: &str = concat!(
         "SELECT ",
@@ -137,10 +138,10 @@ pub(crate) fn with_stored<T>(
             key.escape_ascii()
         )));
     }
-    look(Stored::read(row, 0).map_err(sqlite)?).map(Some)
+    look(StoredRow::read(row, 0).map_err(sqlite)?).map(Some)
 }
 
-/// The error for a row that differs from the written row.
+/// Returns the error for a damaged row.
 pub(crate) fn corrupt(table: &str, key: &[u8], what: &str) -> Error {
     Error::Corrupt(format!("the row {} of table {table}: {what}", key.escape_ascii()))
 }

@@ -1,33 +1,33 @@
-//! Reads every row of every table by the schemas in the file, for checks and counts.
+//! Finds the keys of all rows and the table of each key, by the schemas in the file: for checks and counts.
 
 use rashomon_tables::{Direction, Value};
 use rusqlite::Connection;
 
-use crate::{definitions::Stored, envelope, key, row};
+use crate::{definitions::StoredSchema, envelope, key, row};
 
-/// The maximum number of keys that one read transaction reads, so that it stays short.
+/// The maximum number of keys that one read transaction reads, so that the transaction is short.
 const KEYS_AT_A_TIME: i64 = 1_000;
 
-/// The tables in the file. Finds the table of a key.
+/// The tables in the file. With them, the table of a key can be found.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
-    all: Vec<Stored>,
+    all: Vec<StoredSchema>,
     /// The seed of each table's checksums.
     seeds: Vec<u64>,
 }
 
 impl Tables {
-    pub(crate) fn new(all: Vec<Stored>) -> Self {
+    pub(crate) fn new(all: Vec<StoredSchema>) -> Self {
         let seeds = all.iter().map(|table| envelope::seed(&table.definition.name)).collect();
         Self { all, seeds }
     }
 
-    pub(crate) fn all(&self) -> &[Stored] {
+    pub(crate) fn all(&self) -> &[StoredSchema] {
         &self.all
     }
 
     /// Whether a row's checksum agrees with this key, in the table of the key.
-    pub(crate) fn is_whole_under(&self, row: &row::Stored<'_>, key: &[u8]) -> bool {
+    pub(crate) fn is_whole_under(&self, row: &row::StoredRow<'_>, key: &[u8]) -> bool {
         self.index_of(key).is_ok_and(|table| row.is_whole_under(self.seeds[table], key))
     }
 
@@ -50,7 +50,7 @@ impl Tables {
         if rest.is_empty() { Ok(index) } else { Err("its key is too long") }
     }
 
-    /// The partition of the row under this key.
+    /// Decodes the partition in this key. `None` if it cannot be decoded.
     pub(crate) fn partition_of(&self, key: &[u8]) -> Option<Vec<Value>> {
         let mut rest = key;
         let shape = key::pop_number(&mut rest)?;
@@ -60,7 +60,7 @@ impl Tables {
     }
 }
 
-/// Returns the next keys after this key. Empty at the end.
+/// Returns the next [`KEYS_AT_A_TIME`] keys after this key. Empty if there are no further keys.
 pub(crate) fn keys_after(connection: &Connection, after: &[u8]) -> rusqlite::Result<Vec<Vec<u8>>> {
     let mut statement =
         connection.prepare_cached("SELECT key FROM rows WHERE key > ?1 ORDER BY key LIMIT ?2")?;

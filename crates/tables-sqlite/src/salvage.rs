@@ -1,10 +1,10 @@
-//! Reads SQLite pages whose rows have damaged keys. The pages are read directly, since SQLite's search may
-//! miss rows on them.
+//! Reads SQLite pages whose rows have damaged keys. Reads the pages directly, since SQLite's search may miss rows
+//! on such pages.
 //!
 //! The checksum of a row covers its key. If the checksum agrees after one bit of the key is flipped back, the
-//! resulting key is the true key, and the row is in the right place. A row is lost if it is out of order and
-//! no such key agrees with the checksum; the other rows of its page are not lost. If a row is undamaged but
-//! out of order, its page is in the wrong place, which is an error. See decision 0019.
+//! resulting key is the true key, and the row is in the right place. A row is *lost* if it is out of order and no
+//! such key agrees with the checksum; the other rows of its page are not lost. If a row is undamaged but out of
+//! order, its page is in the wrong place, which is an error. See decision 0019.
 
 use std::{cell::Cell, ops::ControlFlow, sync::Arc};
 
@@ -14,23 +14,23 @@ use rashomon_tables::{Error, Order, Result};
 use crate::{
     audit::{AuditConnection, MAX_DEPTH, damaged_page, page::TreePage},
     key::flipped,
-    row::Stored,
+    row::StoredRow,
     row_scan::Tables,
     span::Span,
 };
 
-/// The maximum number of rows with an unknown true key on a page. With more such rows, the whole page is not
-/// trusted.
+/// The maximum number of lost rows on a page. If more rows are lost, the whole page counts as damaged.
 const MAX_LOST_ROWS: usize = 1;
 
-/// The descriptions of rows with damaged keys.
+/// The description of a row in whose key one bit is flipped.
 pub(crate) const FLIPPED_KEY: &str = "a bit of its key is flipped; `rashomon verify --repair` corrects it";
+/// The description of a lost row.
 pub(crate) const LOST_KEY: &str = "it is out of order: its key is damaged, and the original key is unknown";
 
 /// The state of a row's key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum KeyState {
-    /// The key is in order. The row's checksum agrees with it, or the row's values are damaged.
+    /// The key is in order. The row's checksum agrees with the key, or the row has other damage.
     InOrder,
     /// One bit of the stored key is flipped. The [`SalvagedRow`] has the true key.
     Flipped(FlippedBit),
@@ -55,43 +55,44 @@ pub(crate) struct SalvagedRow {
     pub(crate) state: KeyState,
     written_at: Timestamp,
     expires_at: Option<Timestamp>,
-    /// The number of the large value, if the values are stored apart.
+    /// The number of the large value, if the values are in `large_values`.
     pub(crate) large: Option<i64>,
     envelope: Option<Vec<u8>>,
-    /// Whether the checksum agrees with the key.
+    /// Whether the checksum agrees with `key`.
     is_whole: bool,
 }
 
 impl SalvagedRow {
-    pub(crate) fn stored(&self) -> Stored<'_> {
-        Stored::new(self.written_at, self.expires_at, self.envelope.as_deref())
+    pub(crate) fn stored(&self) -> StoredRow<'_> {
+        StoredRow::new(self.written_at, self.expires_at, self.envelope.as_deref())
     }
 }
 
-/// The bounds of the key of a row, or of the keys of a page, both excluded. `None`: there is no bound.
+/// The bounds of a row's key, or of all keys of a page. Both bounds are excluded. `None` means that there is no
+/// bound.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Between<'a> {
+pub(crate) struct KeyBounds<'a> {
     pub(crate) low: Option<&'a [u8]>,
     pub(crate) high: Option<&'a [u8]>,
 }
 
-impl Between<'_> {
+impl KeyBounds<'_> {
     const ALL: Self = Self { low: None, high: None };
 
-    /// Whether a key between these bounds may be in the span.
+    /// Whether the span may contain a key between these bounds.
     fn meets(&self, span: &Span) -> bool {
         self.low.is_none_or(|low| low < span.end.as_slice())
             && self.high.is_none_or(|high| span.start.as_slice() < high)
     }
 }
 
-/// A page, with the states of its keys.
+/// A page, with its rows and the states of their keys.
 struct SalvagedPage {
     rows: Vec<SalvagedRow>,
     children: Vec<u32>,
 }
 
-/// A reader of damaged pages. It is used for one call, inside a snapshot.
+/// A reader of damaged pages. It is created for one call, inside a snapshot.
 pub(crate) struct Salvage<'a> {
     connection: &'a AuditConnection,
     tables: Arc<Tables>,
@@ -100,11 +101,11 @@ pub(crate) struct Salvage<'a> {
 }
 
 /// The function that is called with each row, and with the bounds of its key.
-pub(crate) type RowVisitor<'v> = dyn FnMut(&SalvagedRow, Between<'_>) -> Result<ControlFlow<()>> + 'v;
+pub(crate) type RowVisitor<'v> = dyn FnMut(&SalvagedRow, KeyBounds<'_>) -> Result<ControlFlow<()>> + 'v;
 
 impl<'a> Salvage<'a> {
     pub(crate) fn new(connection: &'a AuditConnection) -> Result<Self> {
-        // No key is empty, so the tables are read from the file.
+        // No table has an empty key, so `tables_for` reads the tables from the file.
         Ok(Self { connection, tables: connection.tables_for(&[])?, leaf_depth: Cell::default() })
     }
 
@@ -119,18 +120,18 @@ impl<'a> Salvage<'a> {
             return Ok(());
         }
         let root = self.connection.root()?;
-        // The audit has the same check: a page in the place of another page hides rows, and is not a case of
-        // damaged keys.
+        // The audit has the same checks. A page in the place of another page hides rows, so such damage is an
+        // error, and is not treated as damaged keys.
         self.connection.check_children(root, self.read(root)?.children)?;
         self.leaf_depth.set(AuditConnection::depth(root, |number| Ok(self.read(number)?.children))?);
-        self.visit_page(root, 0, Between::ALL, span, order, visit).map(drop)
+        self.visit_page(root, 0, KeyBounds::ALL, span, order, visit).map(drop)
     }
 
     fn visit_page(
         &self,
         number: u32,
         depth: usize,
-        within: Between<'_>,
+        within: KeyBounds<'_>,
         span: &Span,
         order: Order,
         visit: &mut RowVisitor<'_>,
@@ -145,11 +146,12 @@ impl<'a> Salvage<'a> {
         if page.rows.is_empty() && depth > 0 {
             return Err(damaged_page(number, "it is empty"));
         }
-        page.put_in_order(within).map_err(|what| damaged_page(number, &what))?;
+        page.mark_lost_rows(within).map_err(|what| damaged_page(number, &what))?;
         self.record_damaged_keys(number, &page);
         let count = page.rows.len();
         for step in 0..=count {
-            // Forward: child, row, child, and so on to the last child. In reverse the other way round.
+            // The forward order is: child, row, child, row, and so on to the last child. The reverse order begins
+            // with the last child.
             let place = if order == Order::Forward { step } else { count - step };
             let row_first = order == Order::Reverse;
             for is_row in [row_first, !row_first] {
@@ -174,7 +176,8 @@ impl<'a> Salvage<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// The flipped bits of the keys on a page. Empty if the page is not a page of rows.
+    /// Returns the flipped bits of the keys on a page, each with the true key. Empty if the page cannot be parsed
+    /// as a page of rows.
     pub(crate) fn flipped_bits(&self, number: u32) -> Result<Vec<(Vec<u8>, FlippedBit)>> {
         let rows = match self.read(number) {
             Ok(page) => page.rows,
@@ -213,7 +216,7 @@ impl<'a> Salvage<'a> {
         let mut rows = Vec::with_capacity(records.len());
         for (index, record) in records.into_iter().enumerate() {
             let envelope = record.envelope(self.connection)?;
-            let Stored { written_at, expires_at, .. } = record.stored(None);
+            let StoredRow { written_at, expires_at, .. } = record.stored(None);
             let key = tree.key(index).to_vec();
             let state = KeyState::InOrder;
             let large = record.large;
@@ -240,8 +243,9 @@ impl<'a> Salvage<'a> {
 }
 
 impl SalvagedPage {
-    /// Marks damaged rows that are out of order as lost. The other rows have to ascend.
-    fn put_in_order(&mut self, within: Between<'_>) -> std::result::Result<(), String> {
+    /// Marks damaged rows that are out of order as lost. An error if an undamaged row is out of order, or if too
+    /// many rows are lost.
+    fn mark_lost_rows(&mut self, within: KeyBounds<'_>) -> std::result::Result<(), String> {
         let mut last = within.low.map(<[u8]>::to_vec);
         let mut lost = 0;
         for index in 0..self.rows.len() {
@@ -263,11 +267,11 @@ impl SalvagedPage {
     }
 
     /// Returns the bounds of a row, or of the child page before the row.
-    fn between<'k>(&'k self, place: usize, is_row: bool, within: Between<'k>) -> Between<'k> {
+    fn between<'k>(&'k self, place: usize, is_row: bool, within: KeyBounds<'k>) -> KeyBounds<'k> {
         let key = |row: &'k SalvagedRow| (row.state != KeyState::Lost).then_some(row.key.as_slice());
         let after = place + usize::from(is_row);
         let low = self.rows.iter().take(place).rev().find_map(key).or(within.low);
         let high = self.rows.iter().skip(after).find_map(key).or(within.high);
-        Between { low, high }
+        KeyBounds { low, high }
     }
 }

@@ -1,4 +1,4 @@
-//! The range of keys that a call reads or writes.
+//! Builds the keys and the ranges of keys that a call reads or writes.
 
 use std::ops::Bound;
 
@@ -13,12 +13,12 @@ pub(crate) struct Span {
     pub(crate) end: Vec<u8>,
 }
 
-/// The first possible key after this key.
+/// Returns the first possible key after this key.
 pub(crate) fn next_key(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// The prefix of all keys of a partition, in all tables whose partition columns have the same types
+/// Returns the prefix of all keys of a partition, in all tables whose partition columns have the same types
 /// ([`Table::shape`]).
 pub(crate) fn partition_key(shape: u16, partition: &[Value]) -> Vec<u8> {
     let size: usize = partition.iter().map(Value::size).sum();
@@ -29,14 +29,14 @@ pub(crate) fn partition_key(shape: u16, partition: &[Value]) -> Vec<u8> {
     key
 }
 
-/// The prefix of all keys of a partition in one table.
+/// Returns the prefix of all keys of a partition in one table.
 pub(crate) fn table_key(table: Table, partition: &[Value]) -> Vec<u8> {
     let mut key = partition_key(table.shape, partition);
     key::push_number(&mut key, table.number);
     key
 }
 
-/// The key of a row.
+/// Returns the key of a row.
 pub(crate) fn row_key(table: Table, partition: &[Value], clustering: &[Value]) -> Vec<u8> {
     let mut key = table_key(table, partition);
     push_clustering(&mut key, table, clustering);

@@ -1,4 +1,4 @@
-//! The size of a store.
+//! Measures the size of a store and of its tables.
 
 use rashomon_tables::{Error, Result};
 
@@ -27,12 +27,11 @@ pub struct Stats {
     pub page_bytes: u32,
     /// Pages of the file.
     pub pages: u32,
-    /// Free pages, which the next writes use.
+    /// Free pages of the file. The next writes use them.
     pub free_pages: u32,
-    /// Each table, counted exactly, in the order in which the tables were created.
+    /// The exact size of each table, in the order in which the tables were created.
     pub tables: Vec<TableStats>,
-    /// Descriptions of rows that differ from the written rows, one sentence each. The counts include these
-    /// rows.
+    /// Descriptions of damaged rows, one sentence each. The counts include these rows.
     pub damaged: Vec<String>,
 }
 
@@ -41,7 +40,7 @@ pub struct Stats {
 pub struct TableStats {
     /// The name of the table.
     pub name: String,
-    /// Rows, including those that have expired and were not deleted yet.
+    /// Rows, including expired rows that were not deleted yet.
     pub rows: u64,
     /// Bytes of the keys of these rows.
     pub key_bytes: u64,
@@ -50,7 +49,7 @@ pub struct TableStats {
 }
 
 impl SqliteStore {
-    /// Counts by reading every row, and blocks the thread during the count. Rows that are written during the
+    /// Measures the store by reading every row. Blocks the thread meanwhile. Rows that are written during the
     /// count may or may not be counted. `Corrupt` if rows are missing.
     pub fn stats(&self) -> Result<Stats> {
         let sqlite = |error| from_sqlite(&error);
@@ -75,7 +74,7 @@ impl SqliteStore {
     }
 }
 
-/// The tables, and the descriptions of damaged rows.
+/// Returns the size of each table, and the descriptions of damaged rows.
 fn count_rows(connection: &AuditConnection) -> Result<(Vec<TableStats>, Vec<String>)> {
     let sqlite = |error| from_sqlite(&error);
     connection.audit_all()?;

@@ -1,4 +1,4 @@
-//! The store: implements [`TableStore`] with the reading and writing threads.
+//! The store: implements [`TableStore`] with the threads that read and the thread that writes.
 
 use std::{
     collections::BTreeMap,
@@ -31,19 +31,19 @@ use crate::{
         checkpointer::{self, RunPass},
     },
     damaged_keys::DamagedKeys,
-    errors::{at, from_sqlite},
+    errors::{from_sqlite, with_path},
     file,
     health::Health,
     lock::DirectoryLock,
     log_mark,
-    panics::panicked,
-    queue::{Queue, closed},
+    panics::panic_error,
+    queue::{Queue, closed_error},
     read,
     readers::Readers,
     span,
 };
 
-/// A store in a directory of this machine. This process owns it while it is open.
+/// A store in a directory of this machine. While the store is open, no other process can open it.
 ///
 /// Dropping a store completes accepted calls and closes the store; this blocks the thread.
 /// [`SqliteStore::shutdown`] does the same without blocking, even while the store has other owners.
@@ -57,18 +57,18 @@ pub struct SqliteStore {
     counters: Arc<Counters>,
     health: Arc<Health>,
     damaged_keys: Arc<DamagedKeys>,
-    shared: Arc<Shared>,
+    workers: Arc<Workers>,
 }
 
-/// The queues and the threads. They are shared with the task of a shutdown, which ends the threads.
-struct Shared {
+/// The queues and the threads. The store shares them with the task of a shutdown, which ends the threads.
+struct Workers {
     readers: Readers,
     writes: Queue<Job>,
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<RunningThreads>>,
 }
 
-/// The parts that exist until the store is closed.
-struct Running {
+/// The handles of the threads, and the lock of the directory. They exist until the store is closed.
+struct RunningThreads {
     readers: Vec<JoinHandle<()>>,
     committer: JoinHandle<()>,
     _lock: DirectoryLock,
@@ -79,7 +79,7 @@ impl SqliteStore {
     ///
     /// # Errors
     ///
-    /// If the directory cannot be read.
+    /// An error if the directory cannot be read.
     pub fn is_in(directory: &Path) -> io::Result<bool> {
         crate::file::path(directory).try_exists()
     }
@@ -94,7 +94,8 @@ impl SqliteStore {
     /// Opens the store in this directory. Creates the directory and the store if they do not exist.
     ///
     /// `Unavailable` if another process has the store open; the error names the process. `Unsupported` if the
-    /// file is not a store, or has another format version; the file is then not changed. `Corrupt` if the log of the store is missing or damaged, unless [`Options::accept_lost_log`] is set.
+    /// file is not a store, or has another format version; the file is then not changed. `Corrupt` if the log of
+    /// the store is missing or damaged, unless [`Options::accept_lost_log`] is set.
     pub fn open(directory: &Path, clock: Arc<dyn Clock>, options: Options) -> Result<Self> {
         Self::open_with(directory, clock, options, committer::commit)
     }
@@ -116,7 +117,7 @@ impl SqliteStore {
         pass: RunPass,
     ) -> Result<Self> {
         Self::open_file(directory, clock, options, (commit, pass))
-            .map_err(|error| at(&file::path(directory), error))
+            .map_err(|error| with_path(&file::path(directory), error))
     }
 
     fn open_file(
@@ -130,7 +131,7 @@ impl SqliteStore {
         let lock = DirectoryLock::take(directory)?;
         let log_is_lost = log_mark::check(directory, options.accept_lost_log)?;
         let connection = file::open_writer(directory, &options)?;
-        audit::check_is_possible(&connection)?;
+        audit::check_page_access(&connection)?;
         let properties = file::properties(&connection).map_err(|error| from_sqlite(&error))?;
         let counters = Arc::new(Counters::default());
         let damaged_keys = Arc::new(DamagedKeys::default());
@@ -159,8 +160,8 @@ impl SqliteStore {
             .name("tables-write".to_owned())
             .spawn(move || committer.run())
             .map_err(|error| Error::unavailable(format!("cannot start the thread for writes: {error}")))?;
-        let running = Running { readers: reader_threads, committer, _lock: lock };
-        let shared = Arc::new(Shared { readers, writes, running: Mutex::new(Some(running)) });
+        let running = RunningThreads { readers: reader_threads, committer, _lock: lock };
+        let workers = Arc::new(Workers { readers, writes, running: Mutex::new(Some(running)) });
         let directory = directory.to_owned();
         Ok(Self {
             directory,
@@ -172,7 +173,7 @@ impl SqliteStore {
             counters,
             health,
             damaged_keys,
-            shared,
+            workers,
         })
     }
 
@@ -182,8 +183,8 @@ impl SqliteStore {
         &self.directory
     }
 
-    /// The properties of the store, by name. They were written together with the file when the store was
-    /// created, and do not change. A store of an earlier version has none. Only the caller knows their meaning.
+    /// The properties of the store, by name. They were written when the store was created, and do not change. A
+    /// store that an earlier version of this program created has none. Only the caller knows their meaning.
     #[must_use]
     pub const fn properties(&self) -> &BTreeMap<String, String> {
         &self.properties
@@ -205,9 +206,9 @@ impl SqliteStore {
     /// Completes accepted calls and closes the store. Later calls are `Unavailable`. Another call of this
     /// function waits until the store is closed.
     pub async fn shutdown(&self) {
-        let shared = Arc::clone(&self.shared);
+        let workers = Arc::clone(&self.workers);
         // A panic of a thread was reported when it happened.
-        let _ = tokio::task::spawn_blocking(move || shared.close()).await;
+        let _ = tokio::task::spawn_blocking(move || workers.close()).await;
     }
 
     /// Closes the store. Dropping the store does the same.
@@ -221,7 +222,7 @@ impl SqliteStore {
         self.ask(1, Job::Sweep).await
     }
 
-    /// The number of writing calls that were answered, and the number of their commits.
+    /// The number of writing calls so far, and the number of their commits.
     #[must_use]
     pub fn calls_and_commits(&self) -> (u64, u64) {
         (self.counters.calls.load(Ordering::Relaxed), self.counters.commits.load(Ordering::Relaxed))
@@ -235,7 +236,8 @@ impl SqliteStore {
         (of(&self.counters.commit_micros), of(&self.counters.longest_commit_micros))
     }
 
-    /// Returns the longest commit of writing calls, and starts again from zero: for measurements.
+    /// Returns the time of the longest commit of writing calls since the last call of this function. This is for
+    /// measurements.
     #[must_use]
     pub fn take_longest_commit(&self) -> Duration {
         Duration::from_micros(self.counters.longest_commit_micros.swap(0, Ordering::Relaxed))
@@ -253,30 +255,31 @@ impl SqliteStore {
         &self,
         read: impl FnOnce(&crate::audit::AuditConnection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.shared.readers.read(read).await
+        self.workers.readers.read(read).await
     }
 
     /// Sends a job to the committer, and waits for its answer.
     pub(crate) async fn ask<T>(&self, weight: u32, job: impl FnOnce(Reply<T>) -> Job) -> Result<T> {
         let (reply, answer) = oneshot::channel();
-        self.shared.writes.push(job(reply), weight).await?;
-        // The job was dropped by a thread that panicked, or it came too late.
-        let dropped = |_| if self.shared.writes.is_closed() { closed() } else { panicked("see the log") };
-        answer.await.map_err(dropped)?.map_err(|error| self.located(error))
+        self.workers.writes.push(job(reply), weight).await?;
+        // The job was dropped because the thread panicked, or because the store was closed before.
+        let dropped =
+            |_| if self.workers.writes.is_closed() { closed_error() } else { panic_error("see the log") };
+        answer.await.map_err(dropped)?.map_err(|error| self.with_path(error))
     }
 
     /// Adds the path of the file to the error.
-    pub(crate) fn located(&self, error: Error) -> Error {
-        at(&file::path(&self.directory), error)
+    pub(crate) fn with_path(&self, error: Error) -> Error {
+        with_path(&file::path(&self.directory), error)
     }
 }
 
-impl Shared {
-    /// Stops the threads, the readers first, so that no reader delays the last checkpoint.
+impl Workers {
+    /// Stops the threads. Stops the readers first, so that no reader delays the last checkpoint.
     fn close(&self) {
         // The lock is kept until the end, so that a second caller waits for the first.
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Running { readers, committer, _lock }) = running.take() else { return };
+        let Some(RunningThreads { readers, committer, _lock }) = running.take() else { return };
         self.readers.stop();
         self.writes.close();
         for reader in readers {
@@ -289,7 +292,7 @@ impl Shared {
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
-        self.shared.close();
+        self.workers.close();
     }
 }
 
@@ -310,8 +313,9 @@ impl TableStore for SqliteStore {
         let table = self.catalog.get(table)?;
         let slot = self.partition_versions.slot(&key.partition);
         let (clock, key) = (Arc::clone(&self.clock), key.clone());
-        let row = self.shared.readers.read(move |connection| read::get(connection, table, &key, clock.now()));
-        let row = row.await.map_err(|error| self.located(error))?;
+        let row =
+            self.workers.readers.read(move |connection| read::get(connection, table, &key, clock.now()));
+        let row = row.await.map_err(|error| self.with_path(error))?;
         self.partition_versions.wait_committed(slot).await;
         Ok(row)
     }
@@ -322,8 +326,8 @@ impl TableStore for SqliteStore {
         let slot = self.partition_versions.slot(&scan.partition);
         let clock = Arc::clone(&self.clock);
         let page =
-            self.shared.readers.read(move |connection| read::scan(connection, table, &scan, clock.now()));
-        let page = page.await.map_err(|error| self.located(error))?;
+            self.workers.readers.read(move |connection| read::scan(connection, table, &scan, clock.now()));
+        let page = page.await.map_err(|error| self.with_path(error))?;
         self.partition_versions.wait_committed(slot).await;
         Ok(page)
     }
@@ -336,11 +340,11 @@ impl TableStore for SqliteStore {
     ) -> Result<Page<Partition>> {
         let table = self.catalog.get(table)?;
         let clock = Arc::clone(&self.clock);
-        self.shared
+        self.workers
             .readers
             .read(move |connection| read::partitions(connection, table, after.as_ref(), limit, clock.now()))
             .await
-            .map_err(|error| self.located(error))
+            .map_err(|error| self.with_path(error))
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {

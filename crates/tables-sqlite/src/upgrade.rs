@@ -1,8 +1,8 @@
-//! Converts a store of an earlier format, and adds columns to the tables of an earlier version.
+//! Converts a store of an earlier format, and adds missing columns to tables of an earlier version.
 //!
-//! The rows are copied into a new file beside the old one. The new file is synchronized, read again, and
-//! compared with the old one. Only then does it take the place of the old file, by a rename. So a process that
-//! is killed leaves the old store, or the new one. See decision 0029.
+//! An upgrade copies the rows into a new file beside the old file. Then it synchronizes the new file, reads it,
+//! and compares it with the old file. Only then does a rename replace the old file. So if the process is killed,
+//! the directory has either the old store or the new one. See decision 0029.
 
 mod compare;
 mod copy;
@@ -25,28 +25,28 @@ use rusqlite::Connection;
 use self::old_file::OldFile;
 use crate::{
     definitions,
-    errors::{at, from_sqlite},
+    errors::{from_sqlite, with_path},
     file,
     lock::DirectoryLock,
     log_mark,
     vacuum::{MARGIN_BYTES, MissingSpace, free_bytes},
 };
 
-/// The memory for the pages of the new file.
+/// The size of the memory for pages of the new file.
 const CACHE_BYTES: usize = 32 << 20;
 
-/// The number of instructions of SQLite between two looks at the flag that interrupts an upgrade.
-const INSTRUCTIONS_PER_LOOK: i32 = 1_000;
+/// The number of instructions of SQLite between two checks of the flag that interrupts an upgrade.
+const INSTRUCTIONS_PER_CHECK: i32 = 1_000;
 
-/// A report names this many damaged rows, and counts the others.
+/// The maximum number of damaged rows that a report names. Further damaged rows are only counted.
 const MAX_NAMED_ROWS: usize = 100;
 
-/// What to upgrade.
+/// The options of [`upgrade`].
 #[derive(Debug, Clone)]
 pub struct UpgradeOptions {
     /// The directory of the store.
     pub directory: PathBuf,
-    /// The tables of this program. Tables of the store that lack columns get them.
+    /// The schemas of all tables of this program. Columns that a table of the store lacks are added.
     pub schemas: Vec<&'static Schema>,
     /// Upgrades a store whose log is missing, without the writes that were in the log.
     pub accept_lost_log: bool,
@@ -54,7 +54,7 @@ pub struct UpgradeOptions {
     pub keeps_old_file: bool,
 }
 
-/// How an upgrade ended.
+/// The outcome of an upgrade.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpgradeOutcome {
     /// The store has the format of this program already. Nothing was changed.
@@ -62,7 +62,7 @@ pub enum UpgradeOutcome {
         /// The format version.
         format: u32,
     },
-    /// There is too little room for the new file. Nothing was changed.
+    /// The disk has too little room for the new file. Nothing was changed.
     MissingSpace(MissingSpace),
     /// The upgrade was interrupted. The store has its old format.
     Interrupted,
@@ -94,7 +94,7 @@ pub enum UpgradeStep {
     Check,
 }
 
-/// What an upgrade did.
+/// The report of a completed upgrade.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UpgradeReport {
     /// The format version before.
@@ -107,15 +107,16 @@ pub struct UpgradeReport {
     pub bytes_before: u64,
     /// The size of the new file.
     pub bytes_after: u64,
-    /// The tables that got columns.
+    /// The tables to which columns were added.
     pub grown_tables: Vec<String>,
     /// The number of keys in which a flipped bit was restored.
     pub restored_keys: u64,
-    /// The first rows whose checksums do not agree, each in a sentence. The rows were copied as they are.
+    /// Descriptions of the first rows whose checksums do not agree, one sentence each. The rows were copied
+    /// unchanged.
     pub damaged_rows: Vec<String>,
     /// The number of damaged rows that are not named.
     pub more_damaged_rows: u64,
-    /// Where the old file is, if it was kept.
+    /// The path of the old file, if it was kept.
     pub old_file: Option<PathBuf>,
 }
 
@@ -129,14 +130,14 @@ impl UpgradeReport {
     }
 }
 
-/// The function that is called with the progress.
+/// The function that is called with the progress of an upgrade.
 pub(crate) type OnProgress<'a> = &'a mut dyn FnMut(UpgradeProgress);
 
-/// Converts the store in a directory to the format of this program, if it has an earlier one, or if tables
-/// lack columns. Blocks the thread. If `is_interrupted` becomes true, stops soon.
+/// Converts the store in a directory to the format of this program, if the store has an earlier format, or if
+/// its tables lack columns. Blocks the thread. Stops soon after `is_interrupted` becomes true.
 ///
-/// Until the new file is complete, synchronized and compared with the old one, the old store stays. An upgrade
-/// that was killed, interrupted or failed begins again with the next call.
+/// The old store stays until the new file is complete, synchronized, and compared with the old file. If an upgrade
+/// fails, is interrupted, or is killed, the next call begins the upgrade again.
 ///
 /// `Unavailable` if another process uses the store, or if a file cannot be read or written. `Unsupported` if
 /// the store is of a later version, or has tables that no version has. `Corrupt` if damage of the old file
@@ -150,7 +151,7 @@ pub fn upgrade(
     let path = file::path(directory);
     file::format_of(&path)?;
     let _lock = DirectoryLock::take(directory)?;
-    // Another upgrade may have ended since.
+    // Another upgrade may have ended before this one took the lock.
     let from = file::format_of(&path)?;
     if from == file::FORMAT_VERSION && !lacks_columns(directory, &options.schemas)? {
         return Ok(UpgradeOutcome::Current { format: from });
@@ -163,13 +164,14 @@ pub fn upgrade(
     if let Some(missing) = size.missing_space(directory)? {
         return Ok(UpgradeOutcome::MissingSpace(missing));
     }
-    // The log is part of the store. It must not be there when the new file gets the name of the old one:
-    // SQLite would apply it to the new file.
-    file::change(&path, log_mark::close).map_err(|error| at(&path, error))?;
+    // Writes the log into the old file, and deletes the log. When the new file gets the name of the old file, no
+    // log may exist, since SQLite would apply it to the new file.
+    file::change(&path, log_mark::close).map_err(|error| with_path(&path, error))?;
     let mut old = OldFile::open(directory)?;
     watch(old.connection_mut(), is_interrupted)?;
-    let run = Run { options, old: &old, new: &new, used_bytes: size.used_bytes, is_interrupted };
-    let outcome = run.convert(from, on_progress).and_then(|mut report| {
+    let conversion =
+        Conversion { options, old: &old, new: &new, used_bytes: size.used_bytes, is_interrupted };
+    let outcome = conversion.convert(from, on_progress).and_then(|mut report| {
         if is_interrupted.load(Ordering::Relaxed) {
             return Ok(UpgradeOutcome::Interrupted);
         }
@@ -195,7 +197,7 @@ pub fn upgrade(
     }
 }
 
-/// The sizes before an upgrade.
+/// The sizes of a store before an upgrade.
 struct Size {
     file_bytes: u64,
     log_bytes: u64,
@@ -217,12 +219,12 @@ impl Size {
         Ok(Self {
             file_bytes: size_of(&path)?,
             log_bytes: log.map_or(0, |log| log.len()),
-            used_bytes: used_bytes.map_err(|error| at(&path, from_sqlite(&error)))?,
+            used_bytes: used_bytes.map_err(|error| with_path(&path, from_sqlite(&error)))?,
         })
     }
 
-    /// Returns the missing room for the new file. All pages of the log may be new pages of the old file, to
-    /// which they are written first.
+    /// Returns how much room is needed if the disk has too little. `None` if there is enough room. Includes room
+    /// for the log, which is first written into the old file, where all its pages may be new pages.
     fn missing_space(&self, directory: &Path) -> Result<Option<MissingSpace>> {
         let copy = self.used_bytes + self.log_bytes;
         let needed_bytes = copy + copy / SPARE_PART + self.log_bytes + MARGIN_BYTES;
@@ -232,8 +234,8 @@ impl Size {
     }
 }
 
-/// The new file may be larger than the used pages of the old file by one part in this many. If it becomes
-/// larger still, the disk may turn out to be full. The upgrade then fails, and the old file stays.
+/// The new file is assumed to be larger than the used pages of the old file by at most one part in this many. If
+/// the new file becomes even larger, and the disk is full, the upgrade fails, and the old file stays.
 const SPARE_PART: u64 = 20;
 
 /// The size of a file.
@@ -241,7 +243,7 @@ fn size_of(path: &Path) -> Result<u64> {
     Ok(fs::metadata(path).map_err(|error| Error::from_io(path, &error))?.len())
 }
 
-/// Whether a table of a store of the current format lacks columns. Also reads the log.
+/// Whether a table of a store of the current format lacks columns. Reads the log, too, if there is one.
 fn lacks_columns(directory: &Path, schemas: &[&'static Schema]) -> Result<bool> {
     let path = file::path(directory);
     let has_log = fs::metadata(file::log_path(directory)).is_ok_and(|log| log.len() > 0);
@@ -251,12 +253,12 @@ fn lacks_columns(directory: &Path, schemas: &[&'static Schema]) -> Result<bool> 
         file::open_immutable(&path)
     };
     let stored = connection.and_then(|connection| definitions::read_all(&connection));
-    let stored = stored.map_err(|error| at(&path, from_sqlite(&error)))?;
+    let stored = stored.map_err(|error| with_path(&path, from_sqlite(&error)))?;
     Ok(!definitions::find_grown(&stored, schemas)?.is_empty())
 }
 
-/// Where to keep the old file; `None` to keep it nowhere. An upgrade that was killed may have given the old
-/// file this name already.
+/// Returns the path under which the old file is kept. `None` if the old file is not kept. An earlier upgrade that
+/// was killed may have given the old file this name already.
 fn kept_path(options: &UpgradeOptions, format: u32) -> Result<Option<PathBuf>> {
     if !options.keeps_old_file {
         return Ok(None);
@@ -282,14 +284,14 @@ fn kept_path(options: &UpgradeOptions, format: u32) -> Result<Option<PathBuf>> {
 /// Gives the old file a second name.
 fn keep(path: &Path, kept: &Path) -> Result<()> {
     match fs::hard_link(path, kept) {
-        // The name of the same file, see `kept_path`.
+        // `kept_path` has checked that the existing name is one of the same file.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         linked => linked.map_err(|error| Error::from_io(kept, &error)),
     }
 }
 
 /// The parts of a conversion.
-struct Run<'a> {
+struct Conversion<'a> {
     options: &'a UpgradeOptions,
     old: &'a OldFile,
     new: &'a Path,
@@ -297,20 +299,22 @@ struct Run<'a> {
     is_interrupted: &'a Arc<AtomicBool>,
 }
 
-impl Run<'_> {
+impl Conversion<'_> {
     /// Writes the new file, synchronizes it, and compares it with the old one.
     fn convert(&self, from: u32, on_progress: OnProgress<'_>) -> Result<UpgradeReport> {
         let mut report = UpgradeReport { from, to: file::FORMAT_VERSION, ..UpgradeReport::default() };
         self.old.check_layout()?;
         let stored = self.old.tables()?;
         let grown = definitions::find_grown(&stored, &self.options.schemas)?;
-        // The system reports a failed write to every descriptor that was open at that time.
+        // The file is opened before SQLite writes to it, and synchronized by this descriptor: the system reports a
+        // failed write to all descriptors that were open at that time.
         let synced = self.create()?;
-        let sqlite = |error| at(self.new, from_sqlite(&error));
+        let sqlite = |error| with_path(self.new, from_sqlite(&error));
         let mut connection = file::create_unsynchronized(self.new, CACHE_BYTES).map_err(sqlite)?;
         watch(&mut connection, self.is_interrupted)?;
         let mut progress = self.progress(UpgradeStep::Copy, on_progress);
-        copy::copy(self.old, &connection, &mut report, &mut progress).map_err(|error| at(self.new, error))?;
+        copy::copy(self.old, &connection, &mut report, &mut progress)
+            .map_err(|error| with_path(self.new, error))?;
         for (existing, wanted) in &grown {
             definitions::add_columns(&connection, existing, wanted).map_err(sqlite)?;
             report.grown_tables.push(wanted.name.clone());
@@ -319,20 +323,22 @@ impl Run<'_> {
         file::complete(connection).map_err(sqlite)?;
         file::remove(self.new, &file::ALL_ENDINGS[1..])?;
         synced.sync_all().map_err(|error| Error::from_io(self.new, &error))?;
-        // So the comparison reads from the disk. If the system refuses, it reads from memory.
+        // Drops the file from the system's memory, so that the comparison reads from the disk. If the system
+        // refuses, the comparison reads from memory.
         let _ = rustix::fs::fadvise(&synced, 0, None, rustix::fs::Advice::DontNeed);
         let mut new = file::open_immutable(self.new).map_err(sqlite)?;
         watch(&mut new, self.is_interrupted)?;
         let tables = copy::grown_tables(stored, grown);
         let mut progress = self.progress(UpgradeStep::Compare, on_progress);
         compare::compare(self.old, &new, &tables, &report, &mut progress)
-            .map_err(|error| at(self.new, error))?;
+            .map_err(|error| with_path(self.new, error))?;
         self.progress(UpgradeStep::Check, on_progress).show();
-        compare::check(new).map_err(|error| at(self.new, error))?;
+        compare::check(new).map_err(|error| with_path(self.new, error))?;
         Ok(report)
     }
 
-    /// Creates the new file for the owner of the old one. The upgrade may run as another user than the server.
+    /// Creates the new file, with the owner and the permissions of the old file. The upgrade may run as another
+    /// user than the server.
     fn create(&self) -> Result<File> {
         let io = |error: io::Error| Error::from_io(self.new, &error);
         let file = File::options().read(true).write(true).create_new(true).open(self.new).map_err(io)?;
@@ -348,27 +354,27 @@ impl Run<'_> {
         &self,
         step: UpgradeStep,
         on_progress: &'p mut dyn FnMut(UpgradeProgress),
-    ) -> Counted<'p> {
+    ) -> ProgressCounter<'p> {
         let now = UpgradeProgress { step, rows: 0, bytes: 0, total_bytes: self.used_bytes };
-        Counted { now, on_progress }
+        ProgressCounter { now, on_progress }
     }
 }
 
-/// Lets the flag interrupt the statements of a connection.
+/// Makes the flag interrupt the statements of a connection.
 fn watch(connection: &mut Connection, is_interrupted: &Arc<AtomicBool>) -> Result<()> {
     let is_interrupted = Arc::clone(is_interrupted);
     let watch = move || is_interrupted.load(Ordering::Relaxed);
-    let watched = connection.progress_handler(INSTRUCTIONS_PER_LOOK, Some(watch));
+    let watched = connection.progress_handler(INSTRUCTIONS_PER_CHECK, Some(watch));
     watched.map_err(|error| from_sqlite(&error))
 }
 
-/// Counts rows, and reports them.
-struct Counted<'a> {
+/// Counts rows and bytes, and reports the progress.
+struct ProgressCounter<'a> {
     now: UpgradeProgress,
     on_progress: &'a mut dyn FnMut(UpgradeProgress),
 }
 
-impl Counted<'_> {
+impl ProgressCounter<'_> {
     fn add(&mut self, rows: u64, bytes: usize) {
         /// The number of rows between two reports.
         const ROWS: u64 = 256;

@@ -1,4 +1,4 @@
-//! Gives free space in the file back to the file system, for a command that has the store to itself.
+//! Gives free space in the file back to the file system, for a command. No server uses the store meanwhile.
 
 use std::{
     io,
@@ -49,9 +49,9 @@ pub struct MissingSpace {
 }
 
 impl SqliteStore {
-    /// The sizes of the files now.
+    /// Returns the current sizes of the files.
     pub fn file_size(&self) -> Result<FileSize> {
-        let sqlite = |error| self.located(from_sqlite(&error));
+        let sqlite = |error| self.with_path(from_sqlite(&error));
         let connection = file::open_reader(self.directory(), self.options()).map_err(sqlite)?;
         let number = |name| {
             let read = connection.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
@@ -70,7 +70,7 @@ impl SqliteStore {
 
     /// The size of a page of the file.
     fn page_bytes(&self) -> Result<u64> {
-        let sqlite = |error| self.located(from_sqlite(&error));
+        let sqlite = |error| self.with_path(from_sqlite(&error));
         let connection = file::open_reader(self.directory(), self.options()).map_err(sqlite)?;
         let bytes: u32 =
             connection.pragma_query_value(None, "page_size", |row| row.get(0)).map_err(sqlite)?;
@@ -79,9 +79,9 @@ impl SqliteStore {
 
     /// Gives all free pages back to the file system, and empties the log. Calls `progress` after each step.
     ///
-    /// Each step is a transaction, and is written into the file. If the future is dropped, no step begins
-    /// after the current one. Other writes wait for at most one step. `Unavailable` if the disk is full:
-    /// finished steps stay, and nothing is lost.
+    /// Each step is a transaction, and is then written into the file. If the future is dropped, no step begins
+    /// after the current one. Other writes wait for at most one step. `Unavailable` if the disk is full. The
+    /// finished steps then remain, and nothing is lost.
     pub async fn vacuum(&self, mut progress: impl FnMut(VacuumProgress)) -> Result<()> {
         let page_bytes = self.page_bytes()?;
         let mut returned_pages = 0;
@@ -101,17 +101,17 @@ impl SqliteStore {
     /// writes wait until the end.
     ///
     /// If the future is dropped, the rewrite is undone, unless it is almost finished. The rewrite is one
-    /// transaction, so it may be killed at any point. See [`Self::missing_space`] for the room that it needs.
+    /// transaction, so the process may be killed at any point. [`Self::missing_space`] says how much room it needs.
     pub async fn rewrite(&self) -> Result<()> {
         let is_cancelled = Arc::new(AtomicBool::new(false));
         let _cancel_on_drop = CancelOnDrop(Arc::clone(&is_cancelled));
         self.ask(1, |reply| Job::Rewrite(is_cancelled, reply)).await
     }
 
-    /// Returns a directory that has too little room for [`Self::rewrite`]. `None` if there is enough room.
+    /// Returns a directory that has too little room for [`Self::rewrite`]. `None` if all have enough room.
     ///
     /// SQLite writes a copy of all used pages into its directory of temporary files, and then into the log.
-    /// The sizes of quotas are unknown, so a rewrite may still find a full disk. Then it is undone.
+    /// Quotas are not considered, so a rewrite may still find a full disk. The rewrite is then undone.
     pub fn missing_space(&self) -> Result<Option<MissingSpace>> {
         let copy = self.file_size()?.used_bytes;
         // The log has a header for each page.
@@ -134,9 +134,10 @@ impl SqliteStore {
     }
 }
 
-/// The room that is left free at the end of a rewrite, for other files.
+/// How many bytes a rewrite leaves free for other files.
 pub(crate) const MARGIN_BYTES: u64 = 1 << 20;
 
+/// Sets the flag when it is dropped.
 struct CancelOnDrop(Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {
@@ -145,7 +146,7 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// The directory in which SQLite creates temporary files: the first of these that is a directory in which
+/// Returns the directory in which SQLite creates temporary files: the first directory of SQLite's list in which
 /// this process may create files.
 fn temporary_directory() -> PathBuf {
     use rustix::fs::Access;
@@ -157,13 +158,13 @@ fn temporary_directory() -> PathBuf {
     named.chain(usual).find(may_create).unwrap_or_else(|| PathBuf::from("."))
 }
 
-/// The number of the file system of a directory.
+/// Returns the number of the file system of a directory.
 fn device(directory: &Path) -> io::Result<u64> {
     use std::os::unix::fs::MetadataExt as _;
     Ok(std::fs::metadata(directory)?.dev())
 }
 
-/// The bytes that this process may still write to the file system of a directory.
+/// Returns how many bytes this process may still write to the file system of a directory.
 pub(crate) fn free_bytes(directory: &Path) -> io::Result<u64> {
     let system = rustix::fs::statvfs(directory)?;
     Ok(system.f_bavail.saturating_mul(system.f_frsize))

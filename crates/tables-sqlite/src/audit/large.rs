@@ -1,4 +1,4 @@
-//! Large values, which are stored apart from their rows, in a tree of their own.
+//! Reads large values. They are in the table `large_values`, apart from their rows.
 
 use rashomon_tables::{Error, Result};
 use rusqlite::OptionalExtension as _;
@@ -8,14 +8,16 @@ use super::{AuditConnection, MAX_DEPTH, page};
 const LEAF: u8 = 0x0d;
 const INTERIOR: u8 = 0x05;
 
-/// The part of a leaf page that the local part of a value can never use (SQLite file format).
+/// How many bytes of a leaf page the part of a value on this page can never use (SQLite file format).
 const UNUSABLE_LEAF_BYTES: usize = 35;
 
-/// The next step of a search.
+/// The next step of a search for a large value.
 enum Next {
+    /// Continue on this page.
     Page(u32),
-    /// The first overflow page of a value, and the number of its overflow pages.
+    /// The value was found: its first overflow page, and the number of its overflow pages.
     Chain(u32, usize),
+    /// The value was not found.
     End,
 }
 
@@ -34,7 +36,8 @@ impl AuditConnection {
         }
     }
 
-    /// Reads each page of a large value. `Unavailable` if the disk cannot read one.
+    /// Reads each page of a large value, to find out why SQLite cannot read the value. `Unavailable` if the
+    /// disk cannot read one of the pages.
     fn read_large_pages(&self, id: i64) -> Result<()> {
         let sql = "SELECT rootpage FROM sqlite_schema WHERE type = 'table' AND name = 'large_values'";
         let root = self.query_row(sql, (), |row| row.get(0)).map_err(|error| self.failure(&error, 1))?;
@@ -51,8 +54,8 @@ impl AuditConnection {
     }
 }
 
-/// Returns the next step of the search for a value, from this page. `None` if the page cannot be parsed, or
-/// does not lead to the value.
+/// Returns the next step of the search for a value, according to this page. `None` if the page cannot be
+/// parsed, or does not lead to the value.
 fn step(bytes: &[u8], id: i64) -> Option<Next> {
     let rows = page::short(bytes, 3)?;
     let kind = *bytes.first()?;

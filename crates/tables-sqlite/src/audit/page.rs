@@ -10,8 +10,9 @@ use super::record::Record;
 const LEAF: u8 = 0x0a;
 const INTERIOR: u8 = 0x02;
 
-/// The sizes of a page's header. The header of an interior page ends with its last child.
+/// The size of the header of a leaf page.
 const LEAF_HEADER_BYTES: usize = 8;
+/// The size of the header of an interior page. Its last four bytes are the number of the last child page.
 const INTERIOR_HEADER_BYTES: usize = 12;
 
 /// The size of a page number.
@@ -20,16 +21,19 @@ const NUMBER_BYTES: usize = 4;
 /// The number of columns of a row. The first column is the key.
 const COLUMNS: usize = 5;
 
-/// A page with a valid structure: its rows, free blocks and fragments fill the page.
+/// A parsed page. Its structure is valid: after the unused space in the middle of the page, each byte belongs
+/// to exactly one row or free block, or is counted as a fragment.
 #[derive(Debug)]
 pub(crate) struct TreePage {
+    /// The keys of all rows, one after the other.
     keys: Vec<u8>,
+    /// The end of each row's key in `keys`.
     ends: Vec<usize>,
     /// The offset of each row on the page.
     cells: Vec<usize>,
-    /// The child pages: before each row, and after the last row. Empty in a leaf.
+    /// The child page before each row, then the child page after the last row. Empty for a leaf.
     children: Vec<u32>,
-    /// Whether each row's key was compared with the row's checksum. Empty in a leaf.
+    /// For each row, whether its key was compared with its checksum. Empty for a leaf.
     checked: Vec<AtomicBool>,
 }
 
@@ -39,15 +43,17 @@ struct Cell {
     key: Key,
 }
 
-/// The key of a row: completely on the page, or continued on overflow pages.
+/// The location of a row's key: completely on the page, or continued on overflow pages.
 enum Key {
-    Here(Range<usize>),
+    Local(Range<usize>),
     Continued { start: usize, local_end: usize, bytes: usize, next: u32 },
 }
 
 impl TreePage {
-    /// Parses a page whose rows have to ascend. `overflow` reads the rest of a key from its overflow pages;
-    /// the arguments are the first page and the number of bytes.
+    /// Parses a page. An error if its rows are not in ascending order.
+    ///
+    /// `overflow` reads the rest of a key from its overflow pages. Its arguments are the first overflow page
+    /// and the number of bytes. The error describes the damage.
     pub(crate) fn parse(
         page: &[u8],
         overflow: impl FnMut(u32, usize) -> Result<Vec<u8>, String>,
@@ -59,7 +65,7 @@ impl TreePage {
         }
     }
 
-    /// Parses a page, whatever the order of its rows.
+    /// Parses a page without checking the order of its rows. See [`Self::parse`].
     pub(crate) fn parse_unordered(
         page: &[u8],
         mut overflow: impl FnMut(u32, usize) -> Result<Vec<u8>, String>,
@@ -70,9 +76,9 @@ impl TreePage {
             INTERIOR => INTERIOR_HEADER_BYTES,
             _ => return Err(format!("its kind is {kind}, which is not that of a page of rows")),
         };
-        let cut = || "its header is truncated".to_owned();
-        let rows = short(page, 3).ok_or_else(cut)?;
-        let content = match short(page, 5).ok_or_else(cut)? {
+        let truncated = || "its header is truncated".to_owned();
+        let rows = short(page, 3).ok_or_else(truncated)?;
+        let content = match short(page, 5).ok_or_else(truncated)? {
             0 => 1 << 16,
             content => content,
         };
@@ -88,15 +94,15 @@ impl TreePage {
         };
         let mut used = free_blocks(page, content)?;
         for row in 0..rows {
-            let at = short(page, header + 2 * row).ok_or_else(cut)?;
+            let at = short(page, header + 2 * row).ok_or_else(truncated)?;
             let cell = (at >= content).then(|| cell(page, at, kind)).flatten();
             let cell = cell.ok_or_else(|| format!("its row {row} cannot be read"))?;
             if kind == INTERIOR {
-                parsed.children.push(number(page, at).ok_or_else(cut)?);
+                parsed.children.push(number(page, at).ok_or_else(truncated)?);
                 parsed.checked.push(AtomicBool::new(false));
             }
             match cell.key {
-                Key::Here(key) => parsed.keys.extend_from_slice(&page[key]),
+                Key::Local(key) => parsed.keys.extend_from_slice(&page[key]),
                 Key::Continued { start, local_end, bytes, next } => {
                     parsed.keys.extend_from_slice(&page[start..local_end]);
                     parsed.keys.extend(overflow(next, bytes - (local_end - start))?);
@@ -107,7 +113,7 @@ impl TreePage {
             used.push(cell.bytes);
         }
         if kind == INTERIOR {
-            parsed.children.push(number(page, 8).ok_or_else(cut)?);
+            parsed.children.push(number(page, 8).ok_or_else(truncated)?);
         }
         check_coverage(page, content, used)?;
         Ok(parsed)
@@ -126,11 +132,13 @@ impl TreePage {
         &self.keys[start..self.ends[row]]
     }
 
-    /// Whether the key of a row that separates child pages was compared with the row's checksum.
+    /// Whether the key of this row was compared with the row's checksum. Always `true` for a leaf: its rows
+    /// separate no child pages, so their keys are not compared.
     pub(crate) fn is_checked(&self, row: usize) -> bool {
         self.checked.get(row).is_none_or(|checked| checked.load(Ordering::Relaxed))
     }
 
+    /// Records that the key of this row was compared with the row's checksum.
     pub(crate) fn set_checked(&self, row: usize) {
         self.checked.iter().skip(row).take(1).for_each(|checked| checked.store(true, Ordering::Relaxed));
     }
@@ -145,14 +153,16 @@ impl TreePage {
         low
     }
 
-    /// The child page before a row, or after the last row; `None` in a leaf.
+    /// The child page before a row. With `row == self.rows()`, the child page after the last row. `None` for
+    /// a leaf.
     pub(crate) fn child(&self, row: usize) -> Option<u32> {
         self.children.get(row).copied()
     }
 }
 
 impl TreePage {
-    /// Decodes the columns of a row except its key. `page` has the bytes that were parsed.
+    /// Decodes the columns of a row, except its key. `page` has to be the bytes from which this page was parsed.
+    /// `overflow` is the same as in [`Self::parse`].
     pub(crate) fn record(
         &self,
         page: &[u8],
@@ -168,12 +178,12 @@ impl TreePage {
         if local < payload {
             record.extend(overflow(number(page, at + local).ok_or_else(unreadable)?, payload - local)?);
         }
-        let (mut place, mut columns) = (0, Vec::with_capacity(COLUMNS));
-        let mut value_at = varint(&record, &mut place)
+        let (mut kind_at, mut columns) = (0, Vec::with_capacity(COLUMNS));
+        let mut value_at = varint(&record, &mut kind_at)
             .and_then(|bytes| usize::try_from(bytes).ok())
             .ok_or_else(unreadable)?;
         for _ in 0..COLUMNS {
-            let kind = varint(&record, &mut place).ok_or_else(unreadable)?;
+            let kind = varint(&record, &mut kind_at).ok_or_else(unreadable)?;
             let bytes = column_bytes(kind).ok_or_else(unreadable)?;
             let bytes = value_at..value_at + bytes;
             value_at = bytes.end;
@@ -196,7 +206,7 @@ impl TreePage {
     }
 }
 
-/// Decodes an integer column; `None` if it is null.
+/// Decodes an integer column. `None` if the column is null or has another type.
 fn int(kind: u64, bytes: &[u8]) -> Option<i64> {
     match kind {
         8 => Some(0),
@@ -210,7 +220,7 @@ fn int(kind: u64, bytes: &[u8]) -> Option<i64> {
     }
 }
 
-/// The size of a column of this kind.
+/// The size of a column with this serial type. `None` for the reserved types.
 fn column_bytes(kind: u64) -> Option<usize> {
     usize::try_from(match kind {
         0 | 8 | 9 => 0,
@@ -223,7 +233,8 @@ fn column_bytes(kind: u64) -> Option<usize> {
     .ok()
 }
 
-/// The free blocks. They are a chain, which has to ascend.
+/// Returns the free blocks of a page. On the page they are a linked list. An error if the list is not in
+/// ascending order, or leads outside of the page.
 fn free_blocks(page: &[u8], content: usize) -> Result<Vec<Range<usize>>, String> {
     let mut blocks: Vec<Range<usize>> = Vec::new();
     let mut next = short(page, 1).unwrap_or(0);
@@ -242,8 +253,8 @@ fn free_blocks(page: &[u8], content: usize) -> Result<Vec<Range<usize>>, String>
     Ok(blocks)
 }
 
-/// Checks that rows and free blocks do not overlap. Also checks the number of fragmented bytes in the header,
-/// which are the bytes that belong to no row and no free block.
+/// Checks that rows and free blocks do not overlap. Also compares the number of bytes that belong to no row
+/// and no free block with the number of fragmented bytes in the header.
 fn check_coverage(page: &[u8], content: usize, mut used: Vec<Range<usize>>) -> Result<(), String> {
     used.sort_unstable_by_key(|range| range.start);
     let (mut end, mut between) = (content, 0);
@@ -262,6 +273,8 @@ fn check_coverage(page: &[u8], content: usize, mut used: Vec<Range<usize>>) -> R
     }
 }
 
+/// Parses the row that begins at `start`. `None` if the row does not have the columns of the table `rows`, or
+/// does not end on the page.
 fn cell(page: &[u8], start: usize, kind: u8) -> Option<Cell> {
     let mut at = start + if kind == INTERIOR { NUMBER_BYTES } else { 0 };
     let payload = usize::try_from(varint(page, &mut at)?).ok()?;
@@ -297,19 +310,19 @@ fn cell(page: &[u8], start: usize, kind: u8) -> Option<Cell> {
         return None;
     }
     let key = if key + key_bytes <= local_end {
-        Key::Here(key..key + key_bytes)
+        Key::Local(key..key + key_bytes)
     } else {
         Key::Continued { start: key, local_end, bytes: key_bytes, next: number(page, local_end)? }
     };
     Some(Cell { bytes: start..end.max(start + 4), key })
 }
 
-/// How many bytes of a row's record are on its page. The rest is on overflow pages.
+/// Returns how many bytes of a row's record are on its page. The rest is on overflow pages.
 const fn local_bytes(page: usize, payload: usize) -> usize {
     local_bytes_up_to(page, payload, (page - 12) * 64 / 255 - 23)
 }
 
-/// Like [`local_bytes`], for a kind of page that holds up to `most` bytes of a record without overflow pages.
+/// Does the same as [`local_bytes`] for pages that hold at most `most` bytes of a record.
 pub(super) const fn local_bytes_up_to(page: usize, payload: usize, most: usize) -> usize {
     if payload <= most {
         return payload;
@@ -319,17 +332,18 @@ pub(super) const fn local_bytes_up_to(page: usize, payload: usize, most: usize) 
     if local <= most { local } else { least }
 }
 
-/// A number of two bytes.
+/// Reads a number of two bytes.
 pub(super) fn short(page: &[u8], at: usize) -> Option<usize> {
     Some(usize::from(u16::from_be_bytes(page.get(at..at + 2)?.try_into().ok()?)))
 }
 
-/// A number of four bytes, such as a page number.
+/// Reads a number of four bytes, such as a page number.
 pub(super) fn number(page: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(page.get(at..at + NUMBER_BYTES)?.try_into().ok()?))
 }
 
-/// A number of up to nine bytes, the most significant first. The ninth byte contributes all its bits.
+/// Reads a number of up to nine bytes, the most significant byte first, and moves `at` behind the number. The
+/// first eight bytes contribute seven bits each, and the ninth byte contributes eight.
 pub(super) fn varint(page: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0u64;
     for byte in 0..9 {

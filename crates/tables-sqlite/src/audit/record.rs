@@ -1,4 +1,4 @@
-//! The record of a row on its page.
+//! The record of a row, as SQLite stores it on a page.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use rashomon_clock::Timestamp;
 use rashomon_tables::Result;
 
 use super::AuditConnection;
-use crate::row::Stored;
+use crate::row::StoredRow;
 
 /// The record of a row, and the position of its key on the page.
 #[derive(Debug)]
@@ -20,14 +20,14 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// The values with their checksum. `None` if they cannot be read.
+    /// Returns the values with their checksum. `None` if the values cannot be read.
     pub(crate) fn envelope(&self, connection: &AuditConnection) -> Result<Option<Vec<u8>>> {
         let large = self.large.map(|id| connection.large_value(id)).transpose()?.flatten();
         Ok(large.or_else(|| self.value.clone()))
     }
 
-    pub(crate) fn stored<'a>(&self, envelope: Option<&'a [u8]>) -> Stored<'a> {
+    pub(crate) fn stored<'a>(&self, envelope: Option<&'a [u8]>) -> StoredRow<'a> {
         let expires_at = self.expires_at.map(Timestamp::from_micros);
-        Stored::new(Timestamp::from_micros(self.written_at), expires_at, envelope)
+        StoredRow::new(Timestamp::from_micros(self.written_at), expires_at, envelope)
     }
 }

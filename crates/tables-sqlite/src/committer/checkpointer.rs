@@ -1,9 +1,9 @@
-//! Writes the log into the file on a thread of its own, so that commits go on meanwhile.
+//! The checkpointer: a thread that writes the log into the file, so that commits continue meanwhile.
 //!
-//! A pass copies the frames that the log has when the pass begins. The committer appends further frames
-//! during the pass, so the log can restart at its front only after the committer itself has written the last
-//! frames ([`super::checkpoints`]). One pass runs at a time, and the committer starts each of them: after a failed
-//! fsync no pass follows.
+//! A pass copies the frames that the log has when the pass begins. The committer appends further frames during
+//! the pass. So the log can restart at its front only after the committer itself has written the last frames
+//! ([`super::checkpoints`]). The committer starts each pass, and only one runs at a time. After a failed fsync,
+//! the committer starts no further pass.
 
 use std::{path::PathBuf, sync::Arc, thread::JoinHandle};
 
@@ -17,14 +17,14 @@ use crate::{file, panics::Panics};
 pub(crate) struct Pass {
     /// The number of frames in the log.
     pub(crate) frames: u32,
-    /// How many of them are in the file.
+    /// The number of frames that are in the file.
     pub(crate) in_file: u32,
 }
 
 /// The function that runs a pass. A test replaces it.
 pub(crate) type RunPass = fn(&Connection) -> rusqlite::Result<Pass>;
 
-/// The thread, which starts with the first pass.
+/// The checkpointer. Its thread starts with the first pass.
 #[derive(Debug)]
 pub(super) struct Checkpointer {
     directory: PathBuf,
@@ -50,7 +50,7 @@ impl Checkpointer {
         self.is_running
     }
 
-    /// Starts a pass. `false`: the thread cannot be started, or has ended.
+    /// Starts a pass. Returns `false` if the thread cannot be started, or has ended.
     pub(super) fn start(&mut self) -> rusqlite::Result<bool> {
         if self.thread.is_none() {
             let connection = file::open_checkpointer(&self.directory)?;
@@ -60,7 +60,7 @@ impl Checkpointer {
         Ok(self.is_running)
     }
 
-    /// The result of the running pass. `None` if no pass runs, or if it has not ended.
+    /// Returns the result of the running pass if it has ended. `None` if no pass runs, or if the pass still runs.
     pub(super) fn poll(&mut self) -> Option<rusqlite::Result<Pass>> {
         let passes = &self.thread.as_ref().filter(|_| self.is_running)?.passes;
         match passes.try_recv() {
@@ -76,14 +76,14 @@ impl Checkpointer {
         }
     }
 
-    /// Waits for the end of the running pass. `None` if no pass runs.
+    /// Waits for the end of the running pass, and returns its result. `None` if no pass runs.
     pub(super) fn wait(&mut self) -> Option<rusqlite::Result<Pass>> {
         let passes = &self.thread.as_ref().filter(|_| self.is_running)?.passes;
         self.is_running = false;
         passes.recv().ok()
     }
 
-    /// Ends the thread, and closes its connection. The caller has waited for the running pass.
+    /// Ends the thread, and closes its connection. The caller must have waited for the running pass.
     pub(super) fn stop(&mut self) {
         if let Some(Thread { starts, handle, .. }) = self.thread.take() {
             drop(starts);

@@ -1,9 +1,9 @@
-//! When the log is written into the file, and by which thread.
+//! Decides when the log is written into the file, and which thread does it.
 //!
-//! The log grows up to [`Options::log_bytes`]. A page that was changed by many commits is then written into
-//! the file once. The thread of [`Checkpointer`] copies most of the log, in one or more passes, while commits
-//! go on. The committer copies the last frames, so that SQLite can restart the log at its front. The
-//! committer does both steps of a short log.
+//! The log grows up to [`Options::log_bytes`], so that a page that was changed by many commits is written into
+//! the file only once. The thread of [`Checkpointer`] copies most of the log, in one or more passes, while
+//! commits continue. Then the committer copies the last frames, so that SQLite can restart the log at its front.
+//! The committer alone copies a short log.
 
 use std::sync::{
     Arc,
@@ -19,11 +19,12 @@ use super::{
 };
 use crate::{Options, file::PAGE_BYTES, log_mark, log_scan::FRAME_HEADER_BYTES};
 
-/// The committer copies the last frames if they are at most this part of the log: 8 MB of 128 MB.
-const LAST_PART: u32 = 16;
+/// The committer copies the last frames itself if they are at most one part in this many of the longest log:
+/// 8 MB of 128 MB.
+const LAST_FRAMES_DIVISOR: u32 = 16;
 
-/// After this many passes, the committer copies the rest of the log. On a slow disk, or beside a reader that
-/// keeps its snapshot, further passes would not come closer to the end of the log.
+/// The maximum number of passes in a checkpoint. After these, the committer copies the rest of the log. On a
+/// slow disk, or while a reader keeps its snapshot, further passes would not come closer to the end of the log.
 const MAX_PASSES: u32 = 4;
 
 /// The state of the log.
@@ -72,17 +73,17 @@ impl Checkpoints {
         frames - self.done
     }
 
-    /// The number of new frames with which a checkpoint begins. If a reader has prevented that the log restarts
-    /// after a checkpoint, the next attempt follows soon, so that the log does not grow by its full length.
-    fn enough_frames(&mut self) -> u32 {
-        // A log that has restarted has its full length before it.
+    /// The number of new frames at which a checkpoint of a long log begins. If a reader prevented the restart of
+    /// the log after the last checkpoint, this number is small, so that the log does not become twice as long.
+    fn checkpoint_threshold(&mut self) -> u32 {
+        // Resets `done` if the log has restarted.
         self.pending();
-        if self.done > 0 { self.last_frames() } else { self.max_frames }
+        if self.done > 0 { self.max_last_frames() } else { self.max_frames }
     }
 
-    /// The committer copies the last frames of the log if they are at most this many.
-    fn last_frames(&self) -> u32 {
-        (self.max_frames / LAST_PART).max(1)
+    /// The maximum number of frames that the committer copies itself after a pass.
+    fn max_last_frames(&self) -> u32 {
+        (self.max_frames / LAST_FRAMES_DIVISOR).max(1)
     }
 
     /// Whether a pass runs.
@@ -90,7 +91,7 @@ impl Checkpoints {
         self.checkpointer.is_running()
     }
 
-    /// Writes the log into the file, without waiting for readers. No pass runs.
+    /// Writes the log into the file, without waiting for readers. Must not be called while a pass runs.
     pub(super) fn write(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         // If a reader prevents a complete checkpoint, the next attempt follows only after further writes.
         self.done = checkpointer::pass(connection)?.frames;
@@ -100,17 +101,17 @@ impl Checkpoints {
 }
 
 impl Committer {
-    /// Takes the next step of a checkpoint: starts a pass, or copies the last frames after a pass. Without
-    /// a checkpoint, one begins if the log has at least `min` new frames.
+    /// Takes the next step of a checkpoint: starts a pass, or copies the last frames after a pass. If no
+    /// checkpoint is in progress, begins one if the log has at least `min` new frames.
     pub(super) fn step_checkpoint(&mut self, min: u32) {
         if let Err(error) = self.try_step_checkpoint(min) {
             self.upkeep_failed(error, 0, "the log could not be written into the file");
         }
     }
 
-    /// Takes the next step of a checkpoint of a long log.
+    /// Takes the next step of a checkpoint. If no checkpoint is in progress, begins one if the log is long.
     pub(super) fn step_checkpoint_of_long_log(&mut self) {
-        let min = self.upkeep.checkpoints.enough_frames();
+        let min = self.upkeep.checkpoints.checkpoint_threshold();
         self.step_checkpoint(min);
     }
 
@@ -130,27 +131,27 @@ impl Committer {
             pending
         };
         let checkpoints = &self.upkeep.checkpoints;
-        if left <= checkpoints.last_frames() || checkpoints.passes >= MAX_PASSES {
+        if left <= checkpoints.max_last_frames() || checkpoints.passes >= MAX_PASSES {
             return self.write_log_into_file();
         }
         self.mark_log()?;
         let checkpoints = &mut self.upkeep.checkpoints;
         checkpoints.passes += 1;
-        let started = checkpoints.checkpointer.start().map_err(|error| self.failed(&error))?;
+        let started = checkpoints.checkpointer.start().map_err(|error| self.write_error(&error))?;
         if started { Ok(()) } else { self.write_log_into_file() }
     }
 
-    /// Returns how many frames of the log are not in the file after a pass.
+    /// Handles the result of a pass. Returns how many frames of the log are not in the file yet.
     fn pass_ended(&mut self, ended: rusqlite::Result<Pass>) -> Result<u32> {
         let pass = ended.map_err(|error| {
             // The committer takes the next step itself.
             self.upkeep.checkpoints.passes = MAX_PASSES;
-            self.failed(&error)
+            self.write_error(&error)
         })?;
         Ok(self.upkeep.checkpoints.log_frames().saturating_sub(pass.in_file))
     }
 
-    /// Waits for the end of a running pass.
+    /// Waits for the end of the running pass, if a pass runs.
     pub(super) fn finish_pass(&mut self) -> Result<()> {
         match self.upkeep.checkpoints.checkpointer.wait() {
             Some(ended) => self.pass_ended(ended).map(drop),
@@ -165,10 +166,10 @@ impl Committer {
         }
         self.finish_pass()?;
         self.mark_log()?;
-        self.upkeep.checkpoints.write(&self.parts.connection).map_err(|error| self.failed(&error))
+        self.upkeep.checkpoints.write(&self.parts.connection).map_err(|error| self.write_error(&error))
     }
 
-    /// Writes the length of the log into the mark, before the log is written into the file.
+    /// Writes the length of the log into the mark. This happens before the log is written into the file.
     fn mark_log(&mut self) -> Result<()> {
         if !self.log_is_marked {
             return Ok(());
@@ -177,8 +178,8 @@ impl Committer {
         log_mark::renew(&self.parts.connection, &self.parts.directory, frames)
     }
 
-    /// Ends the thread of the passes, after the running pass. Its error, if it has one, is that of a failed
-    /// checkpoint.
+    /// Waits for the running pass, and ends the thread of the checkpointer. Returns the error of the pass if it
+    /// failed.
     pub(super) fn stop_passes(&mut self) -> Result<()> {
         let finished = self.finish_pass();
         self.upkeep.checkpoints.checkpointer.stop();

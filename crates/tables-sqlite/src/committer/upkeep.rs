@@ -17,10 +17,10 @@ use crate::{
     row_scan::Tables,
 };
 
-/// How long the committer waits for calls while a pass of a checkpoint runs.
+/// How long the committer waits for calls before it looks whether the running pass of a checkpoint has ended.
 const PASS_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The greatest number of damaged rows that are remembered. Sweeps skip these rows without another report.
+/// The maximum number of damaged rows that are remembered. Sweeps skip these rows without another report.
 const MAX_SKIPPED_ROWS: usize = 10_000;
 
 /// The state of upkeep, and the times of its last steps.
@@ -30,7 +30,7 @@ pub(super) struct Upkeep {
     swept_at: Duration,
     pub(super) vacuumed_at: Duration,
     probed_at: Duration,
-    /// Whether the store gives no more free pages back, since its file is damaged.
+    /// Whether the store gives no free pages back: its file is damaged, or a command only reads.
     pub(super) vacuum_is_off: bool,
     /// Damaged rows that have expired according to their times. They are reported once, and not deleted.
     skipped_damage: HashSet<Vec<u8>>,
@@ -52,7 +52,8 @@ impl Upkeep {
         })
     }
 
-    /// Leaves an empty log, which is deleted when the connection is closed.
+    /// Empties the log, which SQLite deletes when the connection is closed. Closes the mark of the log unless
+    /// `keeps_mark`.
     pub(super) fn close(&mut self, connection: &Connection, keeps_mark: bool) -> rusqlite::Result<()> {
         if !keeps_mark {
             log_mark::close(connection)?;
@@ -63,8 +64,8 @@ impl Upkeep {
 }
 
 impl Committer {
-    /// Runs a checkpoint if the log is long, and a sweep or a step of the vacuum if its interval has passed;
-    /// during an outage, a probe. Called after the calls of a commit were answered.
+    /// Does upkeep after the calls of a commit were answered. Takes a step of a checkpoint if the log is long,
+    /// and runs a sweep or a step of the vacuum if its interval has passed. During an outage, only probes.
     pub(super) fn upkeep_beside_writes(&mut self) {
         if self.parts.health.outage().is_some() {
             let since = self.parts.clock.monotonic().saturating_sub(self.upkeep.probed_at);
@@ -74,7 +75,8 @@ impl Committer {
             return;
         }
         self.step_checkpoint_of_long_log();
-        // The next calls wait for at most one of the two. The one that has waited longer goes first.
+        // Runs the vacuum or the sweep, but not both, so that the next calls wait for one of them at most. The
+        // one that ran longer ago goes first.
         let (now, interval) = (self.parts.clock.monotonic(), self.parts.options.upkeep_interval);
         let Upkeep { swept_at, vacuumed_at, .. } = self.upkeep;
         if vacuumed_at <= swept_at && now.saturating_sub(vacuumed_at) >= interval {
@@ -84,7 +86,8 @@ impl Committer {
         }
     }
 
-    /// Does one step of each kind. Returns how long to wait for calls until the next step.
+    /// Does upkeep while no calls come in: one step of a sweep, of the vacuum, and of a checkpoint. During an
+    /// outage, only probes. Returns how long to wait for calls until the next upkeep.
     pub(super) fn upkeep_while_idle(&mut self) -> Duration {
         if self.parts.health.outage().is_some() {
             self.probe();
@@ -104,15 +107,16 @@ impl Committer {
         if self.upkeep.checkpoints.is_running() { interval.min(PASS_INTERVAL) } else { interval }
     }
 
-    /// Tests whether the store can be written again, after a write failed because of the disk. The disk must
-    /// have room for the failed write, a page must be readable, a transaction must commit, and the log must
-    /// be written into the file.
+    /// Tests whether the store can be written again, after a write failed because of the disk. Checks that the
+    /// disk has room for the failed write, that a page can be read, that a transaction can be committed, and
+    /// that the log can be written into the file.
     fn probe(&mut self) {
         self.upkeep.probed_at = self.parts.clock.monotonic();
         if self.stopped.is_some() || self.parts.health.probe().is_err() {
             return;
         }
-        // Pages in the log, and cached pages, would hide that the file cannot be read.
+        // Writes the log into the file and empties the cache: otherwise pages in the log or in the cache would
+        // hide that the file cannot be read.
         if self.write_log_into_file().is_err() {
             return;
         }
@@ -125,7 +129,7 @@ impl Committer {
             })
         });
         if written.and_then(|()| self.write_log_into_file()).is_ok() {
-            self.parts.health.recovered();
+            self.parts.health.record_recovery();
         }
     }
 
@@ -190,7 +194,7 @@ impl Committer {
         let connection = &self.parts.connection;
         let rewritten = connection.execute_batch("PRAGMA temp_store = FILE; VACUUM;");
         let reset = connection.execute_batch("PRAGMA temp_store = MEMORY;");
-        rewritten.and(reset).map_err(|error| self.failed(&error))?;
+        rewritten.and(reset).map_err(|error| self.write_error(&error))?;
         self.truncate_log()
     }
 
@@ -200,24 +204,25 @@ impl Committer {
         self.truncate_log()
     }
 
-    /// Closes the mark of the log. At the end of a scrub the log is empty, and an open mark would make it
-    /// count as lost. The next write marks the log again.
+    /// Closes the mark of the log before the log is emptied. With an open mark, an empty log would count as
+    /// lost. The next write marks the log again.
     fn close_mark(&mut self) -> Result<()> {
         if let Some(error) = &self.stopped {
             return Err(error.clone());
         }
         self.finish_pass()?;
-        log_mark::close(&self.parts.connection).map_err(|error| self.failed(&error))?;
+        log_mark::close(&self.parts.connection).map_err(|error| self.write_error(&error))?;
         self.log_is_marked = false;
         Ok(())
     }
 
+    /// Writes the log into the file, and truncates the log. `Unavailable` if a reader is using the log.
     fn truncate_log(&mut self) -> Result<()> {
         let is_busy = self
             .parts
             .connection
             .query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |row| row.get::<_, bool>(0))
-            .map_err(|error| self.failed(&error))?;
+            .map_err(|error| self.write_error(&error))?;
         if is_busy {
             return Err(Error::unavailable(
                 "a reader is using the log: run the command again when no reader is active",
@@ -226,17 +231,17 @@ impl Committer {
         Ok(())
     }
 
-    /// Logs a failure of upkeep that wrote this many bytes. A failure of the disk is logged once, and only
-    /// probes run until the disk has recovered.
+    /// Logs a failure of upkeep. `bytes` is the size of the failed write. A failure of the disk is logged only
+    /// once, and only probes run until the disk has recovered.
     pub(super) fn upkeep_failed(&self, error: Error, bytes: usize, what: &str) {
-        let error = self.parts.health.failed(error, bytes);
+        let error = self.parts.health.record_failure(error, bytes);
         if self.parts.health.outage().is_none() {
             tracing::warn!(%error, "{what}");
         }
     }
 }
 
-/// The keys of rows that have expired according to the index of expiry times, the earliest first.
+/// Returns the keys of rows that have expired according to the index of expiry times, the earliest first.
 fn expired(connection: &Connection, now: i64, limit: usize) -> rusqlite::Result<Vec<Vec<u8>>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     connection
@@ -245,7 +250,7 @@ fn expired(connection: &Connection, now: i64, limit: usize) -> rusqlite::Result<
         .collect()
 }
 
-/// Checks that a row has expired by its own time, and that its checksum confirms the time.
+/// Checks that a row has expired according to its own expiry time, and that its checksum confirms this time.
 fn check_expired(connection: &Connection, tables: &Tables, key: &[u8], now: i64) -> Result<()> {
     let unknown = |what: &str| Error::Corrupt(format!("the row {}: {what}", key.escape_ascii()));
     let table = &tables.all()[tables.index_of(key).map_err(unknown)?].definition.name;

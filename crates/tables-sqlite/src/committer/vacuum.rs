@@ -3,8 +3,8 @@
 //! Deleted rows leave free pages in the file. A step moves the last pages of the file to free pages before
 //! them, and drops the end of the file. A step is one transaction, so a process that is killed loses nothing.
 //!
-//! A step holds up no reader. Its commit appends to the log, while readers go on with the pages of their own
-//! snapshots. The file itself becomes shorter when the log is written into it, and only when no reader needs
+//! A step does not delay readers. Its commit appends to the log, while readers continue with the pages of their
+//! own snapshots. The file itself becomes shorter when the log is written into it, and only when no reader needs
 //! the old end: SQLite copies no commit that is later than the oldest snapshot in use.
 
 use std::{
@@ -24,7 +24,7 @@ use crate::{errors::from_sqlite, file::PAGE_BYTES, log_mark};
 /// The limits of a step.
 #[derive(Debug, Clone, Copy)]
 struct StepLimits {
-    /// The maximum number of pages that the file loses.
+    /// The maximum number of pages that are given back.
     pages: u32,
     /// The time after which no further page is moved.
     time: Duration,
@@ -38,18 +38,18 @@ struct StepLimits {
 /// that takes long to read the pages to be moved, the step ends early.
 const SERVER_STEP: StepLimits = StepLimits { pages: 256, time: Duration::from_millis(20) };
 
-/// The limits of a step of a command that has the store to itself. The log needs 4 MB for a step.
+/// The limits of a step of a command, whose store no server uses. The log needs 4 MB for a step.
 const COMMAND_STEP: StepLimits = StepLimits { pages: 1_024, time: Duration::MAX };
 
 /// The number of free pages that a server keeps for the next writes: 16 MB.
 const FREE_PAGES_KEPT: u32 = 4_000;
 
-/// The minimum surplus over [`FREE_PAGES_KEPT`] for a step while writes come in: 16 MB. A smaller surplus is
-/// soon used by these writes.
+/// While writes come in, a step needs at least this many free pages above [`FREE_PAGES_KEPT`]: 16 MB. These
+/// writes would soon use a smaller surplus.
 const MIN_SURPLUS_BESIDE_WRITES: u32 = 4_000;
 
-/// The number of instructions of SQLite between two looks at the flag that cancels a rewrite.
-const INSTRUCTIONS_PER_LOOK: i32 = 1_000;
+/// The number of instructions of SQLite between two checks of the flag that cancels a rewrite.
+const INSTRUCTIONS_PER_CHECK: i32 = 1_000;
 
 /// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,12 +61,13 @@ pub(crate) struct VacuumStep {
 }
 
 impl Committer {
-    /// Does a step if many pages are free.
+    /// Does a step if many more pages are free than [`FREE_PAGES_KEPT`].
     pub(super) fn vacuum_beside_writes(&mut self) {
         self.vacuum_surplus(MIN_SURPLUS_BESIDE_WRITES);
     }
 
-    /// Does a step if more pages are free than are kept. Returns whether further steps are worthwhile.
+    /// Does a step if more pages are free than [`FREE_PAGES_KEPT`]. Returns whether the next step would give
+    /// pages back, too.
     pub(super) fn vacuum_while_idle(&mut self) -> bool {
         self.vacuum_surplus(1)
     }
@@ -78,11 +79,11 @@ impl Committer {
             self.write_log_into_file()?;
             Ok(step)
         });
-        step.map_err(|error| self.parts.health.failed(error, 0))
+        step.map_err(|error| self.parts.health.record_failure(error, 0))
     }
 
-    /// Does a step if at least `min_surplus` more pages are free than are kept. Returns whether pages beyond
-    /// those that are kept are still free.
+    /// Does a step if the number of free pages is at least `min_surplus` above [`FREE_PAGES_KEPT`]. Returns
+    /// whether more free pages than [`FREE_PAGES_KEPT`] are left.
     fn vacuum_surplus(&mut self, min_surplus: u32) -> bool {
         self.upkeep.vacuumed_at = self.parts.clock.monotonic();
         let keeps_pages = self.parts.connection.damaged_keys().are_pages_kept();
@@ -106,8 +107,8 @@ impl Committer {
         }
     }
 
-    /// Logs a failure of a server's step. No further step is tried on a damaged file, or until the disk has
-    /// room for a whole step.
+    /// Logs a failure of a server's step. If the file is damaged, no further step is tried. If the disk is full,
+    /// the next step is tried when the disk has room for a whole step.
     fn vacuum_failed(&mut self, error: Error) {
         /// The log gets each moved page, and fewer changed pages that point to it.
         const BYTES_PER_PAGE: usize = 2 * PAGE_BYTES;
@@ -117,7 +118,8 @@ impl Committer {
     }
 
     fn vacuum_step(&mut self, limits: StepLimits) -> Result<VacuumStep> {
-        // Damaged keys are recorded with the numbers of their pages, and a step changes the numbers.
+        // Flipped keys are restored first: they are recorded with the numbers of their pages, and a step moves
+        // pages to other numbers.
         self.restore_flipped_keys();
         let clock = Arc::clone(&self.parts.clock);
         let end = clock.monotonic().saturating_add(limits.time);
@@ -125,8 +127,8 @@ impl Committer {
         let returned = self.transaction(|connection, _| {
             let returned = drop_last_pages(connection, limits.pages, || clock.monotonic() < end)
                 .map_err(|error| connection.failure(&error, 1))?;
-            // A transaction marks the log if it has changed rows, and moved pages are not rows. The mark
-            // itself is a row.
+            // `transaction` marks the log only if rows have changed, and moving pages changes no rows. Writing
+            // the mark here changes a row.
             if returned > 0 && !is_marked {
                 log_mark::open(connection).map_err(|error| from_sqlite(&error))?;
             }
@@ -142,10 +144,11 @@ impl Committer {
         free.map_err(|error| connection.failure(&error, 1))
     }
 
-    /// Rewrites the file with only the live rows, and empties the log, unless the flag is set in time.
+    /// Rewrites the file with only the live rows, and empties the log. Setting the flag interrupts the rewrite,
+    /// which then fails.
     pub(super) fn rewrite(&mut self, is_cancelled: Arc<AtomicBool>) -> Result<()> {
         let watch = move || is_cancelled.load(Ordering::Relaxed);
-        let watched = self.parts.connection.progress_handler(INSTRUCTIONS_PER_LOOK, Some(watch));
+        let watched = self.parts.connection.progress_handler(INSTRUCTIONS_PER_CHECK, Some(watch));
         watched.map_err(|error| from_sqlite(&error))?;
         let rewritten = self.scrub();
         let unwatched = self.parts.connection.progress_handler(0, None::<fn() -> bool>);
@@ -153,10 +156,10 @@ impl Committer {
     }
 }
 
-/// Gives free pages back, at most `pages`, as long as `goes_on` is true. Returns their number.
+/// Gives at most `pages` free pages back, and stops when `goes_on` returns `false`. Returns the number of pages.
 ///
-/// SQLite's statement returns a row after each page, so it has to be stepped to its end. If it is only run
-/// once, it gives back one page.
+/// SQLite's statement returns a row after each page, so the statement has to be stepped to its end. A single
+/// step gives back one page.
 fn drop_last_pages(
     connection: &Connection,
     pages: u32,

@@ -6,8 +6,8 @@ use uuid::Uuid;
 use super::*;
 
 fn value() -> impl Strategy<Value = Value> {
-    // Few different bytes, so that values often share a prefix, and often contain zeros and 0xff, which
-    // matter for escapes.
+    // Uses few different bytes, so that values often share a prefix, and often contain 0 and 0xff, which have
+    // escapes.
     let byte = prop_oneof![Just(0u8), Just(1), Just(0xfe), Just(0xff), any::<u8>()];
     let character = prop_oneof![Just('\0'), Just('\u{1}'), Just('a'), any::<char>()];
     prop_oneof![

@@ -1,16 +1,16 @@
-//! The reads of the parent module, on pages with damaged keys. They read the pages directly, which costs more
-//! than SQLite's search.
+//! The reads of the parent module for pages with damaged keys. These functions read the pages directly, which
+//! costs more than SQLite's search.
 
 use std::ops::ControlFlow;
 
 use super::{
-    AuditConnection, Builder, Cursor, DamagedRow, Error, Key, MAX_SKIPPED_ROWS, NonZeroUsize, OnDamage,
-    Order, Page, Partition, ReadPage, Result, Row, Scan, Span, Table, Timestamp, corrupt, key, pop_partition,
-    span,
+    AuditConnection, Cursor, DamagedRow, Error, Key, MAX_SKIPPED_ROWS, NonZeroUsize, OnDamage, Order, Page,
+    PageBuilder, Partition, Result, Row, Scan, Span, Table, Timestamp, UnauditedPage, corrupt, key,
+    pop_partition, span,
 };
 use crate::salvage::{FLIPPED_KEY, KeyState, LOST_KEY, Salvage, SalvagedRow};
 
-/// The row under a key, visible or expired.
+/// Reads the row under a key, visible or expired.
 pub(super) fn find(
     connection: &AuditConnection,
     table: Table,
@@ -32,7 +32,8 @@ pub(super) fn find(
     Ok(found)
 }
 
-/// Checks that the row has its true key, or that reads treat flipped keys as repaired.
+/// Checks that the key of the row is undamaged. A flipped key is accepted if reads treat flipped keys as
+/// repaired.
 fn check_key(connection: &AuditConnection, table: Table, key: &[u8], row: &SalvagedRow) -> Result<()> {
     let what = match row.state {
         KeyState::InOrder => return Ok(()),
@@ -52,7 +53,7 @@ pub(super) fn scan(
     table_key: &[u8],
     now: Timestamp,
 ) -> Result<Page<Row>> {
-    let mut page = Some(Builder::new(scan));
+    let mut page = Some(PageBuilder::new(scan));
     let mut full = None;
     Salvage::new(connection)?.visit_rows(span, scan.order, &mut |row, _| {
         let Some(builder) = page.as_mut() else { return Ok(ControlFlow::Break(())) };
@@ -64,27 +65,28 @@ pub(super) fn scan(
         Ok(ControlFlow::Continue(()))
     })?;
     let ended = page.map(|page| page.build(false));
-    let ReadPage { page, .. } = full.or(ended).ok_or_else(|| Error::unavailable("a scan without a page"))?;
+    let UnauditedPage { page, .. } =
+        full.or(ended).ok_or_else(|| Error::unavailable("a scan without a page"))?;
     Ok(page)
 }
 
 fn add(
     connection: &AuditConnection,
-    page: &mut Builder<'_>,
+    page: &mut PageBuilder<'_>,
     table: Table,
     table_key: &[u8],
     row: &SalvagedRow,
     now: Timestamp,
 ) -> Result<()> {
     let unreadable = |what| corrupt(table.schema.name(), &row.key, what);
-    // A lost row may be of another table or partition. Its key then does not begin with the key of this
-    // table.
+    // A lost row may be of another table or partition. Its key then does not begin with the prefix of this
+    // table and partition.
     let clustering_key = row.key.strip_prefix(table_key).ok_or_else(|| unreadable(LOST_KEY))?;
     let stored = row.stored();
     let is_lost = row.state == KeyState::Lost;
     let checked = check_key(connection, table, &row.key, row);
     if !is_lost && !stored.is_visible(now) && stored.check_times(table, &row.key).is_ok() {
-        page.pass_over(clustering_key);
+        page.skip(clustering_key);
         return Ok(());
     }
     let clustering =
@@ -141,7 +143,8 @@ pub(super) fn partitions(
     Ok(Page::new(items, None))
 }
 
-/// The first key of a span. An error if a lost row may have been the only row of its partition.
+/// Returns the first key of a span. `Corrupt` if a lost row before it may have been the only row of its
+/// partition.
 fn first_key(salvage: &Salvage<'_>, table: Table, span: &Span) -> Result<Option<Vec<u8>>> {
     let mut found = None;
     salvage.visit_rows(span, Order::Forward, &mut |row, between| {
@@ -159,14 +162,15 @@ fn first_key(salvage: &Salvage<'_>, table: Table, span: &Span) -> Result<Option<
     Ok(found)
 }
 
-/// The prefix of a key: the number of the shape, and the partition.
+/// Returns the prefix of a key with the number of the shape and the partition.
 fn partition_key_of(table: Table, found: &[u8]) -> Option<&[u8]> {
     let mut rest = found.get(key::NUMBER_BYTES..)?;
     pop_partition(table, &mut rest)?;
     Some(&found[..found.len() - rest.len()])
 }
 
-/// Whether the partition has a visible row, or a damaged one, which a scan of the partition reports.
+/// Whether the partition has a visible row or a damaged row in this table. A scan of the partition then reports
+/// the damage.
 fn has_visible_row(
     salvage: &Salvage<'_>,
     table: Table,

@@ -4,9 +4,9 @@ use rashomon_tables::{Error, Result};
 use rusqlite::Connection;
 
 use super::{
-    Counted, UpgradeReport,
+    ProgressCounter, UpgradeReport,
     copy::{TABLES, select_all},
-    old_file::{OldFile, StoredRow},
+    old_file::{OldFile, RawRow},
 };
 use crate::{
     audit::AuditConnection,
@@ -15,14 +15,14 @@ use crate::{
     errors::from_sqlite,
 };
 
-/// Checks that the new file has the rows of the old one with the same bytes, and no others. `tables` are the
-/// expected definitions of the tables.
+/// Checks that the new file has exactly the rows of the old file, byte by byte. `tables` are the expected
+/// definitions of the tables.
 pub(super) fn compare(
     old: &OldFile,
     new: &Connection,
-    tables: &[definitions::Stored],
+    tables: &[definitions::StoredSchema],
     report: &UpgradeReport,
-    progress: &mut Counted<'_>,
+    progress: &mut ProgressCounter<'_>,
 ) -> Result<()> {
     let sqlite = |error| from_sqlite(&error);
     if definitions::read_all(new).map_err(sqlite)? != tables {
@@ -41,7 +41,7 @@ pub(super) fn compare(
     let mut compared = 0;
     old.visit_rows(false, &mut |row, _| {
         let copy = rows.next().map_err(sqlite)?;
-        if copy.map(StoredRow::read).transpose().map_err(sqlite)? != Some(row) {
+        if copy.map(RawRow::read).transpose().map_err(sqlite)? != Some(row) {
             return Err(differs(&format!("the row {}", row.key.escape_ascii())));
         }
         compared += 1;
@@ -54,13 +54,13 @@ pub(super) fn compare(
     Ok(())
 }
 
-/// Compares all values of a table. A table that the old file lacks has to be empty.
+/// Compares all values of a table. A table that the old file lacks has to be empty in the new file.
 fn compare_table(
     old: &OldFile,
     new: &Connection,
     table: &str,
     columns: &str,
-    progress: &mut Counted<'_>,
+    progress: &mut ProgressCounter<'_>,
 ) -> Result<()> {
     let (read_old, read_new) = (|error| old.failed(&error), |error| from_sqlite(&error));
     let sql = select_all(table, columns);
@@ -83,10 +83,11 @@ fn compare_table(
     if new_rows.next().map_err(read_new)?.is_some() { Err(differs(table)) } else { Ok(()) }
 }
 
-/// Runs the checks of `verify` that concern the file and the structure of its pages.
+/// Runs the checks of [`SqliteStore::check`](crate::SqliteStore::check) that concern the file and the structure of
+/// its pages.
 pub(super) fn check(new: Connection) -> Result<()> {
     let new = AuditConnection::new(new);
-    // The later checks need the layout.
+    // `check_expiry` needs the index that `check_layout` has found.
     for check in [check_file, check_layout, check_expiry] {
         let mut report = CheckReport::default();
         check(&new, &mut report)?;
@@ -101,6 +102,6 @@ fn differs(what: &str) -> Error {
     Error::Corrupt(format!("the new file differs from the old one in {what}; {ADVICE}"))
 }
 
-/// What to do if the new file is not as it was written.
+/// The advice in the error if the new file is damaged.
 const ADVICE: &str = "it was deleted, and the store is unchanged. Check the disk and the memory of the machine, and \
                       run the command again";

@@ -4,16 +4,15 @@ use rashomon_tables::{Error, Result};
 use rusqlite::{Connection, Statement, types::ToSqlOutput};
 
 use super::{
-    Counted, UpgradeReport,
-    old_file::{OldFile, RowState, StoredRow},
+    ProgressCounter, UpgradeReport,
+    old_file::{OldFile, RawRow, RowState},
 };
 use crate::{catalog::Definition, definitions, errors::from_sqlite};
 
 /// A transaction ends when this many bytes were copied.
 const TRANSACTION_BYTES: usize = 64 << 20;
 
-/// The tables beside the rows that are copied as they are, each with its columns. The last columns of the
-/// layout are never changed, so the order of a table is that of its primary key.
+/// The tables that are copied unchanged, each with its columns: all tables except `rows` and `marks`.
 pub(super) const TABLES: [(&str, &str); 4] = [
     ("schemas", "number, shape, name, version, swap_only, default_ttl"),
     ("columns", "schema, kind, position, name, type, direction"),
@@ -21,18 +20,19 @@ pub(super) const TABLES: [(&str, &str); 4] = [
     ("large_values", "id, value"),
 ];
 
-/// A connection to the new file, with its current transaction.
+/// A connection to the new file, with a transaction in progress.
 struct Target<'a> {
     connection: &'a Connection,
+    /// The number of bytes that were copied in this transaction.
     bytes: usize,
 }
 
-/// Copies everything.
+/// Copies all tables.
 pub(super) fn copy(
     old: &OldFile,
     new: &Connection,
     report: &mut UpgradeReport,
-    progress: &mut Counted<'_>,
+    progress: &mut ProgressCounter<'_>,
 ) -> Result<()> {
     old.check_pages()?;
     let mut target = Target { connection: new, bytes: 0 };
@@ -59,11 +59,11 @@ pub(super) fn copy(
     target.execute("COMMIT")
 }
 
-/// The tables of the new file: those of the old one, some with more columns.
+/// Returns the expected definitions of the new file's tables: those of the old file, with the added columns.
 pub(super) fn grown_tables(
-    mut stored: Vec<definitions::Stored>,
-    grown: Vec<(definitions::Stored, Definition)>,
-) -> Vec<definitions::Stored> {
+    mut stored: Vec<definitions::StoredSchema>,
+    grown: Vec<(definitions::StoredSchema, Definition)>,
+) -> Vec<definitions::StoredSchema> {
     for (existing, definition) in grown {
         if let Some(table) = stored.iter_mut().find(|table| table.number == existing.number) {
             table.definition = definition;
@@ -72,8 +72,8 @@ pub(super) fn grown_tables(
     stored
 }
 
-fn insert_row(insert: &mut Statement<'_>, row: StoredRow<'_>) -> Result<()> {
-    let StoredRow { key, written_at, expires_at, large, value } = row;
+fn insert_row(insert: &mut Statement<'_>, row: RawRow<'_>) -> Result<()> {
+    let RawRow { key, written_at, expires_at, large, value } = row;
     match insert.execute((key, written_at, expires_at, large, value)) {
         Ok(_) => Ok(()),
         Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation) => {
@@ -88,7 +88,7 @@ fn copy_table(
     target: &mut Target<'_>,
     table: &str,
     columns: &str,
-    progress: &mut Counted<'_>,
+    progress: &mut ProgressCounter<'_>,
 ) -> Result<()> {
     let count = columns.split(',').count();
     let parameters = vec!["?"; count].join(", ");
@@ -114,7 +114,8 @@ fn copy_table(
     Ok(())
 }
 
-/// The statement that reads a table in the order of its primary key.
+/// Returns the statement that reads a table in the order of its primary key, which is the first column, except in
+/// `columns`.
 pub(super) fn select_all(table: &str, columns: &str) -> String {
     let order = match table {
         "columns" => "schema, kind, position",
@@ -124,7 +125,7 @@ pub(super) fn select_all(table: &str, columns: &str) -> String {
 }
 
 impl Target<'_> {
-    /// Counts copied bytes, and begins another transaction if there are many.
+    /// Counts copied bytes, and begins a new transaction after [`TRANSACTION_BYTES`].
     fn copied(&mut self, bytes: usize) -> Result<()> {
         self.bytes += bytes;
         if self.bytes >= TRANSACTION_BYTES {

@@ -1,4 +1,4 @@
-//! The file of the old format, which no process changes during the upgrade.
+//! Reads the old file. A lock prevents that other processes change the file during the upgrade.
 
 use std::{
     cell::Cell,
@@ -17,18 +17,18 @@ use rustix::fs::FlockOperation;
 use crate::{
     audit::AuditConnection,
     definitions, envelope,
-    errors::{at, from_sqlite},
+    errors::{from_sqlite, with_path},
     file,
     key::AFTER_ALL_KEYS,
     log_mark,
     restore::row_name,
-    row::{Stored, corrupt},
+    row::{StoredRow, corrupt},
     row_scan::Tables,
     salvage::{KeyState, LOST_KEY, Salvage},
     span::Span,
 };
 
-/// What to do if the old file is damaged so that rows would be lost.
+/// The advice in the error if damage of the old file would lose rows.
 const ADVICE: &str = "the store is unchanged. With the version of Rashomon that wrote the store, run `rashomon \
                       verify --repair`, or restore a backup; or let that version copy what can still be read \
                       into a new store, by `rashomon migrate`";
@@ -38,16 +38,16 @@ pub(super) struct OldFile {
     path: PathBuf,
     log: PathBuf,
     connection: AuditConnection,
-    /// SQLite's locks are POSIX locks. Closing any descriptor of the file would release this lock, so the
-    /// connection lives as long as this value.
+    /// The descriptor of the locked file. SQLite's locks are POSIX locks: closing any descriptor of the file would
+    /// release this lock, so the connection lives as long as this value.
     locked: File,
     /// Whether damaged keys hide rows from SQLite, so that the rows are read from their pages.
     is_salvaged: Cell<bool>,
 }
 
-/// A row as it is stored.
+/// The columns of a row, as they are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct StoredRow<'a> {
+pub(super) struct RawRow<'a> {
     pub(super) key: &'a [u8],
     pub(super) written_at: i64,
     pub(super) expires_at: Option<i64>,
@@ -55,7 +55,7 @@ pub(super) struct StoredRow<'a> {
     pub(super) value: Option<&'a [u8]>,
 }
 
-impl<'a> StoredRow<'a> {
+impl<'a> RawRow<'a> {
     /// Reads the first columns of a statement: key, write time, expiry, number of the large value, value.
     pub(super) fn read(row: &'a rusqlite::Row<'_>) -> rusqlite::Result<Self> {
         Ok(Self {
@@ -72,10 +72,10 @@ impl<'a> StoredRow<'a> {
     }
 }
 
-/// What is known of the checksum of a row.
+/// The result of comparing a row with its checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowState {
-    /// The checksum agrees, or was not asked for.
+    /// The checksum agrees, or was not compared.
     Whole,
     /// The checksum agrees with the key after a flipped bit of the key was restored.
     Restored,
@@ -84,16 +84,18 @@ pub(super) enum RowState {
 }
 
 impl OldFile {
-    /// Opens the file, whose log has been written into it. `Unavailable` if another process has the file open.
+    /// Opens and locks the file. Its log must have been written into it. `Unavailable` if another process has the
+    /// file open.
     pub(super) fn open(directory: &Path) -> Result<Self> {
         let path = file::path(directory);
         let io = |error: io::Error| Error::from_io(&path, &error);
-        let connection = file::open_immutable(&path).map_err(|error| at(&path, from_sqlite(&error)))?;
+        let connection =
+            file::open_immutable(&path).map_err(|error| with_path(&path, from_sqlite(&error)))?;
         let locked = File::options().read(true).write(true).open(&path).map_err(io)?;
-        // Every connection of SQLite to a file with a log has a lock on the file as long as it is open.
+        // While a connection of SQLite to a file with a log is open, it has a lock on the file.
         match rustix::fs::fcntl_lock(&locked, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::ACCESS | rustix::io::Errno::AGAIN) => {
-                return Err(Error::unavailable(format!("{}: {}", path.display(), file::IS_READ)));
+                return Err(Error::unavailable(format!("{}: {}", path.display(), file::FILE_IN_USE)));
             }
             taken => taken.map_err(|error| io(error.into()))?,
         }
@@ -104,18 +106,18 @@ impl OldFile {
         Ok(old)
     }
 
-    /// Removes the rest of a log. A process that only reads leaves an empty log.
+    /// Removes an empty log and the index of the log. A process that only reads leaves them.
     fn remove_empty_log(&self, directory: &Path) -> Result<()> {
         self.check_is_alone()?;
         file::remove(&self.log, &[""])?;
         file::remove(&file::log_index_path(directory), &[""])
     }
 
-    /// `Unavailable` if the file has a log again: another process has written to the store.
+    /// Checks that no other process has written to the store meanwhile. `Unavailable` if the file has a log again.
     pub(super) fn check_is_alone(&self) -> Result<()> {
         match fs::metadata(&self.log) {
             Ok(log) if log.len() > 0 => {
-                Err(Error::unavailable(format!("{}: {}", self.log.display(), file::IS_READ)))
+                Err(Error::unavailable(format!("{}: {}", self.log.display(), file::FILE_IN_USE)))
             }
             Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::from_io(&self.log, &error)),
             _ => Ok(()),
@@ -134,19 +136,20 @@ impl OldFile {
         &mut self.connection
     }
 
-    /// The error of a read.
+    /// Translates the error of a read.
     pub(super) fn failed(&self, error: &rusqlite::Error) -> Error {
-        match at(&self.path, self.connection.failure(error, 1)) {
+        match with_path(&self.path, self.connection.failure(error, 1)) {
             Error::Corrupt(what) => refused(&what),
             error => error,
         }
     }
 
-    pub(super) fn tables(&self) -> Result<Vec<definitions::Stored>> {
+    pub(super) fn tables(&self) -> Result<Vec<definitions::StoredSchema>> {
         definitions::read_all(&self.connection).map_err(|error| self.failed(&error))
     }
 
-    /// Refuses a file with tables that would not be copied.
+    /// Checks that the file has only tables, indexes and triggers that this program knows. `Unsupported`
+    /// otherwise, since the upgrade would not copy them.
     pub(super) fn check_layout(&self) -> Result<()> {
         let names = |connection: &Connection| {
             connection
@@ -178,22 +181,24 @@ impl OldFile {
         Ok(count.map_err(|error| self.failed(&error))? > 0)
     }
 
-    /// Checks the pages of rows. SQLite may miss rows on pages with damaged keys, which are then read directly.
+    /// Audits the pages of rows. If a page is damaged, later calls of [`Self::visit_rows`] read the rows directly
+    /// from their pages, since SQLite may miss rows.
     pub(super) fn check_pages(&self) -> Result<()> {
         match self.connection.audit_all() {
             Err(Error::Corrupt(_)) => {
                 self.is_salvaged.set(true);
                 Ok(())
             }
-            audited => audited.map_err(|error| at(&self.path, error)),
+            audited => audited.map_err(|error| with_path(&self.path, error)),
         }
     }
 
-    /// Calls `visit` with each row, in the order of the keys. If `checks`, compares each row with its checksum.
+    /// Calls `visit` with each row, in the order of the keys. If `checks` is true, compares each row with its
+    /// checksum.
     pub(super) fn visit_rows(
         &self,
         checks: bool,
-        visit: &mut dyn FnMut(StoredRow<'_>, RowState) -> Result<()>,
+        visit: &mut dyn FnMut(RawRow<'_>, RowState) -> Result<()>,
     ) -> Result<()> {
         if self.is_salvaged.get() { self.visit_pages(visit) } else { self.visit_by_key(checks, visit) }
     }
@@ -201,7 +206,7 @@ impl OldFile {
     fn visit_by_key(
         &self,
         checks: bool,
-        visit: &mut dyn FnMut(StoredRow<'_>, RowState) -> Result<()>,
+        visit: &mut dyn FnMut(RawRow<'_>, RowState) -> Result<()>,
     ) -> Result<()> {
         const PLAIN: &str =
             "SELECT r.key, r.written_at, r.expires_at, r.large, r.value FROM rows AS r ORDER BY r.key";
@@ -213,12 +218,12 @@ impl OldFile {
             self.connection.prepare(if checks { WITH_LARGE } else { PLAIN }).map_err(sqlite)?;
         let mut rows = statement.query(()).map_err(sqlite)?;
         while let Some(row) = rows.next().map_err(sqlite)? {
-            let stored = StoredRow::read(row).map_err(sqlite)?;
+            let stored = RawRow::read(row).map_err(sqlite)?;
             let mut state = RowState::Whole;
             if checks {
                 let large = row.get_ref(5).map_err(sqlite)?;
                 let large = if let ValueRef::Blob(large) = large { Some(large) } else { None };
-                let whole = Stored::new(
+                let whole = StoredRow::new(
                     Timestamp::from_micros(stored.written_at),
                     stored.expires_at.map(Timestamp::from_micros),
                     large.or(stored.value),
@@ -232,9 +237,9 @@ impl OldFile {
         Ok(())
     }
 
-    /// Reads the rows from their pages. `Corrupt` if the true key of a row is unknown: in the new file, it
+    /// Reads the rows from their pages. `Corrupt` if the true key of a row is unknown: in the new file, this row
     /// would be in the wrong place, and no read would notice that it is missing.
-    fn visit_pages(&self, visit: &mut dyn FnMut(StoredRow<'_>, RowState) -> Result<()>) -> Result<()> {
+    fn visit_pages(&self, visit: &mut dyn FnMut(RawRow<'_>, RowState) -> Result<()>) -> Result<()> {
         let all = Span { start: Vec::new(), end: AFTER_ALL_KEYS.to_vec() };
         let mut stopped = None;
         let visited = self.connection.snapshot(|| {
@@ -252,7 +257,7 @@ impl OldFile {
                     KeyState::InOrder => RowState::Damaged,
                 };
                 let value = if row.large.is_some() { None } else { stored.envelope };
-                let stored = StoredRow {
+                let stored = RawRow {
                     key: &row.key,
                     written_at: stored.written_at.as_micros(),
                     expires_at: stored.expires_at.map(Timestamp::as_micros),
@@ -271,11 +276,11 @@ impl OldFile {
         match (stopped, visited) {
             (Some(error), _) => Err(error),
             (None, Err(Error::Corrupt(what))) => Err(refused(&what)),
-            (None, visited) => visited.map_err(|error| at(&self.path, error)),
+            (None, visited) => visited.map_err(|error| with_path(&self.path, error)),
         }
     }
 
-    /// A sentence about a row whose checksum does not agree.
+    /// Describes a row whose checksum does not agree, in a sentence.
     pub(super) fn describe_damage(&self, key: &[u8]) -> String {
         let tables = self.connection.tables_for(key);
         let name = tables.ok().and_then(|tables| {
@@ -289,7 +294,7 @@ impl OldFile {
     }
 }
 
-/// The error for damage that an upgrade would make worse.
+/// Returns the error for damage because of which the upgrade is refused.
 fn refused(what: &str) -> Error {
     Error::Corrupt(format!("upgrade refused: {what}; {ADVICE}"))
 }

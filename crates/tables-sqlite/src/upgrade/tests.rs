@@ -15,7 +15,7 @@ static BODIES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Makes a store with three rows, one of them with a large value, and a copy of its file.
+/// Makes a store with three rows, including one with a large value, and a copy of its file.
 async fn store_with_copy() -> (TempDir, PathBuf) {
     let directory = TempDir::new().expect("a directory");
     let clock = Arc::new(SystemClock::new());
@@ -39,7 +39,7 @@ fn compare_and_check(directory: &Path, copy: &Path) -> Result<()> {
     old.check_pages()?;
     let report = UpgradeReport { rows: 3, ..UpgradeReport::default() };
     let now = UpgradeProgress { step: UpgradeStep::Compare, rows: 0, bytes: 0, total_bytes: 0 };
-    let mut progress = Counted { now, on_progress: &mut |_| {} };
+    let mut progress = ProgressCounter { now, on_progress: &mut |_| {} };
     let new = file::open_immutable(copy).map_err(|error| from_sqlite(&error))?;
     compare::compare(&old, &new, &old.tables()?, &report, &mut progress)?;
     compare::check(new)
@@ -77,7 +77,7 @@ async fn every_difference_between_the_files_is_found() {
     }
 }
 
-/// SQLite would apply the log of the old file to the new one.
+/// If a log of the old file was left, SQLite would apply it to the new file.
 #[tokio::test]
 async fn old_file_with_a_log_is_refused_and_an_empty_log_is_removed() {
     let (directory, _) = store_with_copy().await;

@@ -1,4 +1,4 @@
-//! The store in SQLite keeps the contract.
+//! Runs the contract tests of table stores on the SQLite store.
 
 use std::sync::{Arc, atomic::AtomicBool};
 

@@ -1,4 +1,4 @@
-//! Flipped bits in the keys of rows: each bit affects only its own row, and the next write or a repair
+//! Tests with flipped bits in the keys of rows: each bit affects only its own row, and the next write or a repair
 //! restores the bit.
 
 use std::{fs, num::NonZeroUsize, path::Path};
@@ -56,7 +56,7 @@ fn keys(directory: &Path, table: &str) -> Vec<Vec<u8>> {
     keys.map(|key| key.expect("read")).filter(|key| key[KEY_BYTES - 10..KEY_BYTES - 8] == number).collect()
 }
 
-/// Flips bits of a key at every place of the file that has the key, since free space may contain copies.
+/// Flips bits of a key, at each place of the file that has the key: free space may contain copies of it.
 fn flip(file: &[u8], key: &[u8], bits: &[usize]) -> Vec<u8> {
     let mut damaged = file.to_vec();
     let places: Vec<_> = (0..file.len()).filter(|at| file[*at..].starts_with(key)).collect();
@@ -67,14 +67,14 @@ fn flip(file: &[u8], key: &[u8], bits: &[usize]) -> Vec<u8> {
     damaged
 }
 
-/// The row of a key.
+/// Decodes the title and the revision of a key.
 fn parse(key: &[u8]) -> (String, i64) {
     let title = std::str::from_utf8(&key[BEFORE_TITLE..BEFORE_TITLE + 8]).expect("a title").to_owned();
     let rev = key[KEY_BYTES - 8..].try_into().map(u64::from_be_bytes).expect("eight bytes");
     (title, (!rev ^ (1 << 63)).cast_signed())
 }
 
-/// A store with this file.
+/// Opens a store that has this file.
 async fn store_of(file: &[u8]) -> (TempDir, SqliteStore) {
     let directory = TempDir::new().expect("a directory");
     fs::write(directory.path().join("rashomon.sqlite"), file).expect("written");
@@ -145,7 +145,8 @@ async fn check_whole(store: &SqliteStore, what: &str) {
     assert!(report.is_clean(), "{what}: {report:?}");
 }
 
-/// Chooses keys and a bit of each, the same in each run: bits of the first bytes, of titles and of numbers.
+/// Chooses keys, and one bit of each key: bits of the first bytes, of titles and of numbers. The choice is the same
+/// in each run.
 fn flips(keys: &[Vec<u8>]) -> impl Iterator<Item = (&Vec<u8>, usize)> {
     (0..FLIPS).map(|number| {
         let key = &keys[scramble(number) as usize % keys.len()];
@@ -192,7 +193,7 @@ async fn vacuum_first_restores_the_keys_that_reads_have_found() {
     check_whole(&store, "after the vacuum").await;
 }
 
-/// Whether a row on an interior page begins shortly before this place. A copy in free space does not count.
+/// Whether a row on an interior page begins shortly before this position. Copies in free space do not count.
 fn is_in_interior_row(file: &[u8], place: usize) -> bool {
     const INTERIOR: u8 = 2;
     const INTERIOR_HEADER_BYTES: usize = 12;

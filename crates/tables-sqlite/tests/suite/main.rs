@@ -1,4 +1,4 @@
-//! The store, tested from outside.
+//! Tests of the store through its public functions.
 
 mod contract;
 mod corruption;

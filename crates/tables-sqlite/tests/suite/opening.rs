@@ -1,4 +1,4 @@
-//! Which processes may open a store, and which files are stores.
+//! Tests which processes can open a store, and which files count as stores.
 
 use std::{fs, path::Path, process::Command};
 
@@ -44,7 +44,7 @@ async fn written_rows_are_read_after_reopening() {
     assert!(!below.join("rashomon.sqlite-wal").exists(), "a closed store has left its log");
 }
 
-/// The properties are part of the creation: no later opening adds, changes or removes one.
+/// The properties are written when the store is created. Opening it later adds, changes and removes none.
 #[test]
 fn properties_are_those_of_the_creation() {
     let directory = TempDir::new().expect("a directory");
@@ -147,7 +147,7 @@ fn a_file_that_is_no_store_is_refused_and_not_changed() {
     }
 }
 
-/// A process that ends while it creates a store leaves a file under another name. An older version left a
+/// A process that is killed while it creates a store leaves a file under another name. An older version left a
 /// file without tables.
 #[tokio::test]
 async fn unfinished_store_is_created_again() {
@@ -163,7 +163,7 @@ async fn unfinished_store_is_created_again() {
     }
 }
 
-/// The file of a store is never empty, so an empty file is the rest of a damaged store.
+/// The file of a store is never empty, so an empty file is a truncated store.
 #[tokio::test]
 async fn empty_file_is_refused_and_not_made_a_store() {
     let directory = TempDir::new().expect("a directory");

@@ -84,7 +84,7 @@ async fn reads_continue_during_writes() {
     let mut reads = 0;
     while !writer.is_finished() {
         let newest_note = rows(&store, &NOTES, "Title").await.expect("read")[0].key.clone();
-        // A batch that is visible in one table is visible in the other one too.
+        // A batch that is visible in one table is visible in the other table, too.
         let row = store.get(&BODIES, &newest_note).await.expect("read").expect("there");
         let rev = rows(&store, &BODIES, "Title").await.expect("read").len() as i64;
         assert!(rev > 0 && row.values[0].is_some());

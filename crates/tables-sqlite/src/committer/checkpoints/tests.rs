@@ -20,10 +20,10 @@ static PAGES: std::sync::LazyLock<Schema> = std::sync::LazyLock::new(|| {
 
 const NOW: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
 
-/// A checkpoint begins after some sixty commits.
+/// The length of the log at which a checkpoint begins: about sixty commits.
 const LOG_BYTES: u64 = 1 << 20;
 
-/// More commits than the log takes before it restarts, whichever thread writes it into the file.
+/// The maximum number of commits of a test: more than the log has room for before it restarts.
 const MAX_COMMITS: i64 = 5_000;
 
 /// A timeout that no step reaches, even on a busy machine.
@@ -112,8 +112,8 @@ async fn commits_continue_during_a_pass() {
     world.check().await;
 }
 
-/// A log that a reader uses cannot restart. Without attempts in between, it would grow by its full length each time
-/// that a reader uses it at the wrong moment.
+/// The log cannot restart while a reader uses it. Without early further attempts, the log would grow by its full
+/// length each time that a reader uses it at the wrong moment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_restarts_soon_after_a_reader_has_prevented_it() {
     let mut world = World::new(checkpointer::pass).await;
@@ -123,7 +123,7 @@ async fn log_restarts_soon_after_a_reader_has_prevented_it() {
     let frames = || log_scan::scan(&log).expect("read").expect("whole").frames;
     let reader = file::open_reader(world.directory.path(), &Options::default()).expect("opens");
     reader.execute_batch("BEGIN; SELECT count(*) FROM rows;").expect("read");
-    // Without attempts in between, the next one would follow after another three quarters of the full length.
+    // Without early further attempts, the next attempt would follow after another three quarters of the full length.
     while frames() < 3 * max_frames + max_frames / 4 {
         world.write().await.expect("written");
     }
