@@ -15,10 +15,10 @@
 //! rashomon_tables::contract_tests!(open);
 //! ```
 //!
-//! A store whose rows outlast it implements [`Factory`], so that it can be closed and opened again.
+//! A durable store implements [`Factory`], so that the tests can close it and open it again.
 //!
-//! The tests require nothing that a cluster cannot keep. No two different rows have the same key and the same
-//! write time. No put follows a delete that has a later time. Write times are ordinary ones, in 2025.
+//! The tests require nothing that a cluster cannot promise. No two different rows have the same key and the same
+//! write time. No put follows a delete with a later time. All write times are in 2025.
 
 mod columns;
 mod creation;
@@ -52,11 +52,11 @@ pub trait Factory: Send + Sync {
     /// Opens a store without tables. Each promise has its own factory, and calls this method once.
     async fn open(&self, clock: Arc<dyn Clock>) -> Arc<dyn TableStore>;
 
-    /// Closes the store, and opens it again with its rows. `None` if the store keeps nothing.
+    /// Closes the store, and opens it again with its rows. `None` if the store is not durable.
     async fn reopen(&self, store: Arc<dyn TableStore>, clock: Arc<dyn Clock>) -> Option<Arc<dyn TableStore>>;
 
-    /// Adds the value columns of a later schema to the existing table of its name, as an operator does with a
-    /// command, and returns the open store. `None` if the store has no such command.
+    /// Adds the value columns of a later schema to the existing table of the same name, as an operator does with a
+    /// command. Returns the open store, or `None` if the store has no such command.
     async fn upgrade(
         &self,
         _store: Arc<dyn TableStore>,
@@ -67,7 +67,7 @@ pub trait Factory: Send + Sync {
     }
 }
 
-/// A store that keeps nothing needs only a function that creates it.
+/// A store that is not durable needs only a function that creates it.
 #[async_trait]
 impl<F> Factory for F
 where
@@ -82,7 +82,7 @@ where
     }
 }
 
-/// One promise, by name.
+/// A promise of the contract, with the test that checks it.
 pub struct Promise {
     /// The name of the test function.
     pub name: &'static str,
@@ -99,7 +99,7 @@ impl std::fmt::Debug for Promise {
 /// All promises. [`contract_tests!`](crate::contract_tests) defines a test for each promise.
 pub const PROMISES: &[Promise] = crate::contract_tests!(@promises list);
 
-/// Checks every promise, each with its own store and factory.
+/// Checks all promises. Each test has its own store and factory.
 ///
 /// # Panics
 ///
@@ -120,8 +120,8 @@ pub fn block_on<T>(promise: impl Future<Output = T>) -> T {
     runtime.worker_threads(2).enable_all().build().expect("a runtime").block_on(promise)
 }
 
-/// Defines a test for each promise, for the store that the factory opens. Each test evaluates the factory
-/// expression once.
+/// Defines a test for each promise. The tests use the store that the factory opens, and each test evaluates the
+/// factory expression once.
 #[macro_export]
 macro_rules! contract_tests {
     ($factory:expr) => {

@@ -19,10 +19,12 @@ use crate::{
     Value,
 };
 
-/// Counts the calls to a store, and the rows and bytes ([`Row::size`]) that are written and returned.
+/// A store that counts the calls to another store, and the rows and bytes ([`Row::size`]) that are written and
+/// returned.
 ///
 /// A call is counted when it is answered. An error is counted as a failure, without rows and bytes. A call is
-/// not counted if its caller stops waiting. Nor are calls without rows, such as [`TableStore::create`].
+/// not counted if its caller stops waiting. Calls without rows, such as [`TableStore::create`], are not counted
+/// either.
 #[derive(Debug)]
 pub struct Counting<S> {
     store: S,
@@ -41,7 +43,8 @@ struct Counter {
 
 impl Counter {
     fn add(&self, count: Count) {
-        // Most of the four numbers are zero. No caller needs a snapshot of all four.
+        // Zeros are skipped, since most of the four numbers are zero. The numbers are added separately, since no
+        // caller needs a consistent snapshot of all four.
         for (counter, more) in [
             (&self.operations, count.operations),
             (&self.failures, count.failures),
@@ -77,7 +80,7 @@ impl<S> Counting<S> {
         &self.store
     }
 
-    /// The counts so far. The difference to earlier counts is what happened in between.
+    /// Returns the counts so far. Subtract earlier counts to get the counts of the time in between.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
@@ -102,8 +105,8 @@ impl<S> Counting<S> {
         tables.entry(table).or_default()[kind as usize].add(count);
     }
 
-    /// Counts the batches of a call.
-    fn written(&self, mut tally: Counts, is_acknowledged: bool) {
+    /// Counts the batches of a call that was answered.
+    fn count_batches(&self, mut tally: Counts, is_acknowledged: bool) {
         if !is_acknowledged {
             tally.fail();
         }
@@ -116,8 +119,8 @@ impl<S> Counting<S> {
         }
     }
 
-    /// Counts a call to one table. `size` returns the number of rows and bytes of its answer.
-    fn answered<T>(
+    /// Counts a call to one table that was answered. `size` returns the number of rows and bytes of the answer.
+    fn count_call<T>(
         &self,
         table: &Schema,
         kind: Kind,
@@ -145,13 +148,13 @@ impl<S: TableStore> Decorator for Counting<S> {
 
     async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
         let result = self.store.get(table, key).await;
-        self.answered(table, Kind::Get, &result, |row| size(row.as_slice()));
+        self.count_call(table, Kind::Get, &result, |row| size(row.as_slice()));
         result
     }
 
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
         let result = self.store.scan(table, scan).await;
-        self.answered(table, Kind::Scan, &result, |page| size(&page.items));
+        self.count_call(table, Kind::Scan, &result, |page| size(&page.items));
         result
     }
 
@@ -162,7 +165,7 @@ impl<S: TableStore> Decorator for Counting<S> {
         limit: NonZeroUsize,
     ) -> Result<Page<Partition>> {
         let result = self.store.partitions(table, after, limit).await;
-        self.answered(table, Kind::Partitions, &result, |page| {
+        self.count_call(table, Kind::Partitions, &result, |page| {
             (page.items.len(), page.items.iter().flatten().map(Value::size).sum())
         });
         result
@@ -172,7 +175,7 @@ impl<S: TableStore> Decorator for Counting<S> {
         let mut tally = Counts::of_batches(first.iter().chain([&then]));
         tally.writes = Count { operations: 1, ..tally.batches };
         let result = self.store.write(first, then).await;
-        self.written(tally, result.is_ok());
+        self.count_batches(tally, result.is_ok());
         result
     }
 
@@ -187,11 +190,11 @@ impl<S: TableStore> Decorator for Counting<S> {
         let (rows, bytes) = size(new.as_slice());
         let tally = Counts::of_batches(&first);
         let result = self.store.swap(first, table, key, expected, new).await;
-        self.answered(table, Kind::Swap, &result, |swap| match swap {
+        self.count_call(table, Kind::Swap, &result, |swap| match swap {
             Swap::Applied => (rows, bytes),
             Swap::Refused { current } => size(current.as_slice()),
         });
-        self.written(tally, result.is_ok());
+        self.count_batches(tally, result.is_ok());
         result
     }
 }
@@ -201,7 +204,7 @@ fn size(rows: &[Row]) -> (usize, usize) {
 }
 
 impl Counts {
-    /// Counts the batches of a call before the call, which consumes them.
+    /// Counts batches. Callers call this before they pass the batches on, since a call consumes its batches.
     fn of_batches<'a>(batches: impl IntoIterator<Item = &'a Batch>) -> Self {
         let mut counts = Self::default();
         let batches = batches.into_iter().filter(|batch| !batch.mutations.is_empty());
@@ -226,7 +229,7 @@ impl Counts {
         }
     }
 
-    /// Counts the write as one that was not acknowledged.
+    /// Turns all operations into failures, for a write that was not acknowledged.
     fn fail(&mut self) {
         let tables = self.tables.values_mut().flat_map(TableCounts::iter_mut);
         for count in tables.chain([&mut self.writes, &mut self.batches]) {

@@ -1,4 +1,4 @@
-//! Stores around other stores.
+//! Stores that wrap other stores.
 
 use std::{fmt::Debug, num::NonZeroUsize, time::Duration};
 
@@ -9,14 +9,14 @@ use crate::{
     TableStore,
 };
 
-/// A store that wraps the store below. Each method has the contract of the [`TableStore`] method of the same
-/// name, and passes its call on unless it is overridden.
+/// A store that wraps another store, the *store below*. Each method has the contract of the [`TableStore`] method
+/// of the same name. A method that is not overridden passes its call on to the store below.
 #[async_trait]
 pub trait Decorator: Debug + Send + Sync + 'static {
-    /// The store below.
+    /// The type of the store below.
     type Store: TableStore + ?Sized;
 
-    /// The store below.
+    /// Returns the store below.
     fn below(&self) -> &Self::Store;
 
     /// Passes on [`TableStore::create`].

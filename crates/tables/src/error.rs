@@ -1,4 +1,4 @@
-//! Errors of a store.
+//! The errors of a store.
 
 use std::{
     io::{self, ErrorKind},
@@ -12,29 +12,30 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The store could not answer. A write may have happened completely, not at all, or, if it has several
-    /// batches, in part. The same call may be repeated: at once after [`Outage::Other`], and after a pause
+    /// The store could not answer. A write may have been applied completely, not at all, or in part if it has
+    /// several batches. The same call may be repeated: at once after [`Outage::Other`], and after a pause
     /// otherwise.
     #[error("the store is unavailable: {0}")]
     Unavailable(Outage),
-    /// The stored data differs from the data that was written. A retry does not help; a backup does.
+    /// The stored data differs from the data that was written. A retry does not help; restoring a backup does.
     #[error("the store is corrupt: {0}")]
     Corrupt(String),
     /// The call breaks a rule of the trait, which is a bug in the caller. Nothing was changed.
     #[error("invalid call to the store: {0}")]
     Invalid(String),
-    /// The store cannot do this: an unknown format version, or a change of schema that it cannot make.
+    /// The store cannot do what was asked. Examples are an unknown format version, and a change of a schema that
+    /// the store cannot make.
     #[error("not supported by the store: {0}")]
     Unsupported(String),
 }
 
 impl Error {
-    /// `Unavailable` for a reason that may have passed by the next call.
+    /// Returns `Unavailable` with [`Outage::Other`], for a reason that may have passed by the next call.
     pub fn unavailable(reason: impl Into<String>) -> Self {
         Self::Unavailable(Outage::Other(reason.into()))
     }
 
-    /// `Unavailable`, because the system refused an operation on a file.
+    /// Returns `Unavailable` for a failed operation on a file.
     #[must_use]
     pub fn from_io(path: &Path, error: &io::Error) -> Self {
         Self::Unavailable(Outage::from_io(path, error))
@@ -45,7 +46,7 @@ impl Error {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Outage {
-    /// Any other reason, described by the text. Most such reasons have passed by the next call.
+    /// Any other reason, described by the text. Most of these reasons have passed by the next call.
     #[error("{0}")]
     Other(String),
     /// There is no room for a write. Reads continue, and writes succeed again when there is room.
@@ -72,7 +73,7 @@ pub enum Outage {
         /// The text of the system's error.
         detail: String,
     },
-    /// This process has too many calls of this kind. The store itself works.
+    /// This process has too many calls of this kind in progress. The store itself works.
     #[error("{0}")]
     Overloaded(&'static str),
     /// One or more nodes of a cluster do not answer.
@@ -86,7 +87,7 @@ pub enum Outage {
 }
 
 impl Outage {
-    /// Classifies the system's error as the outage of a store that needs this file.
+    /// Returns the outage of a store whose operation on this file failed with the system's error.
     #[must_use]
     pub fn from_io(path: &Path, error: &io::Error) -> Self {
         let (path, detail) = (path.to_owned(), error.to_string());

@@ -16,8 +16,8 @@ use crate::{
     TableStore,
 };
 
-/// Passes every call on to a store, unless its [`Plan`] has a fault for the call. With an empty plan it
-/// changes nothing.
+/// A store that passes each call on to another store, unless its [`Plan`] has a fault for the call. With an empty
+/// plan, it passes all calls on.
 ///
 /// The faults stay within the contract of a store. Each batch is applied whole or not at all, and `then` or
 /// the row of a swap is applied after all of `first`. A call that is answered `Unavailable` has happened, has
@@ -43,7 +43,7 @@ impl<S: TableStore> Faulty<S> {
         Self { store, progress: Mutex::new(PlanProgress { plan, ..PlanProgress::default() }) }
     }
 
-    /// The store below, without faults.
+    /// Returns the store below, which has no faults.
     #[must_use]
     pub const fn store(&self) -> &S {
         &self.store
@@ -54,7 +54,7 @@ impl<S: TableStore> Faulty<S> {
         *self.progress() = PlanProgress { plan, ..PlanProgress::default() };
     }
 
-    /// Sets the outage that planned faults report, until another plan is set.
+    /// Sets the outage that planned faults report until another plan is set.
     pub fn set_outage(&self, outage: Outage) {
         self.progress().outage = Some(outage);
     }
@@ -69,9 +69,9 @@ impl<S: TableStore> Faulty<S> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call. Returns its planned fault, and the error that a planned fault reports. `has_steps`:
-    /// whether the call can fail midway.
-    fn next(&self, call: Call, has_steps: bool) -> (Option<Fault>, Error) {
+    /// Counts a call. Returns its planned fault, and the error that this fault reports. `has_steps` says whether
+    /// the call can fail midway.
+    fn begin_call(&self, call: Call, has_steps: bool) -> (Option<Fault>, Error) {
         let mut progress = self.progress();
         let calls = progress.calls.entry(call).or_default();
         *calls += 1;
@@ -83,9 +83,9 @@ impl<S: TableStore> Faulty<S> {
         (progress.plan.fault(call, number, has_steps), error)
     }
 
-    /// Makes a call that has a single step, with its planned fault.
+    /// Executes a call of a single step, with its planned fault.
     async fn call<T>(&self, call: Call, step: impl Future<Output = Result<T>> + Send) -> Result<T> {
-        let (fault, error) = self.next(call, false);
+        let (fault, error) = self.begin_call(call, false);
         match fault {
             None => step.await,
             Some(fault) => apply_fault(fault, error, step).await,
@@ -102,7 +102,7 @@ impl<S: TableStore> Faulty<S> {
         match fault {
             Fault::Midway { batches } => {
                 check(first.iter().chain([&then]))?;
-                self.store.write(some_of(first, batches), Batch::new(then.partition)).await?;
+                self.store.write(chosen_batches(first, batches), Batch::new(then.partition)).await?;
                 Err(error)
             }
             Fault::PauseMidway(gate) => {
@@ -116,13 +116,13 @@ impl<S: TableStore> Faulty<S> {
     }
 }
 
-/// `Invalid` promises that nothing was changed. So an invalid call has to be found before the first change.
+/// Checks the batches of a call before the first change: `Invalid` promises that nothing was changed.
 fn check<'a>(batches: impl IntoIterator<Item = &'a Batch>) -> Result<()> {
     batches.into_iter().try_for_each(Batch::check)
 }
 
-/// The batches that the bits of `chosen` name.
-fn some_of(batches: Vec<Batch>, chosen: u64) -> Vec<Batch> {
+/// Returns the batches whose bits are set in `chosen`.
+fn chosen_batches(batches: Vec<Batch>, chosen: u64) -> Vec<Batch> {
     let numbered = batches.into_iter().zip((0..u64::BITS).cycle());
     numbered.filter(|(_, bit)| chosen >> bit & 1 == 1).map(|(batch, _)| batch).collect()
 }
@@ -182,7 +182,7 @@ impl<S: TableStore> Decorator for Faulty<S> {
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
-        match self.next(Call::Write, true) {
+        match self.begin_call(Call::Write, true) {
             (None, _) => self.store.write(first, then).await,
             (Some(fault), error) => self.write_with_fault(fault, error, first, then).await,
         }
@@ -196,14 +196,14 @@ impl<S: TableStore> Decorator for Faulty<S> {
         expected: Option<&Row>,
         new: Option<Row>,
     ) -> Result<Swap> {
-        let (fault, error) = self.next(Call::Swap, !first.is_empty());
+        let (fault, error) = self.begin_call(Call::Swap, !first.is_empty());
         let nothing = Batch::new(key.partition.clone());
         match fault {
             None => self.store.swap(first, table, key, expected, new).await,
             Some(Fault::Midway { batches }) if !first.is_empty() => {
                 check(&first)?;
                 Swap::check(table, key, expected, new.as_ref())?;
-                self.store.write(some_of(first, batches), nothing).await?;
+                self.store.write(chosen_batches(first, batches), nothing).await?;
                 Err(error)
             }
             Some(Fault::PauseMidway(gate)) if !first.is_empty() => {

@@ -10,19 +10,19 @@ use crate::{
     TableStore, Value,
 };
 
-/// How many values of type `Int` a namespace has. Half of them are negative.
+/// How many different integers a namespace has. Half of them are negative.
 const NUMBERS_PER_NAMESPACE: i64 = 1 << 21;
 
-/// A namespace in a store that many tests share at once. Creating tables takes long in a cluster; creating
-/// rows does not.
+/// A namespace in a store that many tests share at once. Tests share a store because creating tables takes long in
+/// a cluster, and creating rows does not.
 ///
 /// The first partition column of every row contains the namespace. Text and bytes begin with the namespace.
 /// Integers are shifted by a distance that differs between namespaces, so they have to be from -2^20 to
 /// 2^20 - 1; other integers are `Invalid`. A first column of another type is `Unsupported`. Listing
 /// partitions reads the partitions of all namespaces.
 ///
-/// A namespace has no partition versions, since other tests write to the store as well. Its window for late
-/// writes is zero: the cluster that tests share is one node, which keeps hints for no other node.
+/// A namespace has no partition versions, since other tests also write to the store. Its window for late writes
+/// is zero: the cluster that tests share is one node, which keeps no hints for other nodes.
 #[derive(Debug)]
 pub struct Isolated<S> {
     store: S,
@@ -32,7 +32,7 @@ pub struct Isolated<S> {
 }
 
 impl<S: TableStore> Isolated<S> {
-    /// Opens the namespace that the last 42 bits of the number name.
+    /// Opens a namespace. The last 42 bits of `number` identify it.
     #[must_use]
     pub fn new(store: S, number: u64) -> Self {
         let number = (number as i64) << 22 >> 22;
@@ -40,7 +40,8 @@ impl<S: TableStore> Isolated<S> {
         Self { store, number, text: format!("{number:x}/"), bytes }
     }
 
-    /// Puts a partition into the namespace.
+    /// Translates a partition of the namespace to a partition of the store. `Invalid` or `Unsupported` if the
+    /// first column does not allow this.
     fn with_namespace(&self, mut partition: Partition) -> Result<Partition> {
         if let Some(first) = partition.first_mut() {
             *first = match &*first {
@@ -64,7 +65,8 @@ impl<S: TableStore> Isolated<S> {
         Ok(partition)
     }
 
-    /// `None` if the partition is of another namespace.
+    /// Translates a partition of the store to a partition of the namespace. `None` if the partition is of another
+    /// namespace.
     fn without_namespace(&self, mut partition: Partition) -> Option<Partition> {
         let first = partition.first_mut()?;
         *first = match &*first {

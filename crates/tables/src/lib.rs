@@ -1,14 +1,13 @@
 //! The table layer: rows in partitions, sorted by their clustering columns, as in Cassandra.
 //!
-//! A [`TableStore`] stores rows, and does not know what they mean. The trait documents its promises, and
-//! promises nothing that a cluster cannot keep. Every store runs the test suite `contract` (behind the
-//! feature of that name), which checks the promises.
+//! A [`TableStore`] stores rows, and does not know what they mean. The trait documents the promises of a store, and
+//! promises nothing that a cluster cannot keep. The test suite `contract` (behind the feature of this name) checks
+//! these promises, and runs on every store.
 //!
-//! This crate has three stores. [`Memory`] is for tests, and is the oracle that other stores are compared
-//! with. [`Counting`] and [`Faulty`] wrap any other store: the first counts calls, and the second fails
-//! according to a plan. Both are [`Decorator`]s. Two more stores for tests are behind features. `Isolated`
-//! (`isolated`) is a namespace in a shared store. `ReplicaStore` (`replicas`) has replicas, and a write may
-//! reach only some of them.
+//! This crate has three stores. [`Memory`] is for tests, and is the oracle with which other stores are compared.
+//! [`Counting`] and [`Faulty`] wrap any other store: `Counting` counts calls, and `Faulty` fails according to a
+//! plan. Both are [`Decorator`]s. Two more stores for tests are behind features. `Isolated` (`isolated`) is a
+//! namespace in a shared store. `ReplicaStore` (`replicas`) has replicas, and a write may reach only some of them.
 
 #[cfg(feature = "contract")]
 pub mod contract;

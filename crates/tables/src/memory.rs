@@ -1,4 +1,4 @@
-//! The store in memory: for tests, for `memory:`, and as the oracle that every other store is compared with.
+//! The store in memory: for tests, for `memory:`, and as the oracle with which every other store is compared.
 
 mod cursor;
 mod position;
@@ -21,7 +21,7 @@ use crate::{
     TableStore,
 };
 
-/// A store in memory. Dropping it loses its data.
+/// A store in memory. Dropping the store loses its data.
 ///
 /// The store consists of plain maps behind one lock, sorted by the order of [`crate::Value`] and the directions of
 /// the schema. Its simplicity makes it the oracle for other stores. Expired rows are invisible, but stay in
@@ -37,19 +37,19 @@ pub struct Memory {
 struct Tables(BTreeMap<&'static str, Table>);
 
 impl Memory {
-    /// An empty store that uses this clock.
+    /// Creates an empty store that uses this clock.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, tables: Mutex::default(), partition_versions: PartitionVersions::new() }
     }
 
-    /// No change panics halfway under this lock. So the tables are consistent even if the lock is poisoned.
+    /// Locks the tables. They are consistent even if the lock is poisoned, since no change panics halfway.
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes these partitions. During the change they have no current version.
-    fn bracket<T>(&self, partitions: &[Partition], change: impl FnOnce() -> T) -> T {
+    /// Runs a change of these partitions. During the change, the partitions have no current version.
+    fn change_partitions<T>(&self, partitions: &[Partition], change: impl FnOnce() -> T) -> T {
         let slots: BTreeSet<_> =
             partitions.iter().map(|partition| self.partition_versions.slot(partition)).collect();
         let slots: Vec<_> = slots.into_iter().collect();
@@ -73,7 +73,7 @@ impl Tables {
         Ok(table)
     }
 
-    /// Checks all batches before anything is changed, so that nothing can fail halfway.
+    /// Checks all batches. Callers call this before they change anything, so that no change fails halfway.
     fn check_all(&self, batches: &[Batch]) -> Result<()> {
         batches.iter().try_for_each(|batch| self.check(batch))
     }
@@ -140,7 +140,7 @@ impl TableStore for Memory {
         let batches: Vec<_> = first.into_iter().chain([then]).collect();
         tables.check_all(&batches)?;
         let partitions = partitions_of(&batches);
-        self.bracket(&partitions, || tables.apply_all(batches))
+        self.change_partitions(&partitions, || tables.apply_all(batches))
     }
 
     async fn scrub(&self) -> Result<Option<Duration>> {
@@ -169,7 +169,7 @@ impl TableStore for Memory {
         tables.check_all(&first)?;
         let mut partitions = partitions_of(&first);
         partitions.push(key.partition.clone());
-        self.bracket(&partitions, || {
+        self.change_partitions(&partitions, || {
             tables.apply_all(first)?;
             Ok(tables.get_mut(table)?.swap(key, expected, new, self.clock.now()))
         })

@@ -1,4 +1,4 @@
-//! Partition versions show whether a partition may have changed since it was read.
+//! Partition versions, which show whether a partition may have changed since it was read.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -11,7 +11,7 @@ use crate::Value;
 
 const SLOTS: usize = 1 << 16;
 
-/// Counts the changes of every partition, so that values cached in memory are never stale. Only this process
+/// The versions of all partitions. With them, values that are cached in memory are never stale. Only this process
 /// may write to the store.
 ///
 /// The store calls [`PartitionVersions::begin`] before each commit. It calls [`PartitionVersions::end`] after
@@ -19,20 +19,20 @@ const SLOTS: usize = 1 << 16;
 /// ([`PartitionVersions::begin_read`]). It caches the value with this version if the version is the same after
 /// the read and no commit is in progress. A cached value is current until a later commit has ended.
 ///
-/// While a commit is in progress, the cache still serves the value from before. So a read must not return a
-/// value of the commit before the commit has ended. A store whose reads can see the value earlier waits for
-/// the end ([`PartitionVersions::wait_committed`]) before it returns the result.
+/// While a commit is in progress, the cache still serves the value from before the commit. So a read must not
+/// return a value of the commit before the commit has ended. If the reads of a store can see the value earlier,
+/// the store waits for the end of the commit ([`PartitionVersions::wait_committed`]) before it returns the result.
 ///
-/// Partitions share slots by hash. Sharing costs an unnecessary read now and then, but never serves a stale
-/// value.
+/// Partitions with the same hash share a slot. Sharing sometimes costs an unnecessary read, but never serves a
+/// stale value.
 pub struct PartitionVersions {
     hasher: RandomState,
     slots: Box<[AtomicU64]>,
     ended: Notify,
 }
 
-/// A read of a partition, begun while no commit was in progress there. Its result may be cached with
-/// [`Self::version`] if [`Self::is_current`] after the read.
+/// A read of a partition that began while no commit was in progress in the partition. The result may be cached with
+/// [`Self::version`] if [`Self::is_current`] is true after the read.
 #[derive(Debug, Clone, Copy)]
 pub struct VersionedRead<'v> {
     versions: &'v PartitionVersions,
@@ -53,26 +53,26 @@ impl VersionedRead<'_> {
         self.version
     }
 
-    /// Whether no commit has begun in the partition since.
+    /// Whether no commit has begun in the partition since the read began.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.versions.current(self.slot) == Some(self.version)
     }
 }
 
-/// The index of a partition's version. Callers keep it, since finding it hashes the key.
+/// The index of a partition's version. Callers keep the slot, since computing it hashes the key of the partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Slot(usize);
 
 impl PartitionVersions {
-    /// The versions of a store without changes so far.
+    /// Creates the versions for a store that was just opened.
     #[must_use]
     pub fn new() -> Self {
         let slots = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
         Self { hasher: RandomState::new(), slots, ended: Notify::new() }
     }
 
-    /// The slot of a partition's version.
+    /// Returns the slot of a partition's version.
     #[must_use]
     pub fn slot(&self, partition: &[Value]) -> Slot {
         Slot(self.hasher.hash_one(partition) as usize % SLOTS)
@@ -85,22 +85,22 @@ impl PartitionVersions {
         Some(VersionedRead { versions: self, slot, version: self.current(slot)? })
     }
 
-    /// The current version. `None` while a commit is in progress: values that are read then may not be
-    /// cached.
+    /// Returns the current version. `None` while a commit is in progress: values that are read meanwhile may not
+    /// be cached.
     #[must_use]
     pub fn current(&self, slot: Slot) -> Option<u64> {
         let version = self.load(slot);
         version.is_multiple_of(2).then_some(version)
     }
 
-    /// The current version, or the one before the commit that is in progress. Values that were cached with
-    /// this version may be served.
+    /// Returns the version whose cached values may be served: the current version, or the version before the commit
+    /// in progress.
     #[must_use]
     pub fn published(&self, slot: Slot) -> u64 {
         self.load(slot) & !1
     }
 
-    /// Waits for the end of the commit that is in progress, if there is one.
+    /// Waits for the end of the commit in progress, if there is one.
     pub async fn wait_committed(&self, slot: Slot) {
         let seen = self.load(slot);
         if seen.is_multiple_of(2) {
@@ -120,18 +120,19 @@ impl PartitionVersions {
         self.slots[slot.0].load(Ordering::SeqCst)
     }
 
-    /// Begins a commit that touches these slots. Only one commit may be in progress, and each slot is named
-    /// once.
+    /// Begins a commit that changes the partitions of these slots. Only one commit may be in progress at a time, and
+    /// each slot may occur only once.
     pub fn begin(&self, slots: &[Slot]) {
         self.bump(slots, 0);
     }
 
-    /// Ends the commit, whatever its outcome.
+    /// Ends the commit, whether it succeeded or failed.
     pub fn end(&self, slots: &[Slot]) {
         self.bump(slots, 1);
         self.ended.notify_waiters();
     }
 
+    /// Increments the versions of the slots. `expected` is the remainder of the versions before, divided by two.
     fn bump(&self, slots: &[Slot], expected: u64) {
         for slot in slots {
             let before = self.slots[slot.0].fetch_add(1, Ordering::SeqCst);

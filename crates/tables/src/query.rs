@@ -12,7 +12,7 @@ use crate::{Error, Key, Result, Schema, Value};
 /// A range of rows of one partition. The first clustering columns equal `prefix`, and the next column is
 /// between the bounds.
 ///
-/// Bounds compare values, whatever the direction of the column: `rev <= 5` is an `upper` bound of 5.
+/// Bounds compare values, independently of the direction of the column: `rev <= 5` is an `upper` bound of 5.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusteringRange {
     /// Values of the first clustering columns; empty for all rows.
@@ -64,8 +64,8 @@ impl ClusteringRange {
         self
     }
 
-    /// `Invalid` unless the range fits the table: no more values than columns, each of its column's type, and
-    /// bounds only where a column is left for them.
+    /// Checks that the range fits the table. `Invalid` if it has more values than the table has columns, or a
+    /// value of another type than its column, or a bound without a column.
     pub fn check(&self, table: &Schema) -> Result<()> {
         table.check_clustering_prefix(&self.prefix)?;
         let next = table.clustering().get(self.prefix.len()).map(|(column, _)| column.column_type);
@@ -104,23 +104,23 @@ pub enum Order {
     Reverse,
 }
 
-/// What a scan does at a damaged row, whose stored key or values differ from the written ones. The key can
-/// still be decoded.
+/// What a scan does at a damaged row. The stored key or values of such a row differ from the written key or
+/// values, but the key can still be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnDamage {
     /// The call is `Corrupt`.
     #[default]
     Fail,
-    /// [`Page::damaged`] names the row, and the scan continues after the row. The caller has to read this
-    /// field.
+    /// [`Page::damaged`] names the row, and the scan continues after the row. The caller has to look at
+    /// [`Page::damaged`].
     Report,
 }
 
-/// Which replicas have to answer a read. A store with one copy of every row treats both in the same way.
+/// Which replicas have to answer a read. A store with one copy of every row treats both variants in the same way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReadFrom {
-    /// A quorum. The answer has every acknowledged write. A failed write is missing if it has reached only
-    /// other replicas.
+    /// A quorum. The answer has every acknowledged write. It lacks a failed write that has reached only other
+    /// replicas.
     #[default]
     Quorum,
     /// All replicas. The answer has every write that has reached any replica. After the read, all replicas
@@ -129,7 +129,7 @@ pub enum ReadFrom {
     AllReplicas,
 }
 
-/// A row that a scan found damaged.
+/// A damaged row that a scan has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamagedRow {
     /// The key under which the row was found. If the key itself is damaged, no row with this key was ever
@@ -144,7 +144,7 @@ pub struct DamagedRow {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor(pub Bytes);
 
-/// Rows to read from one partition.
+/// A request for rows of one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scan {
     /// The partition.
@@ -153,10 +153,10 @@ pub struct Scan {
     pub range: ClusteringRange,
     /// The direction.
     pub order: Order,
-    /// The greatest number of rows in a page.
+    /// The maximum number of rows in a result page.
     pub limit: NonZeroUsize,
-    /// A page ends with the row that reaches this many bytes ([`crate::Row::size`]). So the first row of a
-    /// page is returned whatever its size.
+    /// A result page ends with the row that reaches this many bytes ([`crate::Row::size`]). So a result page has
+    /// at least one row, even if the row is larger.
     pub max_bytes: usize,
     /// The cursor of the previous page.
     pub after: Option<Cursor>,
@@ -170,7 +170,7 @@ impl Scan {
     /// The default of [`Scan::max_bytes`].
     pub const DEFAULT_MAX_BYTES: usize = 4 << 20;
 
-    /// A scan of all rows of a partition, in the order of the schema, with `limit` rows in a page.
+    /// Creates a scan of all rows of a partition, in the order of the schema, with `limit` rows in a result page.
     #[must_use]
     pub const fn new(partition: Vec<Value>, limit: NonZeroUsize) -> Self {
         Self {
@@ -213,7 +213,8 @@ impl Scan {
         self
     }
 
-    /// `Invalid` unless the scan fits the table. Every store calls it before it reads.
+    /// Checks that the scan fits the table, and returns `Invalid` otherwise. Every store calls this before it
+    /// reads.
     pub fn check(&self, table: &Schema) -> Result<()> {
         table.check_partition(&self.partition)?;
         self.range.check(table)
@@ -230,12 +231,12 @@ impl Scan {
 /// A result page: some items, and the cursor of the next page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T> {
-    /// The items of this page. May be empty although more pages follow.
+    /// The items of this page. The list may be empty even if more pages follow.
     pub items: Vec<T>,
-    /// The cursor of the next page. `None`: there is no further page.
+    /// The cursor of the next page. `None` if there is no further page.
     pub next: Option<Cursor>,
-    /// Damaged rows that the scan found while it read this page, in any order. Always empty unless the scan
-    /// asked for [`OnDamage::Report`].
+    /// Damaged rows that the scan found while it read this page, in any order. Always empty without
+    /// [`OnDamage::Report`].
     pub damaged: Vec<DamagedRow>,
 }
 

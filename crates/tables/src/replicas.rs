@@ -1,4 +1,5 @@
-//! A store with three replicas in memory, for tests. A write may reach only some replicas, and spread later.
+//! A store with three replicas in memory, for tests. A write may reach only some replicas at first, and the others
+//! later.
 
 use std::{
     collections::HashMap,
@@ -19,7 +20,7 @@ use crate::{
 /// The number of replicas. Two of them are a quorum.
 pub const REPLICAS: usize = 3;
 
-/// The index of the view of all replicas. View `n` is the view of the quorum without replica `n`.
+/// The index of the view of all replicas. The view at a lower index `n` is that of the quorum without replica `n`.
 const ALL: usize = REPLICAS;
 
 /// The replicas that a batch reaches.
@@ -34,14 +35,14 @@ type Plan = Box<dyn FnMut(&Batch) -> Reach + Send>;
 /// reaches a quorum. Otherwise the call is `Unavailable`, but the batch stays on the replicas that it has
 /// reached. [`ReplicaStore::spread`] makes every batch reach all replicas, as hints and repairs do.
 ///
-/// Two replicas answer a read, or all replicas if the scan requires it. Of two versions of a row, or of a row
-/// and its delete, the later one wins. After the read, every quorum returns the rows that were returned, and
+/// Two replicas answer a read, or all replicas if the scan requires this. Of two versions of a row, or of a row
+/// and its delete, the later version wins. After the read, every quorum returns the rows that were returned, and
 /// hides the rows that were hidden by deletes. The blocking read repair of Cassandra has the same effect.
 /// Swaps reach all replicas.
 ///
-/// The store does not keep the replicas themselves. For each quorum, and for all replicas together, it keeps
-/// a view: the answers of these replicas. A batch is applied to every view with a replica that the batch has
-/// reached. The result is the same, since the outcome of mutations does not depend on their order.
+/// The store does not keep the replicas themselves. For each quorum, and for all replicas together, the store keeps
+/// a view: the rows that these replicas together return. A batch is applied to each view that includes a replica
+/// that the batch has reached. The result is the same, since the outcome of mutations does not depend on their order.
 pub struct ReplicaStore {
     views: [View; REPLICAS + 1],
     late_write_window: Duration,
@@ -57,13 +58,14 @@ struct State {
     missed: Vec<(Batch, Reach)>,
     /// The replica that does not answer reads of a quorum.
     non_answering: usize,
-    /// The replica that is unreachable. A read of all replicas fails while one is set.
+    /// The unreachable replica, if there is one. Reads of all replicas fail meanwhile.
     unreachable: Option<usize>,
 }
 
 impl ReplicaStore {
-    /// Creates three empty replicas. [`TableStore::late_write_window`] returns `late_write_window`, which has
-    /// no other effect: a failed write spreads only if the test asks for it.
+    /// Creates a store of three empty replicas. [`TableStore::late_write_window`] returns `late_write_window`, which
+    /// has no other effect: a failed write spreads only when the test calls [`Self::spread`] or
+    /// [`Self::deliver_hints`].
     #[must_use]
     pub fn new(clock: &Arc<dyn Clock>, late_write_window: Duration) -> Self {
         Self {
@@ -74,27 +76,28 @@ impl ReplicaStore {
         }
     }
 
-    /// From now on a batch reaches the replicas that `plan` returns for it.
+    /// Sets the plan: from now on a batch reaches the replicas that `plan` returns for the batch.
     pub fn set_plan(&self, plan: impl FnMut(&Batch) -> Reach + Send + 'static) {
         self.state().plan = Some(Box::new(plan));
     }
 
-    /// From now on every batch reaches all replicas.
+    /// Removes the plan: from now on every batch reaches all replicas.
     pub fn clear_plan(&self) {
         self.state().plan = None;
     }
 
-    /// From now on the other two replicas answer reads of a quorum.
+    /// Makes the other two replicas answer reads of a quorum from now on.
     pub fn read_without(&self, replica: usize) {
         self.state().non_answering = replica % REPLICAS;
     }
 
-    /// From now on this replica does not answer reads of all replicas. `None`: every replica does.
+    /// Makes a replica unreachable from now on, so that reads of all replicas fail. `None` makes every replica
+    /// reachable.
     pub fn set_unreachable(&self, replica: Option<usize>) {
         self.state().unreachable = replica;
     }
 
-    /// Whether some batch has not reached all replicas.
+    /// Whether there are batches that have not reached all replicas.
     #[must_use]
     pub fn has_incomplete_batches(&self) -> bool {
         !self.state().missed.is_empty()
@@ -110,7 +113,7 @@ impl ReplicaStore {
         Ok(())
     }
 
-    /// Makes every batch that has reached no replica reach all of them, as hints do.
+    /// Makes the batches that have reached no replica reach all replicas, as hints do.
     pub async fn deliver_hints(&self) -> Result<()> {
         let _call = self.calls.lock().await;
         for (batch, _) in self.take_hints() {
@@ -124,7 +127,7 @@ impl ReplicaStore {
         self.take_hints();
     }
 
-    /// Whether some batch has reached no replica, and may still reach all.
+    /// Whether there are batches that have reached no replica, and may still reach all replicas.
     #[must_use]
     pub fn has_hints(&self) -> bool {
         self.state().missed.iter().any(is_hint)
@@ -161,7 +164,7 @@ impl ReplicaStore {
         Ok(2 * reached > REPLICAS)
     }
 
-    /// `Invalid` if one of the batches is.
+    /// Checks all batches. `Invalid` if one of them is invalid.
     async fn check_all(&self, batches: &[Batch]) -> Result<()> {
         for batch in batches {
             for view in &self.views {
@@ -171,7 +174,7 @@ impl ReplicaStore {
         Ok(())
     }
 
-    /// Writes every batch. `Unavailable` unless all of them were acknowledged.
+    /// Writes all batches. `Unavailable` unless all of them were acknowledged.
     async fn write_all(&self, batches: Vec<Batch>) -> Result<()> {
         let mut is_acknowledged = true;
         for batch in batches {
@@ -204,11 +207,11 @@ impl ReplicaStore {
             let theirs = other.memory.scan(table, scan.clone()).await?;
             let mut repair = Batch::new(scan.partition.clone());
             for row in page.items.iter().filter(|row| !theirs.items.contains(row)) {
-                repair.mutations.push(put_again(table, row));
+                repair.mutations.push(repair_put(table, row));
             }
             for row in theirs.items {
                 let is_in_answer = page.items.iter().any(|known| known.key == row.key);
-                if let Some(until) = view.hides(table, &row).filter(|_| !is_in_answer) {
+                if let Some(until) = view.hiding_delete(table, &row).filter(|_| !is_in_answer) {
                     repair.delete(table, row.key.clustering, until);
                 }
             }
@@ -225,7 +228,7 @@ fn is_hint((_, missing): &(Batch, Reach)) -> bool {
     *missing == [true; REPLICAS]
 }
 
-fn put_again(table: &'static Schema, row: &Row) -> Mutation {
+fn repair_put(table: &'static Schema, row: &Row) -> Mutation {
     Mutation::Put {
         table,
         clustering: row.key.clustering.clone(),
@@ -325,10 +328,11 @@ impl TableStore for ReplicaStore {
 /// Deleted ranges, each with the latest write time that is deleted.
 type Tombstones = HashMap<Partition, Vec<(ClusteringRange, Timestamp)>>;
 
-/// The answers of a set of replicas.
+/// The rows and deletes that a set of replicas together return.
 struct View {
     memory: Memory,
-    /// Deletes are kept permanently, since an older write may arrive after a delete that hides it.
+    /// The deletes of each table. They are kept permanently, since an older write may arrive after the delete that
+    /// hides it.
     deleted: Mutex<HashMap<&'static str, Tombstones>>,
 }
 
@@ -341,7 +345,7 @@ impl View {
         self.deleted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `Invalid` if [`View::write`] would be.
+    /// Checks a batch. `Invalid` if [`View::write`] would return `Invalid`.
     async fn check(&self, batch: &Batch) -> Result<()> {
         batch.check()?;
         for mutation in &batch.mutations {
@@ -352,8 +356,8 @@ impl View {
         Ok(())
     }
 
-    /// If a delete hides the row, returns the write time up to which its key is deleted.
-    fn hides(&self, table: &'static Schema, row: &Row) -> Option<Timestamp> {
+    /// Returns the write time up to which the key of the row is deleted, if this delete hides the row.
+    fn hiding_delete(&self, table: &'static Schema, row: &Row) -> Option<Timestamp> {
         self.deleted_until(table, &row.key.partition, &row.key.clustering)
             .filter(|until| row.written_at <= *until)
     }

@@ -1,4 +1,4 @@
-//! Schemas: named and typed columns, so that a row is readable in the shell of its store.
+//! Schemas of tables. Columns have names and types, so that rows are readable in the shell of their store.
 
 use std::{fmt, time::Duration};
 
@@ -21,7 +21,7 @@ pub enum ColumnType {
     Blob,
 }
 
-/// How a clustering column is sorted.
+/// The order of a clustering column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Smallest first.
@@ -33,13 +33,13 @@ pub enum Direction {
 /// A named and typed column.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Column {
-    /// `[a-z][a-z0-9_]*`.
+    /// The name: `[a-z][a-z0-9_]*`.
     pub name: &'static str,
-    /// Its type.
+    /// The type.
     pub column_type: ColumnType,
 }
 
-/// The definition of a table. It is made once, by [`Schema::builder`], and never changed.
+/// The definition of a table. It is made once, by [`Schema::builder`], and does not change.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Schema {
     name: &'static str,
@@ -88,7 +88,7 @@ impl Schema {
         &self.partition
     }
 
-    /// The columns that a partition's rows are sorted by. If there are none, a partition has one row.
+    /// The columns by which the rows of a partition are sorted. Without such columns, a partition has one row.
     #[must_use]
     pub fn clustering(&self) -> &[(Column, Direction)] {
         &self.clustering
@@ -100,7 +100,7 @@ impl Schema {
         &self.values
     }
 
-    /// How long a row that is put without an expiry is visible, from its write time on.
+    /// How long after its write time a row expires if it is put without an expiry time. `None` if it does not expire.
     #[must_use]
     pub const fn default_ttl(&self) -> Option<Duration> {
         self.default_ttl
@@ -112,35 +112,35 @@ impl Schema {
         self.swap_only
     }
 
-    /// Whether the values contain checksums that the reader verifies. A store then also returns damaged
-    /// values, if it can still separate them. The reader can use the undamaged parts.
+    /// Whether the values contain checksums that the reader verifies. A store then returns damaged values, too, if
+    /// it can still separate them, so that the reader can use the undamaged parts.
     #[must_use]
     pub const fn checks_itself(&self) -> bool {
         self.checks_itself
     }
 
-    /// `Invalid` unless `partition` has a value of the right type for every partition column.
+    /// Checks the values of a partition. `Invalid` unless each partition column has a value of its type.
     pub fn check_partition(&self, partition: &[Value]) -> Result<()> {
         self.check("partition", self.partition.iter(), partition, true)
     }
 
-    /// `Invalid` unless `key` names a row of this table.
+    /// Checks a key. `Invalid` unless each partition column and each clustering column has a value of its type.
     pub fn check_key(&self, key: &Key) -> Result<()> {
         self.check_partition(&key.partition)?;
         self.check_clustering(&key.clustering)
     }
 
-    /// `Invalid` unless `clustering` has a value of the right type for every clustering column.
+    /// Checks clustering values. `Invalid` unless each clustering column has a value of its type.
     pub fn check_clustering(&self, clustering: &[Value]) -> Result<()> {
         self.check("clustering", self.clustering.iter().map(|(column, _)| column), clustering, true)
     }
 
-    /// `Invalid` unless `prefix` has values of the right types for the first clustering columns.
+    /// Checks the first clustering values. `Invalid` if a value has another type than its column, or has no column.
     pub fn check_clustering_prefix(&self, prefix: &[Value]) -> Result<()> {
         self.check("clustering", self.clustering.iter().map(|(column, _)| column), prefix, false)
     }
 
-    /// `Invalid` unless `values` fit the value columns.
+    /// Checks the values of a row. `Invalid` unless each value column has a value of its type, or none.
     pub fn check_values(&self, values: &[Option<Value>]) -> Result<()> {
         let fits = values.len() == self.values.len()
             && values.iter().zip(&self.values).all(|(value, column)| {
@@ -149,7 +149,7 @@ impl Schema {
         if fits { Ok(()) } else { Err(self.mismatch("value", self.values.iter())) }
     }
 
-    /// When a row becomes invisible: at its own expiry, or else by the default time to live of the table.
+    /// Returns the time at which a row expires: `expires_at`, or else the time by the table's default time to live.
     #[must_use]
     pub fn expiry(&self, written_at: Timestamp, expires_at: Option<Timestamp>) -> Option<Timestamp> {
         expires_at.or_else(|| self.default_ttl.map(|ttl| written_at.saturating_add(ttl)))
@@ -182,7 +182,7 @@ impl Schema {
     }
 }
 
-/// Always one line, since the debug output of every mutation contains a schema.
+/// Writes one line, since the debug output of every mutation contains a schema.
 impl fmt::Debug for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let column = |column: &Column| format!("{} {:?}", column.name, column.column_type);
@@ -205,7 +205,7 @@ impl fmt::Debug for Schema {
 pub struct SchemaBuilder(Schema);
 
 impl SchemaBuilder {
-    /// The names of what stores keep with each row, which no column may have.
+    /// The names of the columns that stores add to each row. No other column may have one of these names.
     pub const OWN_NAMES: &[&str] = &["expires_at", "written_at"];
 
     /// Sets a version other than 1.
@@ -236,7 +236,8 @@ impl SchemaBuilder {
         self
     }
 
-    /// Makes rows that are put without an expiry expire this long after their write time.
+    /// Sets the default time to live: rows that are put without an expiry time expire this long after their write
+    /// time.
     #[must_use]
     pub const fn default_ttl(mut self, ttl: Duration) -> Self {
         self.0.default_ttl = Some(ttl);
@@ -250,7 +251,7 @@ impl SchemaBuilder {
         self
     }
 
-    /// The reader of the values checks them: see [`Schema::checks_itself`].
+    /// Declares that the reader verifies the values by their own checksums, see [`Schema::checks_itself`].
     #[must_use]
     pub const fn checks_itself(mut self) -> Self {
         self.0.checks_itself = true;
@@ -261,7 +262,8 @@ impl SchemaBuilder {
     ///
     /// # Panics
     ///
-    /// If there is no partition column, two columns share a name, or a column has one of [`Self::OWN_NAMES`]. Schemas are constants of the program.
+    /// If there is no partition column, if two columns have the same name, or if a column has one of
+    /// [`Self::OWN_NAMES`]. Schemas are constants of the program, so such an error is a bug.
     #[must_use]
     pub fn build(self) -> Schema {
         let schema = self.0;

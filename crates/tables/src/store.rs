@@ -11,35 +11,35 @@ use crate::{
 
 /// A store of tables.
 ///
-/// Many tasks may call a store at once. The kind of an error says what to do, see [`crate::Error`]. A call
-/// that names a table before it was created is `Invalid`. So is a value above [`crate::MAX_VALUE_BYTES`], and
-/// a batch above [`crate::MAX_BATCH_BYTES`].
+/// Many tasks may call a store at once. The kind of an error says how the caller has to react, see
+/// [`crate::Error`]. A call is `Invalid` if it names a table that was not created, if it has a value above
+/// [`crate::MAX_VALUE_BYTES`], or if it has a batch above [`crate::MAX_BATCH_BYTES`].
 ///
 /// A row is invisible from its `expires_at` on, to the microsecond, by the clock of the store. Reads of two
 /// rows or of two tables do not form a snapshot.
 #[async_trait]
 pub trait TableStore: Debug + Send + Sync + 'static {
-    /// Creates the table, durably. If a table with the same schema exists, this does nothing. Any difference is
-    /// `Unsupported`, and changes nothing. A table whose schema has fewer value columns at the end gets them
-    /// only by a command of the operator, which the error names.
+    /// Creates the table durably. Does nothing if a table with the same schema exists. `Unsupported` if a table
+    /// of this name exists with another schema; the table is then not changed. Value columns that the existing
+    /// table lacks at the end are added only by a command of the operator, which the error names.
     async fn create(&self, schema: &'static Schema) -> Result<()>;
 
-    /// Reads the row under `key`, as the last acknowledged write left it.
+    /// Reads the row under `key`. The answer includes all acknowledged writes.
     async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>>;
 
-    /// Reads rows of one partition in clustering order, up to the limits of the scan, and returns the cursor
+    /// Reads a result page: rows of one partition in clustering order, up to the limits of the scan, and the cursor
     /// of the next page.
     ///
-    /// Over all pages of a scan, a row that exists throughout is returned exactly once. A row that is written
-    /// or deleted meanwhile may be returned or not.
+    /// Over all pages of a scan, each row that exists during the whole scan is returned exactly once. A row that is
+    /// written or deleted meanwhile may be returned or not.
     ///
     /// A damaged row makes the call `Corrupt`, unless [`Scan::on_damage`] says that damaged rows are
     /// reported. If the order of the rows or the structure around them is damaged, the call is always
     /// `Corrupt`.
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>>;
 
-    /// Lists every partition that has a visible row, once, in no promised order: for export, verification and
-    /// migration. A damaged row counts as visible: a scan of the partition reports it.
+    /// Lists each partition that has a visible row once, in an unspecified order. Exports, verification and
+    /// migration use this. A damaged row counts as visible; a scan of its partition reports it.
     async fn partitions(
         &self,
         table: &'static Schema,
@@ -47,25 +47,27 @@ pub trait TableStore: Debug + Send + Sync + 'static {
         limit: NonZeroUsize,
     ) -> Result<Page<Partition>>;
 
-    /// Applies each batch whole or not at all. The batches of `first` are applied in any order, or at the
-    /// same time. `then` is applied only after all of `first`. When this returns, all batches are durable.
+    /// Applies batches, each completely or not at all. The batches of `first` are applied in any order, or at the
+    /// same time. `then` is applied only after all batches of `first`. When this returns successfully, all batches
+    /// are durable.
     ///
-    /// After `Unavailable` some of the batches may have been applied, each of them whole. The same call may
+    /// After `Unavailable`, some of the batches may have been applied, each of them completely. The same call may
     /// be repeated. `Invalid` means that nothing was changed.
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()>;
 
     /// Applies the batches of `first`, as [`TableStore::write`] does. Then compares and sets one row of a
-    /// swap-only table: if the row's values are those of `expected` (`None`: no visible row), the row becomes
-    /// `new` (`None`: no row). When this returns, all batches and the row are durable.
+    /// swap-only table: if the values of the row are those of `expected`, the row becomes `new`. For `expected`,
+    /// `None` means that there is no visible row. For `new`, `None` means that the row is deleted. When this
+    /// returns successfully, all batches and the row are durable.
     ///
-    /// The batches are applied even if the swap is refused. The new row becomes visible only after all
-    /// batches of its call, also in a crash. After `Unavailable` or `Corrupt`, some of the batches may have
-    /// been applied, each of them whole, and after `Unavailable` the swap may have taken effect or not.
-    /// `Invalid` means that nothing was changed, neither by a batch nor by the swap.
+    /// The batches are applied even if the swap is refused. The new row becomes visible only after all batches of
+    /// its call, also after a crash. After `Unavailable` or `Corrupt`, some of the batches may have been applied,
+    /// each of them completely. After `Unavailable`, the swap may have taken effect or not. `Invalid` means that
+    /// nothing was changed, neither by a batch nor by the swap.
     ///
-    /// `expected` and `new` are rows under `key`. The store sets the write time itself and ignores the
-    /// `written_at` of `new`, so each swap of a row is later than the one before. If `new` has no expiry, the
-    /// default of the table applies.
+    /// `expected` and `new` are rows under `key`. The store ignores the `written_at` of `new`, and sets a write time
+    /// that is later than that of the previous swap of the row. If `new` has no expiry time, the default time to
+    /// live of the table applies.
     async fn swap(
         &self,
         first: Vec<Batch>,
@@ -75,23 +77,25 @@ pub trait TableStore: Debug + Send + Sync + 'static {
         new: Option<Row>,
     ) -> Result<Swap>;
 
-    /// Removes deleted and overwritten data from the store's files. `None`: the files hold nothing that was
-    /// deleted or overwritten before this call. `Some`: such data may be left, and a full compaction after
-    /// this time removes it. May take as long as writing all stored data.
+    /// Removes deleted and overwritten data from the store's files. May take as long as writing all stored data.
+    ///
+    /// Returns `None` if the files have no data that was deleted or overwritten before this call. Returns `Some` if
+    /// such data may be left: a full compaction after this time removes it.
     async fn scrub(&self) -> Result<Option<Duration>>;
 
-    /// How long a failed write may still take effect by itself, such as by a hint that a node of a cluster
-    /// keeps for another one. Within this time, a read of all replicas cannot prove that the write will never
-    /// take effect. Zero: a failed write takes effect during the call or never.
+    /// Returns how long after its failure a write may still take effect, for example by a hint that a node of a
+    /// cluster keeps for another node. Within this time, a read of all replicas cannot prove that the write will
+    /// never take effect. Zero means that a failed write takes effect during the call or never.
     async fn late_write_window(&self) -> Result<Duration>;
 
-    /// The partition versions, if only this process writes to the store. Otherwise `None`, and nothing may be
+    /// Returns the partition versions. `None` if other processes may write to the store; no values may then be
     /// cached in memory.
     fn partition_versions(&self) -> Option<&PartitionVersions>;
 
-    /// Why writes fail at present: a write failed because of a disk, and the store has not written
-    /// successfully since. The store retries by itself, without a call. `None`: as far as the store knows,
-    /// writes succeed.
+    /// Returns the reason why writes fail at present. `None` if writes succeed, as far as the store knows.
+    ///
+    /// There is a reason if a write failed because of a disk, and the store has not written successfully since. The
+    /// store retries by itself, without a call.
     fn outage(&self) -> Option<Outage>;
 }
 

@@ -1,12 +1,12 @@
-//! Reading all pages of a scan or of a list of partitions, one item after another.
+//! Streams, which read all result pages of a scan or of a list of partitions, and return one item after another.
 
 use std::{num::NonZeroUsize, vec::IntoIter};
 
 use crate::{Cursor, Key, Page, Partition, Result, Row, Scan, Schema, TableStore};
 
-/// The rows of a scan. A page is read when its first row is asked for.
+/// A stream of the rows of a scan. A result page is read when its first row is requested.
 ///
-/// A stream is for scans that fail at damage. With [`crate::OnDamage::Report`] it leaves out damaged rows.
+/// A stream is for scans with [`crate::OnDamage::Fail`]. With [`crate::OnDamage::Report`], it omits damaged rows.
 #[derive(Debug)]
 pub struct RowStream<'s> {
     store: &'s dyn TableStore,
@@ -24,7 +24,7 @@ impl<'s> RowStream<'s> {
         Self { store, table, scan, page: Vec::new().into_iter(), is_last: false }
     }
 
-    /// The next row; `None` at the end. After an error, the stream reads the same page again.
+    /// Returns the next row, or `None` at the end. After an error, the next call reads the same page again.
     pub async fn next(&mut self) -> Result<Option<Row>> {
         loop {
             if let Some(row) = self.page.next() {
@@ -71,7 +71,7 @@ pub async fn first_keys(store: &dyn TableStore, table: &'static Schema, scan: Sc
     }
 }
 
-/// The partitions of a table. A page is read when its first partition is asked for.
+/// A stream of the partitions of a table. A result page is read when its first partition is requested.
 #[derive(Debug)]
 pub struct PartitionStream<'s> {
     store: &'s dyn TableStore,
@@ -89,7 +89,7 @@ impl<'s> PartitionStream<'s> {
         Self { store, table, limit, after: None, page: Vec::new().into_iter(), is_last: false }
     }
 
-    /// The next partition; `None` at the end. After an error, the stream reads the same page again.
+    /// Returns the next partition, or `None` at the end. After an error, the next call reads the same page again.
     pub async fn next(&mut self) -> Result<Option<Partition>> {
         loop {
             if let Some(partition) = self.page.next() {

@@ -4,15 +4,15 @@ use std::{cmp::Ordering, fmt};
 
 use uuid::Uuid;
 
-/// A UUID of version 1, which contains its time (in ticks of 100 ns since 1582-10-15).
+/// A UUID of version 1, which contains a time (in ticks of 100 ns since 1582-10-15).
 ///
-/// Sorts by time first, then by the last eight bytes, each compared as a signed byte. This is the order of
-/// Cassandra's `timeuuid`, which every store keeps.
+/// UUIDs sort by their times first, then by the last eight bytes, each compared as a signed byte. This is the order
+/// of Cassandra's `timeuuid`, and all stores use it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TimeUuid(Uuid);
 
 impl TimeUuid {
-    /// Takes a UUID if it is of version 1 and of the variant of RFC 9562.
+    /// Converts a UUID. `None` unless it is of version 1 and of the variant of RFC 9562.
     #[must_use]
     pub fn new(uuid: Uuid) -> Option<Self> {
         (uuid.get_version_num() == 1 && uuid.get_variant() == uuid::Variant::RFC4122).then_some(Self(uuid))
@@ -24,14 +24,14 @@ impl TimeUuid {
         self.0
     }
 
-    /// Its time, in ticks of 100 ns since 1582-10-15T00:00:00Z.
+    /// The time of the UUID, in ticks of 100 ns since 1582-10-15T00:00:00Z.
     #[must_use]
     pub fn ticks(self) -> u64 {
         let (low, mid, high, _) = self.0.as_fields();
         (u64::from(high & 0x0fff) << 48) | (u64::from(mid) << 32) | u64::from(low)
     }
 
-    /// Returns sixteen bytes. Their byte order is the order of the UUIDs.
+    /// Encodes the UUID in sixteen bytes. The order of these bytes is the order of the UUIDs.
     #[must_use]
     pub fn to_ordered_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
@@ -42,7 +42,7 @@ impl TimeUuid {
         bytes
     }
 
-    /// The inverse of [`Self::to_ordered_bytes`]. `None` if the bytes are not those of a UUID of version 1.
+    /// Decodes the bytes of [`Self::to_ordered_bytes`]. `None` if the bytes are not those of a UUID of version 1.
     #[must_use]
     pub fn from_ordered_bytes(bytes: [u8; 16]) -> Option<Self> {
         let (time, rest) = bytes.split_at(8);

@@ -7,8 +7,8 @@ use crate::{ColumnType, TimeUuid};
 
 /// The value of one column of one row.
 ///
-/// The derived order compares values of one type as stores sort them: text and blobs by their bytes, numbers
-/// and times numerically, UUIDs in the order of [`TimeUuid`].
+/// The derived order of values of one type is the order in which stores sort them: text and blobs by their bytes,
+/// numbers and times numerically, and UUIDs in the order of [`TimeUuid`].
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
     /// UTF-8.
@@ -36,7 +36,7 @@ impl Value {
         }
     }
 
-    /// Its approximate size in bytes, as [`crate::Scan::max_bytes`] and `Counting` count it.
+    /// The approximate size in bytes. [`crate::Scan::max_bytes`] and [`crate::Counting`] use this size.
     #[must_use]
     pub fn size(&self) -> usize {
         match self {
@@ -95,7 +95,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// A key of these values.
+    /// Creates a key of these values.
     #[must_use]
     pub const fn new(partition: Vec<Value>, clustering: Vec<Value>) -> Self {
         Self { partition, clustering }
@@ -111,14 +111,14 @@ pub struct Row {
     pub key: Key,
     /// The value columns, in the schema's order.
     pub values: Vec<Option<Value>>,
-    /// The write time. The writer chooses it; in a swap-only table the store does.
+    /// The write time. The writer chooses it, except in a swap-only table, where the store chooses it.
     pub written_at: Timestamp,
     /// The time from which the row is invisible.
     pub expires_at: Option<Timestamp>,
 }
 
 impl Row {
-    /// Its approximate size in bytes.
+    /// The approximate size in bytes, including the key.
     #[must_use]
     pub fn size(&self) -> usize {
         let key = self.key.partition.iter().chain(&self.key.clustering).map(Value::size).sum::<usize>();

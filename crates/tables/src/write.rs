@@ -1,4 +1,4 @@
-//! Mutations, in batches.
+//! Mutations and batches: the changes that a call makes.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -9,18 +9,18 @@ use rashomon_clock::Timestamp;
 
 use crate::{ClusteringRange, Error, Key, Result, Row, Schema, Value};
 
-/// The greatest [`Value::size`] that a store accepts. The caller splits larger values.
+/// The maximum [`Value::size`] that a store accepts. Callers split larger values.
 pub const MAX_VALUE_BYTES: usize = 1 << 20;
 
-/// The greatest sum of [`Value::size`] over a batch, keys and bounds included. It is 64 KiB above 4 MiB, so
-/// that a caller that fills a batch with 4 MiB of values need not count their keys.
+/// The maximum sum of [`Value::size`] in a batch, keys and bounds included. The sum is 64 KiB above 4 MiB, so that
+/// a caller that fills a batch with 4 MiB of values need not count the keys.
 pub const MAX_BATCH_BYTES: usize = (4 << 20) + (64 << 10);
 
 /// One change of one table. All mutations of a batch change the same partition.
 #[derive(Debug, Clone)]
 pub enum Mutation {
-    /// Puts a row. If the stored row was written later, the put is ignored. A caller never writes two
-    /// different rows under one key with one write time.
+    /// Puts a row. If the stored row has a later write time, the put is ignored. Callers must not write two
+    /// different rows under one key with the same write time.
     Put {
         /// The table, which is not swap-only.
         table: &'static Schema,
@@ -34,7 +34,7 @@ pub enum Mutation {
         /// if there is one.
         expires_at: Option<Timestamp>,
     },
-    /// Deletes a row unless it was written after `written_at`.
+    /// Deletes a row, unless its write time is after `written_at`.
     Delete {
         /// The table, which is not swap-only.
         table: &'static Schema,
@@ -78,21 +78,21 @@ impl Mutation {
     }
 }
 
-/// Changes of one partition, in any number of tables that share its key: either all of them happen or none.
+/// Changes of one partition, in any number of tables that share its key. Either all changes are applied or none.
 ///
-/// A batch is a set: its mutations have no order. So two mutations of one row are refused. A range delete is
-/// refused if the same batch puts or deletes a row in the range. Two range deletes may overlap.
-/// [`MAX_VALUE_BYTES`] and [`MAX_BATCH_BYTES`] bound a batch.
+/// The mutations of a batch have no order. So a batch with two mutations of one row is invalid, and so is a batch
+/// with a range delete that puts or deletes a row in the range. Two range deletes may overlap.
+/// [`MAX_VALUE_BYTES`] and [`MAX_BATCH_BYTES`] limit the size of a batch.
 #[derive(Debug, Clone)]
 pub struct Batch {
     /// The partition.
     pub partition: Vec<Value>,
-    /// The changes. May be empty.
+    /// The changes. A batch may have none.
     pub mutations: Vec<Mutation>,
 }
 
 impl Batch {
-    /// An empty batch on a partition.
+    /// Creates an empty batch for a partition.
     #[must_use]
     pub const fn new(partition: Vec<Value>) -> Self {
         Self { partition, mutations: Vec::new() }
@@ -141,18 +141,18 @@ impl Batch {
 /// The outcome of a `swap`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Swap {
-    /// The row was as expected, and is now the new one.
+    /// The row was as expected, and was replaced by the new row.
     Applied,
-    /// The row was not as expected, and is unchanged.
+    /// The row was not as expected, and was not changed.
     Refused {
-        /// The current row.
+        /// The current row. `None` if there is no visible row.
         current: Option<Row>,
     },
 }
 
 impl Swap {
-    /// `Invalid` unless the table is swap-only, both rows are whole rows under `key`, and `new` is within the
-    /// size limits of a batch. Every store calls this for every swap, before anything is changed.
+    /// Checks a swap. `Invalid` unless the table is swap-only, both rows fit the table and have this key, and `new`
+    /// is within the size limits of a batch. Every store calls this for every swap, before it changes anything.
     pub fn check(table: &Schema, key: &Key, expected: Option<&Row>, new: Option<&Row>) -> Result<()> {
         if !table.swap_only() {
             return Err(Error::Invalid(format!("table {} is not written by swap", table.name())));
@@ -173,16 +173,16 @@ impl Swap {
 }
 
 impl Batch {
-    /// `Invalid` unless the batch keeps every rule of [`Mutation`] and [`Batch`]. Every store calls this for
-    /// every batch, before anything is changed.
+    /// Checks a batch. `Invalid` if it breaks a rule of [`Mutation`] or [`Batch`]. Every store calls this for every
+    /// batch, before it changes anything.
     pub fn check(&self) -> Result<()> {
         for mutation in &self.mutations {
             let table = mutation.table();
             if table.swap_only() {
                 return Err(Error::Invalid(format!("table {} is written by swap alone", table.name())));
             }
-            // The partition's values fit the columns of each table. So all tables of the batch share the
-            // partition key.
+            // The values of the partition have to fit the columns of each table, so all tables of the batch have
+            // the same types of partition columns.
             table.check_partition(&self.partition)?;
             match mutation {
                 Mutation::Put { clustering, values, .. } => {
@@ -197,7 +197,7 @@ impl Batch {
         self.check_is_a_set()
     }
 
-    /// Refuses a batch that changes a row twice. Range deletes are looked up by their prefixes, so the time
+    /// Checks that no two mutations change the same row. Range deletes are looked up by their prefixes, so the time
     /// is about linear in the number of mutations.
     fn check_is_a_set(&self) -> Result<()> {
         let mut rows = HashSet::with_capacity(self.mutations.len());
@@ -207,7 +207,7 @@ impl Batch {
             match mutation {
                 Mutation::Put { clustering, .. } | Mutation::Delete { clustering, .. } => {
                     if !rows.insert((table, &clustering[..])) {
-                        return Err(twice(table));
+                        return Err(duplicate_row(table));
                     }
                 }
                 Mutation::DeleteRange { range, .. } => {
@@ -224,14 +224,14 @@ impl Batch {
                 .flatten()
                 .any(|range| range.contains(clustering));
             if covered {
-                return Err(twice(table));
+                return Err(duplicate_row(table));
             }
         }
         Ok(())
     }
 }
 
-fn twice(table: &str) -> Error {
+fn duplicate_row(table: &str) -> Error {
     Error::Invalid(format!("two mutations of one batch touch the same row of table {table}"))
 }
 

@@ -1,4 +1,4 @@
-//! Values of every type, in every kind of column.
+//! Promises about values of every type, in every kind of column.
 
 use std::sync::LazyLock;
 
@@ -47,7 +47,7 @@ pub async fn values_of_every_type_are_read_unchanged(factory: &dyn Factory) {
     assert_eq!(partitions, expected);
 }
 
-/// Sets of one value of each type: ordinary values, the least, the greatest, and unusual ones.
+/// Sets with one value of each type: ordinary values, the smallest and greatest values, and unusual values.
 fn value_sets() -> Vec<Vec<Value>> {
     vec![
         vec![
@@ -121,7 +121,7 @@ pub async fn a_table_may_have_no_clustering_columns(factory: &dyn Factory) {
     assert_eq!(world.get(&SINGLE, &key).await, None);
 }
 
-/// A row may consist of its key alone.
+/// A row may have a key and no values.
 pub async fn a_table_may_have_no_value_columns(factory: &dyn Factory) {
     static KEYS: LazyLock<Schema> = LazyLock::new(|| {
         Schema::builder("keys")
@@ -139,7 +139,7 @@ pub async fn a_table_may_have_no_value_columns(factory: &dyn Factory) {
     assert_eq!(world.get(&KEYS, &key("page", "a")).await, None);
 }
 
-/// Values of exactly the greatest size are stored, and one byte more is refused.
+/// A value of exactly the maximum size is stored. A value that is one byte larger is refused.
 pub async fn values_up_to_the_limit_are_kept(factory: &dyn Factory) {
     static LARGE: LazyLock<Schema> = LazyLock::new(|| {
         Schema::builder("large")

@@ -1,4 +1,4 @@
-//! Tables and their schemas.
+//! Promises about the creation of tables, and about changes of their schemas.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -33,8 +33,7 @@ pub async fn a_table_may_be_created_by_many_at_once(factory: &dyn Factory) {
     world.put(&PLAIN, &key("page", "a"), numbered(1)).await;
 }
 
-/// A table never gets columns by itself. A schema with more value columns is refused, and the table stays as it
-/// was.
+/// `create` adds no columns to a table. A schema with more value columns is refused, and the table is unchanged.
 pub async fn a_table_that_lacks_columns_is_refused(factory: &dyn Factory) {
     let world = World::new(factory, &[&PLAIN]).await;
     world.put(&PLAIN, &key("page", "a"), numbered(1)).await;
@@ -73,7 +72,7 @@ pub async fn an_added_column_is_none_in_old_rows(factory: &dyn Factory) {
     assert_unsupported(store.create(&PLAIN).await);
 }
 
-/// Every other change is `Unsupported`, and the table stays as it was.
+/// Every other change is `Unsupported`, and the table is unchanged.
 pub async fn other_changes_of_a_schema_are_refused(factory: &dyn Factory) {
     let world = World::new(factory, &[&PLAIN, &SWAPPED]).await;
     world.put(&PLAIN, &key("page", "a"), numbered(1)).await;
@@ -99,7 +98,7 @@ fn other_schemas() -> Vec<Schema> {
         // One more column, but no higher version.
         plain("plain").value("new", ColumnType::Int).build(),
         plain("plain").value("new", ColumnType::Int).version(0).build(),
-        // Value columns that are renamed, of another type, left out, or in another place.
+        // Value columns with another name, with another type, missing, or in another order.
         keyed().value("number", ColumnType::Int).value("remark", ColumnType::Text).build(),
         keyed().value("number", ColumnType::Text).value("note", ColumnType::Text).build(),
         keyed().value("number", ColumnType::Int).build(),
@@ -144,7 +143,7 @@ pub async fn a_table_that_was_not_created_is_refused(factory: &dyn Factory) {
     assert_invalid(world.store.swap(Vec::new(), &SWAPPED, &key, None, None).await);
 }
 
-/// Rows of one table are not in another table, however similar their names and keys are.
+/// Rows of one table are not in another table, even if names and keys of the two tables are similar.
 pub async fn tables_are_separate(factory: &dyn Factory) {
     static LONGER: LazyLock<Schema> = LazyLock::new(|| plain("plain_index").build());
     static SHORTER: LazyLock<Schema> = LazyLock::new(|| plain("plai").build());

@@ -1,4 +1,4 @@
-//! Deletes, of rows and of ranges, by write time.
+//! Promises about deletes of rows and of ranges, by write time.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,8 @@ use crate::{Batch, ClusteringRange, ColumnType, Direction, Scan, Schema, Value};
 
 static PAGES: LazyLock<Schema> = LazyLock::new(|| plain("pages").build());
 
-/// A delete deletes a row that was written at its time or before, and spares a later one.
+/// A delete deletes a row that was written at the time of the delete or before. It does not delete a row that was
+/// written later.
 pub async fn a_delete_spares_rows_written_later(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     let key = key("page", "a");
@@ -26,7 +27,7 @@ pub async fn a_delete_spares_rows_written_later(factory: &dyn Factory) {
     assert_eq!(world.get(&PAGES, &key).await, None);
 }
 
-/// A row that was deleted can be put again, later.
+/// A deleted row can be put again with a later write time.
 pub async fn a_deleted_row_can_be_put_again(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     let key = key("page", "a");
@@ -55,8 +56,8 @@ pub async fn a_delete_deletes_only_its_row(factory: &dyn Factory) {
     assert_eq!(world.clustering(&PAGES, &["page".into()]).await, left);
 }
 
-/// A range delete deletes rows that were written at `written_before` or earlier. It spares later rows, also
-/// those that were rewritten since.
+/// A range delete deletes rows that were written at `written_before` or before. It does not delete rows that were
+/// written later, or written again later.
 pub async fn a_range_delete_spares_rows_written_later(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     world.put(&PAGES, &key("page", "early"), numbered(1)).await;

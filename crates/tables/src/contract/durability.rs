@@ -1,4 +1,4 @@
-//! Acknowledged writes are kept when the store is closed and opened again.
+//! Promises about durability: acknowledged writes are there after the store was closed and opened again.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -12,7 +12,7 @@ static PAGES: LazyLock<Schema> = LazyLock::new(|| plain("pages").build());
 static INDEX: LazyLock<Schema> = LazyLock::new(|| plain("pages_index").build());
 static HEADS: LazyLock<Schema> = LazyLock::new(|| plain("heads").swap_only().build());
 
-/// Acknowledged puts, deletes and swaps are kept, and the batches of applied and refused swaps.
+/// Acknowledged puts, deletes and swaps are durable. So are the batches of applied and refused swaps.
 pub async fn acknowledged_writes_are_there_after_reopening(factory: &dyn Factory) {
     let tables: [&'static Schema; 3] = [&PAGES, &INDEX, &HEADS];
     let world = World::new(factory, &tables).await;
@@ -39,7 +39,7 @@ pub async fn acknowledged_writes_are_there_after_reopening(factory: &dyn Factory
             assert_eq!(swap(Some(&row), None).await.expect("answered"), Swap::Applied);
         }
     }
-    // The batches of an applied swap and of a refused one.
+    // The batches of an applied swap, and of a refused swap.
     let key_of_swap = key("page", "c");
     for (name, is_applied) in [("applied", true), ("refused", false)] {
         let mut first = Batch::new(vec!["swapped".into()]);
@@ -57,7 +57,7 @@ pub async fn acknowledged_writes_are_there_after_reopening(factory: &dyn Factory
         world.store.create(table).await.expect("the table is there");
     }
     assert_eq!(contents(&world, &tables).await, before);
-    // The times are stored too: an older put is ignored, and the row expires when it should.
+    // The times are durable, too: an older put is ignored, and the row expires at its expiry time.
     let old = world.now().saturating_sub(Duration::from_secs(1));
     world.put_at(&PAGES, &key("page", "a"), numbered(99), old).await;
     world.clock.set(expires_at);

@@ -1,4 +1,4 @@
-//! Expiry: to the microsecond, by the store's clock.
+//! Promises about expiry: rows expire to the microsecond, by the clock of the store.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -40,7 +40,7 @@ pub async fn a_row_is_invisible_from_its_expiry_on(factory: &dyn Factory) {
     }
 }
 
-/// For a swap, a row does not exist from its expiry on. It still exists the microsecond before.
+/// For a swap, a row does not exist from its expiry on. One microsecond earlier, the row still exists.
 pub async fn swap_treats_expired_row_as_missing(factory: &dyn Factory) {
     static SWAPPED: LazyLock<Schema> = LazyLock::new(|| plain("swapped").swap_only().build());
     let world = World::new(factory, &[&SWAPPED]).await;
@@ -129,7 +129,7 @@ pub async fn row_put_after_its_expiry_is_never_visible(factory: &dyn Factory) {
     }
 }
 
-/// A later put replaces a row that has expired, and one that is about to expire.
+/// A later put replaces a row that has expired, and also a row that will expire soon.
 pub async fn an_expired_row_can_be_put_again(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     let soon = world.now().saturating_add(Duration::from_secs(1));

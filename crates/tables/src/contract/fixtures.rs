@@ -15,7 +15,7 @@ use crate::{
 /// The time at which every test begins: a day in 2025.
 const BEGINNING: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
 
-/// The maximum number of pages of a scan. With more pages, a test fails: the scan seems to have no end.
+/// The maximum number of result pages of a scan. With more pages, a test fails, since the scan seems to be endless.
 const MAX_PAGES: usize = 10_000;
 
 /// A store and its clock.
@@ -175,7 +175,7 @@ impl World {
     }
 }
 
-/// `[partition: text] [clustering: text, ascending] -> number, note`: for most tests.
+/// Starts the schema of most tests: `[partition: text] [clustering: text, ascending] -> number, note`.
 pub(super) fn plain(name: &'static str) -> SchemaBuilder {
     Schema::builder(name)
         .partition("page", ColumnType::Text)

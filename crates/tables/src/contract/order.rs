@@ -1,4 +1,4 @@
-//! The order of rows, and ranges of rows.
+//! Promises about the order of rows, and about ranges of rows.
 
 use std::{cmp::Ordering, ops::Bound, sync::LazyLock};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{Batch, ClusteringRange, ColumnType, Direction, Scan, Schema, Value};
 
-/// Text is sorted by its bytes, both ways.
+/// Text is sorted by its bytes, in both directions.
 pub async fn text_is_sorted_by_its_bytes(factory: &dyn Factory) {
     let texts = [
         "",
@@ -42,10 +42,10 @@ pub async fn text_is_sorted_by_its_bytes(factory: &dyn Factory) {
         "\u{10ffff}\0",
         "\u{10ffff}a",
     ];
-    sorted(factory, ColumnType::Text, texts.into_iter().map(Value::from).collect()).await;
+    assert_sorted(factory, ColumnType::Text, texts.into_iter().map(Value::from).collect()).await;
 }
 
-/// Blobs are sorted by their bytes, both ways.
+/// Blobs are sorted by their bytes, in both directions.
 pub async fn blobs_are_sorted_by_their_bytes(factory: &dyn Factory) {
     let blobs: [&[u8]; 17] = [
         &[],
@@ -66,10 +66,10 @@ pub async fn blobs_are_sorted_by_their_bytes(factory: &dyn Factory) {
         &[0xff, 0],
         &[0xff, 0xff],
     ];
-    sorted(factory, ColumnType::Blob, blobs.into_iter().map(blob).collect()).await;
+    assert_sorted(factory, ColumnType::Blob, blobs.into_iter().map(blob).collect()).await;
 }
 
-/// Numbers are sorted by size, both ways.
+/// Numbers are sorted by size, in both directions.
 pub async fn numbers_are_sorted_by_size(factory: &dyn Factory) {
     let numbers = [
         i64::MIN,
@@ -88,16 +88,16 @@ pub async fn numbers_are_sorted_by_size(factory: &dyn Factory) {
         i64::MAX - 1,
         i64::MAX,
     ];
-    sorted(factory, ColumnType::Int, numbers.into_iter().map(Value::Int).collect()).await;
+    assert_sorted(factory, ColumnType::Int, numbers.into_iter().map(Value::Int).collect()).await;
 }
 
-/// Times are sorted by size, both ways.
+/// Times are sorted by size, in both directions.
 pub async fn times_are_sorted_by_size(factory: &dyn Factory) {
     let times = [i64::MIN, -1_000_001, -1_000_000, -1, 0, 1, 999, 1000, 1_750_000_000_000_000, i64::MAX];
-    sorted(factory, ColumnType::Timestamp, times.into_iter().map(micros).collect()).await;
+    assert_sorted(factory, ColumnType::Timestamp, times.into_iter().map(micros).collect()).await;
 }
 
-/// UUIDs are sorted by their time, then by their last eight bytes, each of them signed; both ways.
+/// UUIDs are sorted by their times, then by their last eight bytes as signed bytes, in both directions.
 pub async fn time_uuids_are_sorted_by_time_then_by_signed_bytes(factory: &dyn Factory) {
     let last = |index: usize, byte: u8| {
         let mut last = [0x80, 0, 0, 0, 0, 0, 0, 0];
@@ -123,12 +123,12 @@ pub async fn time_uuids_are_sorted_by_time_then_by_signed_bytes(factory: &dyn Fa
         time_uuid((1 << 48) + 1, last(0, 0x80)),
         time_uuid((1 << 60) - 1, last(0, 0x80)),
     ];
-    sorted(factory, ColumnType::TimeUuid, uuids).await;
+    assert_sorted(factory, ColumnType::TimeUuid, uuids).await;
 }
 
 /// Checks that a store sorts these values in this order: in an ascending and in a descending column, in whole
 /// scans and in ranges between any bounds.
-async fn sorted(factory: &dyn Factory, column_type: ColumnType, values: Vec<Value>) {
+async fn assert_sorted(factory: &dyn Factory, column_type: ColumnType, values: Vec<Value>) {
     let table = |name, direction| -> &'static Schema {
         let schema = Schema::builder(name)
             .partition("page", ColumnType::Int)
@@ -170,7 +170,7 @@ async fn sorted(factory: &dyn Factory, column_type: ColumnType, values: Vec<Valu
     }
 }
 
-/// Ranges with each value as either bound, and some with two bounds.
+/// Ranges that have each value as their lower or upper bound, and some ranges with two bounds.
 fn ranges(values: &[Value]) -> Vec<ClusteringRange> {
     let one = values.iter().flat_map(|value| {
         let all = ClusteringRange::all;
@@ -212,8 +212,8 @@ static MIXED: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Columns are sorted one after the other, each in its own direction, also if values are prefixes of one
-/// another.
+/// Rows are sorted by their first column, then by the next column, each in its own direction. This also holds if a
+/// value is a prefix of another value.
 pub async fn columns_are_sorted_one_after_the_other(factory: &dyn Factory) {
     let world = World::new(factory, &[&MIXED]).await;
     let all = fill_mixed(&world).await;
@@ -223,8 +223,8 @@ pub async fn columns_are_sorted_one_after_the_other(factory: &dyn Factory) {
     assert_eq!(clustering(world.scan(&MIXED, scan.reverse()).await), reverse);
 }
 
-/// A range with a prefix of any number of columns, and with bounds on the next column, returns exactly its
-/// rows. The column is ascending or descending.
+/// A range with a prefix of any number of columns, and with bounds on the next column, returns exactly its rows. This
+/// holds for ascending and for descending columns.
 pub async fn ranges_with_a_prefix_return_exactly_their_rows(factory: &dyn Factory) {
     let world = World::new(factory, &[&MIXED]).await;
     let all = fill_mixed(&world).await;

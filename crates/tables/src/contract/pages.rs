@@ -1,4 +1,4 @@
-//! Scans page by page.
+//! Promises about scans that are read page by page.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -17,7 +17,7 @@ static REVISIONS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// A world whose partition `page` has the revisions 0, 10, 20, ... in `REVISIONS`.
+/// Creates a world whose partition `page` has the revisions 0, 10, 20, ... in `REVISIONS`.
 async fn with_revisions(factory: &dyn Factory, count: i64) -> World {
     let world = World::new(factory, &[&REVISIONS]).await;
     let mut batch = Batch::new(vec!["page".into()]);
@@ -32,7 +32,7 @@ fn scan(rows: usize) -> Scan {
     Scan::new(vec!["page".into()], limit(rows))
 }
 
-/// The pages of a scan together have all its rows in order, whatever its limits, range and direction.
+/// The pages of a scan together have all rows in order, for all limits, ranges and directions.
 pub async fn pages_of_a_scan_have_all_its_rows(factory: &dyn Factory) {
     let world = with_revisions(factory, 20).await;
     let ranges = [
@@ -79,7 +79,7 @@ pub async fn pages_are_bounded_in_bytes(factory: &dyn Factory) {
     }
 }
 
-/// While every write is acknowledged, reads that all replicas answer find the rows that other reads find.
+/// If all writes were acknowledged, a read that all replicas answer finds the same rows as other reads.
 pub async fn reads_of_all_replicas_find_the_same_rows(factory: &dyn Factory) {
     let world = with_revisions(factory, 20).await;
     let mut batch = Batch::new(vec!["page".into()]);
@@ -139,14 +139,15 @@ pub async fn a_scan_of_nothing_ends(factory: &dyn Factory) {
     }
 }
 
-/// A row that exists throughout a scan is returned once, whatever is written and deleted between its pages:
-/// before the cursor, behind the cursor, and at the cursor itself.
+/// A row that exists during a whole scan is returned once, even if rows are written and deleted between the pages:
+/// before the cursor, after the cursor, and at the cursor itself.
 pub async fn a_scan_returns_each_lasting_row_once(factory: &dyn Factory) {
     let world = World::new(factory, &[&REVISIONS]).await;
     for (order, rows) in [(Order::Forward, 1), (Order::Forward, 4), (Order::Reverse, 1), (Order::Reverse, 4)]
     {
         let page = vec![Value::from(format!("{order:?} {rows}"))];
-        // Every tenth revision stays. The revisions in between are written and deleted again and again.
+        // Every tenth revision exists during the whole scan. The revisions in between are repeatedly written and
+        // deleted.
         let revision = |number: i64, offset: i64| vec![Value::Int(number * 10 + offset)];
         let mut batch = Batch::new(page.clone());
         for number in 0..20 {
@@ -171,7 +172,7 @@ pub async fn a_scan_returns_each_lasting_row_once(factory: &dyn Factory) {
                 batch.delete(&REVISIONS, revision(number, gone), now);
                 batch.put(&REVISIONS, revision(number, come), vec![None], now);
             }
-            // A row that is written again exists throughout.
+            // A row that is written again exists during the whole scan.
             batch.put(&REVISIONS, revision(round % 20, 0), vec![Some(round.into())], now);
             world.write(batch).await;
         }
@@ -181,7 +182,7 @@ pub async fn a_scan_returns_each_lasting_row_once(factory: &dyn Factory) {
     }
 }
 
-/// A row that exists throughout a scan is returned once, also while other tasks write.
+/// A row that exists during a whole scan is returned once, also while other tasks write.
 pub async fn a_scan_during_writes_returns_each_lasting_row_once(factory: &dyn Factory) {
     let world = with_revisions(factory, 50).await;
     let mut writers = tokio::task::JoinSet::new();

@@ -1,5 +1,4 @@
-//! Partition versions, if a store has them: values that are cached by partition version are never served when
-//! they are stale.
+//! Promises about partition versions, if a store has them: a cache that uses them never serves stale values.
 
 use std::{
     sync::Arc,
@@ -102,7 +101,7 @@ pub async fn values_cached_by_partition_version_are_never_stale(factory: &dyn Fa
         let ended = writer.is_finished();
         let asked = acknowledged.load(Ordering::SeqCst);
         let read = number_of(&*world.store).await;
-        let served = look(&*world.store, &mut kept).await;
+        let served = read_cached(&*world.store, &mut kept).await;
         assert!(served >= asked, "{served} was served when {asked} was acknowledged");
         assert!(served >= read, "{served} was served when {read} had been read");
         if ended {
@@ -115,7 +114,7 @@ pub async fn values_cached_by_partition_version_are_never_stale(factory: &dyn Fa
 
 /// Returns the number in the row: the cached number if its version is still current. Otherwise reads the row,
 /// and caches the number if the rule allows it.
-async fn look(store: &dyn TableStore, kept: &mut Option<(u64, i64)>) -> i64 {
+async fn read_cached(store: &dyn TableStore, kept: &mut Option<(u64, i64)>) -> i64 {
     let partition_versions = store.partition_versions().expect("it had them before");
     let slot = partition_versions.slot(&["page".into()]);
     if let Some((version, number)) = *kept
@@ -129,7 +128,7 @@ async fn look(store: &dyn TableStore, kept: &mut Option<(u64, i64)>) -> i64 {
     number
 }
 
-/// The number in the row, read from the store.
+/// Reads the number in the row from the store.
 async fn number_of(store: &dyn TableStore) -> i64 {
     let row = store.get(&PAGES, &key("page", "a")).await.expect("read");
     match row.as_ref().map(|row| &row.values[..]) {

@@ -1,4 +1,4 @@
-//! Partitions are separate from one another, and can be listed.
+//! Promises about partitions: they are separate from one another, and can be listed.
 
 use std::{collections::BTreeMap, sync::LazyLock, time::Duration};
 
@@ -43,7 +43,7 @@ fn alike() -> Vec<Partition> {
         .into()
 }
 
-/// Rows of one partition are not in another one, however similar the two are.
+/// Rows of one partition are not in another partition, even if the partitions are similar.
 pub async fn partitions_are_separate(factory: &dyn Factory) {
     let world = World::new(factory, &[&TITLES]).await;
     for (number, partition) in alike().into_iter().enumerate() {
@@ -65,7 +65,7 @@ pub async fn partitions_are_separate(factory: &dyn Factory) {
     }
 }
 
-/// Every partition is listed once, whatever the size of the pages and however many rows it has.
+/// Every partition is listed once, for all sizes of pages, and with any number of rows.
 pub async fn every_partition_is_listed_once(factory: &dyn Factory) {
     let world = World::new(factory, &[&TITLES]).await;
     for (number, partition) in alike().into_iter().enumerate() {
@@ -105,8 +105,8 @@ pub async fn partitions_without_a_visible_row_are_not_listed(factory: &dyn Facto
     assert!(world.partitions(&PAGES, limit(1)).await.is_empty());
 }
 
-/// A partition that exists throughout is listed once, whatever is written and deleted between the pages. This
-/// holds even if the partition at the cursor is deleted.
+/// A partition that exists during the whole listing is listed once, even if others are written and deleted between
+/// the pages. This holds even if the partition at the cursor is deleted.
 pub async fn lasting_partitions_are_listed_once(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     for number in 0..20 {

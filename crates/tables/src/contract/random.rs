@@ -1,7 +1,7 @@
 //! Compares a store with the store in memory by random operations.
 //!
-//! Compares only what stores promise. Pages may be shorter than their limits. If a scan is resumed after
-//! changes, the changed rows are not compared. [`operations()`] says how write times are chosen.
+//! Compares only what stores promise. Result pages may be shorter than their limits. If a scan is resumed after
+//! changes, the changed rows are not compared. [`operations()`] documents how write times are chosen.
 
 mod operations;
 
@@ -23,11 +23,11 @@ use super::{
 };
 use crate::{Batch, Cursor, Error, Key, Memory, Mutation, Row, Scan, Schema, Swap, Value};
 
-/// The greatest number of attempts to simplify a failing sequence.
+/// The maximum number of attempts to simplify a failing sequence.
 const MAX_SHRINKS: u32 = 1000;
 
-/// The distance between the write times of two calls, in microseconds. Later calls can use the write times in
-/// between.
+/// The distance between the write times of two successive calls, in microseconds. Later calls can use the write
+/// times in between.
 const BETWEEN_CALLS: i64 = 1000;
 
 const _: () = assert!(MAX_OPERATIONS < BETWEEN_CALLS as usize);
@@ -99,7 +99,7 @@ struct Comparison {
     paused: Vec<PausedScan>,
 }
 
-/// A scan that was paused, and the changes in its partition since.
+/// A scan that was paused, and the changes in its partition since then.
 struct PausedScan {
     reading: Reading,
     store: Option<Cursor>,
@@ -132,8 +132,8 @@ impl Comparison {
         }
     }
 
-    /// Begins a call with batches of the changes that are allowed in one batch, or of all changes if the
-    /// batches are to be invalid.
+    /// Begins a call, and creates its batches. Omits changes that are not allowed in one batch, unless the call is
+    /// `spoilt`, so that its batches are invalid.
     fn batches(&mut self, changes: &[Changes], spoilt: bool) -> Vec<Batch> {
         let now = self.times.begin(&self.store);
         let mut batches = Vec::new();
@@ -158,14 +158,14 @@ impl Comparison {
         assert_eq!(kind(&store), kind(&memory), "{batches:?}, {then:?}: {store:?}, in memory {memory:?}");
         if memory.is_ok() {
             for batch in batches.into_iter().chain([then]) {
-                self.wrote(batch);
+                self.record_write(batch);
             }
         }
     }
 
-    fn wrote(&mut self, batch: Batch) {
+    fn record_write(&mut self, batch: Batch) {
         for mutation in batch.mutations {
-            self.times.wrote(&batch.partition, &mutation);
+            self.times.record_write(&batch.partition, &mutation);
             let table = mutation.table().name();
             let affected = self.paused.iter_mut().filter(|paused| {
                 paused.reading.table.name() == table && paused.reading.scan.partition == batch.partition
@@ -174,10 +174,10 @@ impl Comparison {
         }
     }
 
-    /// Reads some rows of a scan, while nothing can change, and keeps the cursors.
+    /// Reads some rows of a scan without changes in between, compares them, and keeps the cursors.
     async fn begin(&mut self, reading: &Reading) {
-        let (rows, store) = some(&self.store, reading).await;
-        let (expected, memory) = some(&self.memory, reading).await;
+        let (rows, store) = read_some(&self.store, reading).await;
+        let (expected, memory) = read_some(&self.memory, reading).await;
         assert_eq!(rows, expected, "{reading:?}");
         let reading = reading.clone();
         self.paused.push(PausedScan { reading, store, memory, changes: Vec::new(), swapped: Vec::new() });
@@ -190,8 +190,8 @@ impl Comparison {
         }
         let paused = self.paused.swap_remove(which % self.paused.len());
         let reading = &paused.reading;
-        let mut rows = rest(&self.store, reading, paused.store.clone()).await;
-        let mut expected = rest(&self.memory, reading, paused.memory.clone()).await;
+        let mut rows = read_rest(&self.store, reading, paused.store.clone()).await;
+        let mut expected = read_rest(&self.memory, reading, paused.memory.clone()).await;
         rows.retain(|row| !paused.changed(&row.key.clustering));
         expected.retain(|row| !paused.changed(&row.key.clustering));
         assert_eq!(rows, expected, "the rest of {reading:?}");
@@ -229,7 +229,7 @@ impl Comparison {
         };
         assert_eq!(outcome(store), outcome(memory), "{what}");
         for batch in first {
-            self.wrote(batch);
+            self.record_write(batch);
         }
         for paused in &mut self.paused {
             if paused.reading.table.swap_only() && paused.reading.scan.partition == key.partition {
@@ -273,7 +273,7 @@ impl PausedScan {
 
 /// Reads `wanted` rows from as many pages as necessary. Returns the rows, and the cursor at which the scan
 /// continues.
-async fn some(world: &World, reading: &Reading) -> (Vec<Row>, Option<Cursor>) {
+async fn read_some(world: &World, reading: &Reading) -> (Vec<Row>, Option<Cursor>) {
     let mut scan = reading.scan.clone();
     let mut rows = Vec::new();
     loop {
@@ -288,7 +288,7 @@ async fn some(world: &World, reading: &Reading) -> (Vec<Row>, Option<Cursor>) {
     }
 }
 
-async fn rest(world: &World, reading: &Reading, after: Option<Cursor>) -> Vec<Row> {
+async fn read_rest(world: &World, reading: &Reading, after: Option<Cursor>) -> Vec<Row> {
     if after.is_none() {
         return Vec::new();
     }
@@ -296,7 +296,7 @@ async fn rest(world: &World, reading: &Reading, after: Option<Cursor>) -> Vec<Ro
     world.scan(reading.table, scan).await.into_iter().map(comparable(reading.table)).collect()
 }
 
-/// The kind of an error. `None`: the call succeeded.
+/// The kind of an error. `None` if the call succeeded.
 fn kind<T>(result: &Result<T, Error>) -> Option<Discriminant<Error>> {
     result.as_ref().err().map(discriminant)
 }
@@ -306,7 +306,7 @@ fn comparable(table: &'static Schema) -> impl Fn(Row) -> Row {
     move |row| if table.swap_only() { Row { written_at: Timestamp::EPOCH, ..row } } else { row }
 }
 
-/// Chooses the times of writes so that every store must have the same result, see [`operations()`].
+/// Chooses the times of writes so that all stores must have the same result, see [`operations()`].
 #[derive(Default)]
 struct Times {
     calls: Vec<Timestamp>,
@@ -381,7 +381,7 @@ impl Times {
         }
     }
 
-    fn wrote(&mut self, partition: &[Value], mutation: &Mutation) {
+    fn record_write(&mut self, partition: &[Value], mutation: &Mutation) {
         let table = mutation.table().name();
         match mutation {
             Mutation::Put { clustering, expires_at, .. } => {

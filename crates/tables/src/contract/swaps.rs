@@ -1,4 +1,4 @@
-//! Compare and set.
+//! Promises about swaps.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -80,8 +80,8 @@ pub async fn a_swap_compares_values_alone(factory: &dyn Factory) {
     }
 }
 
-/// The store sets the write time of swaps, and ignores the write time of the row. Each swap of a row is later
-/// than the one before, even if the clock is stopped or was set back.
+/// The store sets the write time of swaps, and ignores the write time of the row. Each swap of a row is later than
+/// the previous swap, even if the clock is stopped or was set back.
 pub async fn swaps_follow_one_another(factory: &dyn Factory) {
     const FAR: Timestamp = Timestamp::from_micros(i64::MAX / 2);
     let world = World::new(factory, &[&HEADS]).await;
@@ -202,7 +202,7 @@ pub async fn a_swap_applies_its_batches_even_if_it_is_refused(factory: &dyn Fact
     assert_eq!(world.partitions(&PAGES, limit(9)).await.len(), pages.len());
 }
 
-/// A reader that finds the row of a swap also finds what the batches of the swap put.
+/// A reader that finds the row of a swap also finds the rows that the batches of the swap put.
 pub async fn a_swapped_row_is_visible_after_its_batches(factory: &dyn Factory) {
     const SWAPS: i64 = 100;
     let world = World::new(factory, &[&HEADS, &PAGES]).await;
@@ -253,8 +253,8 @@ fn put(page: &str, number: i64, written_at: Timestamp) -> Batch {
     batch
 }
 
-/// The size limits hold for each batch of a swap, and not for all of them together. A swap with a batch that is
-/// too large is `Invalid`, and changes nothing.
+/// The size limits hold for each batch of a swap, and not for all batches together. A swap with a batch that is too
+/// large is `Invalid`, and changes nothing.
 pub async fn size_limits_hold_for_each_batch_of_a_swap(factory: &dyn Factory) {
     let world = World::new(factory, &[&HEADS, &PAGES]).await;
     let key = key("page", "a");
@@ -283,8 +283,8 @@ pub async fn size_limits_hold_for_each_batch_of_a_swap(factory: &dyn Factory) {
     }
 }
 
-/// A swap is `Invalid`, and neither the row nor its batches are written, if the table is not swap-only, if a row has another key, or if a row
-/// does not fit the table.
+/// A swap is `Invalid` if the table is not swap-only, if a row has another key, or if a row does not fit the table.
+/// Neither the row nor the batches are then written.
 pub async fn swaps_that_do_not_fit_are_invalid(factory: &dyn Factory) {
     let world = World::new(factory, &[&HEADS, &PAGES]).await;
     let [a, b] = [key("page", "a"), key("page", "b")];

@@ -1,4 +1,4 @@
-//! Batches of puts.
+//! Promises about writes of batches.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -21,7 +21,7 @@ async fn open(factory: &dyn Factory) -> World {
     World::new(factory, &[&PAGES, &INDEX, &HEADS, &SWAPPED]).await
 }
 
-/// A row is read as the last acknowledged write left it. Before the first write there is no row.
+/// A row is read as it was last put. Before the first put there is no row.
 pub async fn a_row_is_read_as_it_was_put(factory: &dyn Factory) {
     let world = open(factory).await;
     let key = key("page", "a");
@@ -132,7 +132,7 @@ static OTHER_KEY: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("other_key").partition("number", ColumnType::Int).value("note", ColumnType::Text).build()
 });
 
-/// Mutations that make a batch invalid. Some do so only because the batch also puts the row `good`.
+/// Mutations that make a batch invalid. Some of them are invalid only because the batch also puts the row `good`.
 fn misfits(now: Timestamp) -> Vec<(&'static str, Vec<Mutation>)> {
     static UNKNOWN: LazyLock<Schema> = LazyLock::new(|| plain("unknown").build());
     let put = |table, clustering, values| Mutation::Put {
@@ -174,7 +174,7 @@ fn misfits(now: Timestamp) -> Vec<(&'static str, Vec<Mutation>)> {
     ]
 }
 
-/// A put that is older than the stored row is ignored, but not the other puts of its batch.
+/// A put that is older than the stored row is ignored. The other puts of its batch are applied.
 pub async fn an_older_put_is_ignored(factory: &dyn Factory) {
     let world = open(factory).await;
     let older = world.tick();
@@ -187,7 +187,7 @@ pub async fn an_older_put_is_ignored(factory: &dyn Factory) {
     assert_eq!((row.values, row.written_at), (numbered(1), written_at));
     assert_eq!(world.values(&PAGES, &key("page", "b")).await, Some(numbered(2)));
 
-    // The write time decides, and not the clock at the time of the call.
+    // The write time of the put decides, and not the time of the call.
     let ahead = world.now().saturating_add(Duration::from_secs(5));
     world.put_at(&PAGES, &key("page", "b"), numbered(3), ahead).await;
     world.put(&PAGES, &key("page", "b"), numbered(4)).await;

@@ -1,4 +1,4 @@
-//! The values of counts.
+//! The counts of a store's calls, rows and bytes.
 
 use std::{
     collections::BTreeMap,
@@ -8,11 +8,11 @@ use std::{
 /// The kinds of operations that are counted for each table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Calls of `get`, and the rows found.
+    /// Calls of `get`, and the rows that were found.
     Get,
-    /// Calls of `scan`, each of one page, and the rows in it.
+    /// Calls of `scan`, and the rows in their result pages. Each call reads one result page.
     Scan,
-    /// Calls of `partitions`. The rows are partitions.
+    /// Calls of `partitions`. Each listed partition counts as a row.
     Partitions,
     /// Puts, in any batch.
     Put,
@@ -20,7 +20,7 @@ pub enum Kind {
     Delete,
     /// Range deletes. No rows are counted, since their number is not known. The bytes are those of the range.
     DeleteRange,
-    /// Calls of `swap`. The rows are those that were set, or those that a refused swap returned.
+    /// Calls of `swap`, with the rows that were set, and the rows that refused swaps returned.
     Swap,
 }
 
@@ -51,9 +51,9 @@ pub struct Count {
     pub operations: u64,
     /// The number of operations whose answer was an error.
     pub failures: u64,
-    /// Rows in answers, or rows that were written.
+    /// The number of rows that were returned or written.
     pub rows: u64,
-    /// Bytes of these rows, keys included. For a delete, the bytes of its key.
+    /// The size of these rows in bytes, keys included. For a delete, the size of its key.
     pub bytes: u64,
 }
 
@@ -110,22 +110,22 @@ impl IndexMut<Kind> for TableCounts {
 /// The counts of a store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Calls of `write`, which may span tables. Rows and bytes are those of all mutations of the calls.
+    /// Calls of `write`, which may concern several tables, with the rows and bytes of all their mutations.
     pub writes: Count,
-    /// Batches in these calls that were not empty.
+    /// The batches of these calls, and of calls of `swap`. Empty batches do not count.
     pub batches: Count,
     /// The operations of each table, by the table's name. Tables without operations are absent.
     pub tables: BTreeMap<&'static str, TableCounts>,
 }
 
 impl Counts {
-    /// The count of one kind for a table.
+    /// The count of one kind of operations for a table.
     #[must_use]
     pub fn of(&self, table: &str, kind: Kind) -> Count {
         self.tables.get(table).map_or_else(Count::default, |counts| counts[kind])
     }
 
-    /// The count of one kind for all tables.
+    /// The count of one kind of operations for all tables.
     #[must_use]
     pub fn total(&self, kind: Kind) -> Count {
         self.tables.values().fold(Count::default(), |mut total, counts| {

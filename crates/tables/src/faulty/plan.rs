@@ -1,10 +1,10 @@
-//! Which calls fail, and how.
+//! The plan of a [`Faulty`](crate::Faulty) store: which calls fail, and how.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio::sync::Semaphore;
 
-/// The kinds of calls, each counted separately.
+/// The kinds of calls. Calls of each kind are counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)] // They are the methods of `TableStore`.
 pub enum Call {
@@ -21,26 +21,26 @@ pub enum Call {
 /// What happens to a call.
 #[derive(Debug, Clone)]
 pub enum Fault {
-    /// The call is `Unavailable`, and nothing happened.
+    /// The call is `Unavailable`, and was not executed.
     Before,
-    /// The call is `Unavailable`, and all of it happened.
+    /// The call is `Unavailable`, but was executed completely.
     After,
     /// The call is `Unavailable`. A write applies some of the batches of `first`, and does not apply `then`. A
     /// swap applies some of the batches of `first`, and does not swap. Any other call fails as with
     /// [`Fault::Before`].
     Midway {
-        /// Which batches are applied: a bit for each, the lowest one for the first batch. From the 65th batch on
-        /// the bits repeat.
+        /// Which batches are applied: one bit for each batch, and the lowest bit for the first batch. From the
+        /// 65th batch on, the bits repeat.
         batches: u64,
     },
-    /// The call happens after this delay. The timer of Tokio measures it, not the clock of the store.
+    /// The call is executed after this delay. The timer of Tokio measures the delay, not the clock of the store.
     Delay(Duration),
-    /// The call happens when the gate is opened.
+    /// The call is executed when the gate is opened.
     Pause(Gate),
-    /// The call happens now, and is answered when the gate is opened.
+    /// The call is executed at once, and answered when the gate is opened.
     PauseAfter(Gate),
-    /// A write applies `first` now, and `then` when the gate is opened. A swap with batches applies them now,
-    /// and swaps when the gate is opened. For any other call this is like [`Fault::Pause`].
+    /// A write applies `first` at once, and `then` when the gate is opened. A swap with batches applies the
+    /// batches at once, and swaps when the gate is opened. Any other call pauses as with [`Fault::Pause`].
     PauseMidway(Gate),
 }
 
@@ -52,7 +52,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A closed gate.
+    /// Creates a closed gate.
     #[must_use]
     pub fn new() -> Self {
         Self { reached: Arc::new(Semaphore::new(0)), open: Arc::new(Semaphore::new(0)) }
@@ -63,7 +63,7 @@ impl Gate {
         wait(&self.reached).await;
     }
 
-    /// Lets the waiting call through, and every later one.
+    /// Opens the gate, for the waiting call and for all later calls.
     pub fn open(&self) {
         self.open.add_permits(1);
     }
@@ -80,23 +80,25 @@ impl Default for Gate {
     }
 }
 
-/// Waits for the first permit, and leaves it for the next caller. The semaphores of a gate are never closed.
+/// Waits until the semaphore has a permit, and leaves the permit for the next caller. The semaphores of a gate are
+/// never closed.
 async fn wait(semaphore: &Semaphore) {
     drop(semaphore.acquire().await);
 }
 
-/// How many of a thousand calls fail, by the kind of fault.
+/// The number of calls in a thousand that fail, for each kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rates {
     /// See [`Fault::Before`].
     pub before: u64,
     /// See [`Fault::After`].
     pub after: u64,
-    /// See [`Fault::Midway`]; only for writes and for swaps with batches.
+    /// See [`Fault::Midway`]. Applies only to writes, and to swaps with batches.
     pub midway: u64,
 }
 
-/// Which calls fail, and how: by number, by chance, or both.
+/// A plan of faults: which calls fail, and how. It names calls by their numbers, or chooses them at random, or
+/// both.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     faults: BTreeMap<(Call, u64), Fault>,
@@ -104,27 +106,27 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan without faults.
+    /// Creates a plan without faults.
     #[must_use]
     pub fn empty() -> Self {
         Self::default()
     }
 
-    /// A plan by which calls fail at random. Whether a call fails depends only on the seed, the kind of the
-    /// call and its number, so every run is the same. Creating tables does not fail.
+    /// Creates a plan by which calls fail at random. Whether a call fails depends only on the seed, on the kind of
+    /// the call and on its number, so every run is the same. Creating tables does not fail.
     #[must_use]
     pub fn seeded(seed: u64, rates: Rates) -> Self {
         Self { faults: BTreeMap::new(), chance: Some((seed, rates)) }
     }
 
-    /// Adds a fault of one call. The first call of a kind has number 1.
+    /// Adds a fault for one call. The first call of a kind has number 1.
     #[must_use]
     pub fn on(mut self, call: Call, number: u64, fault: Fault) -> Self {
         self.faults.insert((call, number), fault);
         self
     }
 
-    /// The fault of a call. `has_steps`: whether the call can fail midway.
+    /// Returns the fault of a call. `has_steps` says whether the call can fail midway.
     pub(super) fn fault(&self, call: Call, number: u64, has_steps: bool) -> Option<Fault> {
         self.faults.get(&(call, number)).cloned().or_else(|| {
             let (seed, rates) = self.chance?;
@@ -151,7 +153,8 @@ fn by_chance(seed: u64, rates: Rates, call: Call, number: u64, has_steps: bool) 
     }
 }
 
-/// The step of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+/// Returns a random-looking number for a number, by the step of SplitMix64 (Steele, Lea, Flood: Fast splittable
+/// pseudorandom number generators, 2014).
 const fn mix(state: u64) -> u64 {
     let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

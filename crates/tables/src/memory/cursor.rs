@@ -1,4 +1,4 @@
-//! Cursors: the values of the last key of a page, one after the other.
+//! The codec of cursors. A cursor contains the values of the last key of a result page, one after the other.
 
 use bytes::Bytes;
 use rashomon_clock::Timestamp;

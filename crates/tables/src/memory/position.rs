@@ -1,11 +1,11 @@
-//! The position of a row in its partition.
+//! The positions of rows in a partition, and spans of positions.
 
 use std::{cmp::Reverse, ops::Bound};
 
 use crate::{ClusteringRange, Direction, Schema, Value};
 
-/// Clustering values, in the order of a table. A position with fewer columns is before all longer positions
-/// that begin with it.
+/// The position of a row: its clustering values, which compare in the order of the table. A position with fewer
+/// columns is before all longer positions that begin with the same columns.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position(Vec<OrderedValue>);
 
@@ -14,7 +14,7 @@ pub(super) struct Position(Vec<OrderedValue>);
 enum OrderedValue {
     Ascending(Value),
     Descending(Reverse<Value>),
-    /// After every value.
+    /// A value after every other value.
     End,
 }
 
@@ -36,7 +36,7 @@ impl Position {
     }
 }
 
-/// The span from the first row of the range, in the table's order, to the last.
+/// Returns the span of a range: from its first row to its last row, in the order of the table.
 pub(super) fn span(schema: &Schema, range: &ClusteringRange) -> Span {
     let prefix = || Position::new(schema, &range.prefix);
     let position_with = |value: &Value| {
@@ -60,7 +60,8 @@ pub(super) fn span(schema: &Schema, range: &ClusteringRange) -> Span {
     (Bound::Included(start), Bound::Excluded(end))
 }
 
-/// Whether no row can be in the span. The maps of the standard library panic at some such ranges.
+/// Whether no row can be in the span. Callers check this first, since the maps of the standard library panic for
+/// some of these ranges.
 pub(super) fn is_empty(span: &Span) -> bool {
     match span {
         (Bound::Included(start), Bound::Included(end)) => start > end,

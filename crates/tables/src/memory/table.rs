@@ -13,7 +13,7 @@ use crate::{
     Value,
 };
 
-/// The partitions that have rows, visible or expired.
+/// A table: its partitions that have visible or expired rows.
 pub(super) struct Table {
     schema: &'static Schema,
     partitions: BTreeMap<Partition, Rows>,
@@ -26,7 +26,7 @@ impl Table {
         Self { schema, partitions: BTreeMap::new() }
     }
 
-    /// `Invalid` unless the caller has the current schema of the table.
+    /// Checks the schema of a call. `Invalid` unless the table was created with this schema.
     pub(super) fn check_schema(&self, schema: &'static Schema) -> Result<()> {
         if std::ptr::eq(self.schema, schema) || self.schema == schema {
             Ok(())
@@ -35,7 +35,8 @@ impl Table {
         }
     }
 
-    /// `Unsupported` unless the table has this schema.
+    /// Checks the schema with which an existing table is created again. `Unsupported` unless the table has this
+    /// schema.
     pub(super) fn check_same(&self, schema: &'static Schema) -> Result<()> {
         if self.schema == schema {
             return Ok(());
@@ -145,7 +146,7 @@ impl Table {
         if current.map(|row| &row.values) != expected.map(|row| &row.values) {
             return Swap::Refused { current: current.cloned() };
         }
-        // Each swap of a row is later than the one before, whatever the clock says.
+        // The write time of each swap is later than that of the swap before, even if the clock is behind.
         let position = Position::new(self.schema, &key.clustering);
         let stored = self.partitions.get(&key.partition).and_then(|rows| rows.get(&position));
         let written_at = stored.map_or(now, |row| now.max(row.written_at.just_after()));

@@ -1,4 +1,4 @@
-//! The counting store changes nothing, and counts correctly.
+//! Tests that the counting store changes no call, and counts correctly.
 
 use std::{
     num::NonZeroUsize,
@@ -54,7 +54,7 @@ async fn store(plan: Plan) -> Counting<Faulty<Memory>> {
     Counting::new(Faulty::new(memory, plan))
 }
 
-/// Two batches with three puts, a delete and a range delete, and a batch that is empty.
+/// Writes two batches with three puts, a delete and a range delete, and an empty batch.
 async fn write(store: &impl TableStore) -> rashomon_tables::Result<()> {
     let mut first = Batch::new(vec!["page".into()]);
     first.put(&PAGES, vec![1.into()], texts(), NOW);

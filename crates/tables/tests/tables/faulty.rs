@@ -1,4 +1,4 @@
-//! The faulty store fails as planned. With an empty plan it does not fail.
+//! Tests that the faulty store fails as planned, and that it does not fail with an empty plan.
 
 use std::{
     num::NonZeroUsize,
@@ -57,7 +57,7 @@ async fn write(store: &impl TableStore) -> Result<()> {
     store.write(["a", "b", "c"].map(batch).into(), batch("z")).await
 }
 
-/// The pages in the store below the faults.
+/// The pages in the store below, read without faults.
 async fn pages(store: &Faulty<Memory>) -> String {
     let page = store.store().partitions(&PAGES, None, NonZeroUsize::MAX).await.expect("listed");
     let names = page.items.into_iter().flatten().map(|value| match value {

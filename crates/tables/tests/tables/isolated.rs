@@ -1,4 +1,4 @@
-//! Namespaces keep the contract of a store, and are separate.
+//! Tests that namespaces keep the contract of a store, and are separate.
 
 use std::{
     num::NonZeroUsize,

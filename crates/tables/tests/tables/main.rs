@@ -1,4 +1,4 @@
-//! The table layer: the store in memory, the decorators, and the rules that need no store.
+//! Tests of the table layer: the store in memory, the decorators, and the rules that need no store.
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
 mod counting;

@@ -1,4 +1,4 @@
-//! The store in memory keeps the contract.
+//! Runs the contract tests on the store in memory.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ fn the_whole_contract_in_one_run() {
     contract::block_on(contract::run(|| open));
 }
 
-/// Compares two stores in memory, since the comparison must not require more than stores promise.
+/// Compares two stores in memory, to test that the comparison requires no more than stores promise.
 #[test]
 fn random_operations() {
     contract::random::assert_matches_memory(64, || open);

@@ -1,5 +1,5 @@
-//! The replica store keeps the contract if every write reaches all replicas. Otherwise, reads see partial
-//! writes as reads of a cluster do.
+//! Tests that the replica store keeps the contract if every write reaches all replicas. Otherwise, its reads find
+//! partial writes in the same way as reads of a cluster.
 
 use std::{num::NonZeroUsize, sync::Arc, sync::LazyLock, time::Duration};
 

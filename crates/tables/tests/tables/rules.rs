@@ -1,4 +1,4 @@
-//! Rules that need no store (ranges, batches, schemas, orders, partition versions), and cursors of
+//! Tests of rules that need no store (ranges, batches, schemas, orders, partition versions), and of the cursors of
 //! [`Memory`].
 
 use std::{

@@ -1,4 +1,4 @@
-//! Streams return every row and every partition once, and read no more pages than necessary.
+//! Tests that streams return every row and every partition once, and read no more pages than necessary.
 
 use std::{
     num::NonZeroUsize,

@@ -1,4 +1,4 @@
-//! Random operations.
+//! Generates random operations.
 
 use std::{num::NonZeroUsize, ops::Bound, sync::LazyLock, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     contract::fixtures::{blob, micros, time_uuid},
 };
 
-/// The greatest length of a sequence.
+/// The maximum length of a sequence.
 pub(super) const MAX_OPERATIONS: usize = 80;
 
 /// One operation on both stores.
@@ -63,7 +63,7 @@ pub enum Operation {
 pub struct Changes {
     /// The partition's number.
     pub partition: usize,
-    /// The changes. A change that contradicts an earlier one is left out, unless the call is `spoilt`.
+    /// The changes. A change that contradicts an earlier change is omitted, unless the call is `spoilt`.
     pub changes: Vec<Change>,
 }
 
@@ -75,7 +75,8 @@ pub enum Change {
         table: &'static Schema,
         clustering: Vec<Value>,
         values: Vec<Option<Value>>,
-        /// The write time is that of the call this many calls ago, or shortly after it, if that is allowed.
+        /// The age of the write time in calls: the put gets a time shortly after the write time of the call this many
+        /// calls ago, if this is allowed.
         age: usize,
         /// Microseconds from now.
         expires_in: Option<i64>,
@@ -94,14 +95,14 @@ pub enum Change {
     },
 }
 
-/// A scan of which some rows are read first.
+/// A scan that is paused after some rows.
 #[derive(Debug, Clone)]
 pub struct Reading {
     /// The table.
     pub table: &'static Schema,
     /// The scan.
     pub scan: Scan,
-    /// How many rows are read before the scan is left for later.
+    /// How many rows are read before the scan is paused.
     pub wanted: NonZeroUsize,
 }
 
@@ -123,19 +124,19 @@ pub enum Pass {
     By(u64),
     /// Until a row expires, or until a microsecond before that.
     ToExpiry {
-        /// Which of the coming expiries.
+        /// The number of the coming expiry.
         which: usize,
         /// Whether to stop a microsecond before it.
         before: bool,
     },
 }
 
-/// Sequences of operations over few keys, so that operations often meet.
+/// Sequences of operations with few different keys, so that many operations concern the same rows.
 ///
-/// Write times rise from call to call, and some puts and deletes have about the time of an earlier call. A
-/// row is never put twice with one write time. A put gets an earlier time only if the time is after every
-/// delete in the partition, and if the row cannot have expired. Otherwise stores could differ, because only
-/// some of them remember deleted and expired rows.
+/// Write times rise from call to call, and some puts and deletes have about the time of an earlier call. A row is
+/// never put twice with the same write time. A put gets an earlier time only if this time is after every delete in
+/// the partition, and if the row cannot have expired. Otherwise stores could differ, because only some of them
+/// remember deleted and expired rows.
 pub fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let operation = prop_oneof![
         10 => write(),
