@@ -1,4 +1,4 @@
-//! The tables that this process has created.
+//! The tables that this process has created since it opened the store.
 
 use std::{
     collections::HashMap,
@@ -9,6 +9,7 @@ use rashomon_tables::{Error, Result, Schema};
 
 use crate::table::Table;
 
+/// The created tables, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog(RwLock<HashMap<&'static str, Arc<Table>>>);
 

@@ -1,24 +1,25 @@
-//! The column `cell`, which holds all value columns of a row.
+//! The column `cell`, which has all values of a row.
 //!
-//! The cell is a frozen user type. Its fields are `expires_at`, then `written_at` in a swap-only table, then
-//! the schema's value columns. Cassandra writes and compares a frozen value as a whole. So a row never mixes
-//! columns of two writers, and the write time of the cell is the write time of the row. A column that is
-//! added to the schema becomes a field at the end, which is null in old cells. A null inside a frozen value
-//! makes no tombstone.
+//! The cell is a value of a frozen user type. The fields of the type are `expires_at`, then `written_at` in a
+//! swap-only table, then the value columns of the schema. Cassandra writes and compares a frozen value as a whole.
+//! So a row never mixes values of two writers, and the write time of the cell is the write time of the row. A
+//! column that is added to the schema becomes a field at the end, which is null in old cells. A null inside a
+//! frozen value makes no tombstone.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ColumnType, Schema, Value};
 
 use crate::wire;
 
-/// The column's name.
+/// The name of the column.
 pub(crate) const CELL: &str = "cell";
-/// The field with the time from which the row is invisible.
+/// The name of the field with the time from which the row is invisible.
 pub(crate) const EXPIRES_AT: &str = "expires_at";
-/// The field with the time of a swap, since the server chooses the write time of a lightweight transaction.
+/// The name of the field with the time of a swap. It is necessary because Cassandra itself chooses the write time of
+/// a lightweight transaction.
 pub(crate) const WRITTEN_AT: &str = "written_at";
 
-/// The fields of the table's type, in order.
+/// Returns the fields of the table's user type, in order.
 pub(crate) fn fields(schema: &Schema) -> Vec<(&'static str, ColumnType)> {
     let times = [EXPIRES_AT, WRITTEN_AT].into_iter().take(1 + usize::from(schema.swap_only()));
     let values = schema.values().iter().map(|column| (column.name, column.column_type));
@@ -29,8 +30,8 @@ pub(crate) fn fields(schema: &Schema) -> Vec<(&'static str, ColumnType)> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cell {
     pub(crate) expires_at: Option<Timestamp>,
-    /// The time of the swap, in swap-only tables. In other tables the write time of the cell is the write
-    /// time of the row.
+    /// The time of the swap, in swap-only tables. `None` in other tables, where the write time of the cell is the
+    /// write time of the row.
     pub(crate) written_at: Option<Timestamp>,
     pub(crate) values: Vec<Option<Value>>,
 }
@@ -55,8 +56,8 @@ pub(crate) fn encode(
     cell
 }
 
-/// Decodes a cell of this table; `None` if the bytes are not a cell of this table. Fields that were added
-/// later are null, and fields of a newer version of the schema are ignored.
+/// Decodes a cell of this table. `None` if the bytes are not a cell of this table. Fields that were added after the
+/// cell was written are null, and fields of a newer version of the schema are ignored.
 pub(crate) fn decode(schema: &Schema, mut cell: &[u8]) -> Option<Cell> {
     let expires_at = pop_time(&mut cell)?;
     let written_at = if schema.swap_only() { pop_time(&mut cell)? } else { None };
@@ -74,8 +75,8 @@ fn push(cell: &mut Vec<u8>, bytes: Option<&[u8]>) {
     cell.extend_from_slice(bytes.unwrap_or_default());
 }
 
-/// Takes the next field. Outer `None`: no field can be read. Inner `None`: the field is null, or the cell
-/// ends.
+/// Takes the next field off the cell. The outer `None` means that the field cannot be read. The inner `None` means
+/// that the field is null, or that the cell has ended.
 #[allow(clippy::option_option)] // Null is a value here.
 fn pop<'a>(cell: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
     if cell.is_empty() {

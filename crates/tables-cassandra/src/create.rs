@@ -1,5 +1,5 @@
-//! Creates tables, and adds columns to them. Columns are added only by a command of the operator: a process of
-//! an earlier version refuses the table from then on.
+//! Creates tables, and adds columns to tables. Only a command of the operator adds columns, since a process of an
+//! earlier version refuses the table from then on.
 
 use rashomon_tables::{Error, Result, Schema};
 
@@ -10,8 +10,8 @@ use crate::{
     session::Cluster,
 };
 
-/// Creates the table if it is missing. Each step can be repeated: an interrupted creation is continued, and
-/// several processes may create the table at once. A table that lacks columns is refused.
+/// Creates the table if it is missing. `Unsupported` if it exists and lacks columns. Each step can be repeated: an
+/// interrupted creation is continued, and several processes may create the table at once.
 pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
     check_names(schema)?;
     run_until_done(cluster, schema, |steps| match steps {
@@ -21,22 +21,22 @@ pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
             cluster.keyspace(),
             cluster.url()
         ))),
-        _ if !cluster.may_create() => Err(missing(cluster, schema)),
+        _ if !cluster.may_create() => Err(missing_table(cluster, schema)),
         _ => Ok(true),
     })
     .await
     .map(drop)
 }
 
-/// Adds the columns that the table lacks, and returns whether it lacked any. A missing table stays missing.
-/// Each step can be repeated, and several processes may do it at once. Processes that have the table open go
-/// on.
+/// Adds the columns that the table lacks, and returns whether columns were missing. Does not create a missing table.
+/// Each step can be repeated, and several processes may add the columns at once. Processes that have the table open
+/// can continue to use it.
 pub(crate) async fn upgrade(cluster: &Cluster, schema: &Schema) -> Result<bool> {
     check_names(schema)?;
     run_until_done(cluster, schema, |steps| Ok(matches!(steps, RemainingSteps::AddColumns { .. }))).await
 }
 
-/// Runs the remaining steps until there are none, or `permits` refuses them. Returns whether steps were run.
+/// Runs the remaining steps until none remains, or until `permits` refuses them. Returns whether steps were run.
 async fn run_until_done(
     cluster: &Cluster,
     schema: &Schema,
@@ -46,7 +46,7 @@ async fn run_until_done(
     for _ in 0..MAX_READS {
         let steps = existing_table::read_remaining_steps(cluster, schema).await?;
         if steps == RemainingSteps::None || !permits(&steps)? {
-            // If another process changed the table just now, some nodes may not know it yet.
+            // Another process may have changed the table just now, so that some nodes do not know the change yet.
             return cluster.agree().await.map(|()| has_run);
         }
         has_run = true;
@@ -56,11 +56,11 @@ async fn run_until_done(
             done => failed = done.err(),
         }
     }
-    Err(failed.unwrap_or_else(|| existing_table::changing(schema)))
+    Err(failed.unwrap_or_else(|| existing_table::table_is_changing(schema)))
 }
 
-/// The error if a table is missing and the store may not create it. The error says who can create it.
-fn missing(cluster: &Cluster, schema: &Schema) -> Error {
+/// Returns the error for a missing table that the store may not create. The error says who can create the table.
+fn missing_table(cluster: &Cluster, schema: &Schema) -> Error {
     let (table, keyspace) = (schema.name(), cluster.keyspace());
     Error::Unsupported(format!(
         "table {table} does not exist in keyspace {keyspace}: name the keyspace that holds the revisions, or, if \
@@ -92,7 +92,7 @@ async fn run_steps(cluster: &Cluster, schema: &Schema, steps: &RemainingSteps) -
     cluster.change(&what, statement).await
 }
 
-/// Refuses column names that the store uses itself.
+/// Checks the names of the columns. `Unsupported` if a column has a name that the store itself uses.
 fn check_names(schema: &Schema) -> Result<()> {
     let mut keys = schema.partition().iter().chain(schema.clustering().iter().map(|(column, _)| column));
     let mut values = schema.values().iter();

@@ -1,4 +1,4 @@
-//! The tables as CQL: statements for the store to run, and a script for people to read.
+//! The tables as CQL: the statements that the store executes, and a script for administrators.
 
 use std::fmt::Write;
 
@@ -10,14 +10,13 @@ use crate::{
     names::quoted,
 };
 
-/// Leveled compaction with a fan factor of ten: a row is in few SSTables, however often its partition is
-/// written.
+/// The compaction option of new tables: leveled compaction with a fan factor of ten. With it, a row is in few
+/// SSTables, even if its partition is often written.
 pub(crate) const COMPACTION: &str =
     "compaction = {'class': 'UnifiedCompactionStrategy', 'scaling_parameters': 'L10'}";
 
-/// Returns the schemas as CQL with comments: for review, and for administrators who create the tables for a
-/// service that may not. `cqlsh` can run the statements in this order, and running them again changes
-/// nothing.
+/// Returns the schemas as a CQL script with comments. It is for review, and for administrators who create the tables
+/// for a service that may not create them. `cqlsh` can execute the script, and executing it again changes nothing.
 #[must_use]
 pub fn ddl(schemas: &[&Schema], options: &Options) -> String {
     let keyspace = &options.keyspace;
@@ -33,11 +32,11 @@ pub fn ddl(schemas: &[&Schema], options: &Options) -> String {
         EXPIRES_AT = cell::EXPIRES_AT,
     );
     for schema in schemas {
-        let notes = notes(schema);
+        let comment = schema_comment(schema);
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "\n{notes}{};\n{};\n",
+            "\n{comment}{};\n{};\n",
             create_type(keyspace, schema),
             create_table(keyspace, schema, &[])
         );
@@ -52,23 +51,24 @@ pub fn ddl(schemas: &[&Schema], options: &Options) -> String {
     text
 }
 
-fn notes(schema: &Schema) -> String {
-    let mut notes = format!("-- {}\n", describe(schema, schema.version(), schema.values().len()));
+/// Returns the comment lines of the script above the statements of a schema.
+fn schema_comment(schema: &Schema) -> String {
+    let mut comment = format!("-- {}\n", describe(schema, schema.version(), schema.values().len()));
     if schema.swap_only() {
-        notes.push_str(
+        comment.push_str(
             "-- Written only by lightweight transactions. Cassandra chooses their write times, so the field\n\
              -- written_at has the time of the swap. Never write to this table in another way.\n",
         );
     }
-    notes
+    comment
 }
 
-/// The table's name with its keyspace.
+/// Returns the name of a table or type, with its keyspace.
 pub(crate) fn qualified(keyspace: &str, name: &str) -> String {
     format!("{keyspace}.{}", quoted(name))
 }
 
-/// The name of the user type of the table's cells.
+/// Returns the name of the user type of the table's cells.
 pub(crate) fn type_name(schema: &Schema) -> String {
     format!("{}_cell", schema.name())
 }
@@ -108,7 +108,8 @@ pub(crate) fn create_type(keyspace: &str, schema: &Schema) -> String {
     )
 }
 
-/// Adds one field. Each field has its own statement, since some servers accept only one field per statement.
+/// Returns the statement that adds one field to the user type. Each field needs its own statement, since some
+/// servers accept only one field in a statement.
 pub(crate) fn add_field(keyspace: &str, schema: &Schema, field: &str, column_type: ColumnType) -> String {
     format!(
         "ALTER TYPE {} ADD {} {}",
@@ -150,9 +151,9 @@ fn comment_option(comment: &str) -> String {
     format!("comment = '{}'", comment.replace('\'', "''"))
 }
 
-/// Describes a version of the schema, with the first `values` value columns, in one line. The line becomes
-/// the comment of the table in the cluster, and identifies the table. The line of an existing schema must
-/// never change.
+/// Describes a version of the schema in one line, with only the first `values` value columns. This line is the
+/// comment of the table in the cluster, and identifies the table. So the line of an existing schema must never
+/// change.
 pub(crate) fn describe(schema: &Schema, version: u32, values: usize) -> String {
     let column = |name: &str, column_type: ColumnType| format!("{name} {}", kind_of(column_type));
     let partition = schema.partition().iter().map(|it| column(it.name, it.column_type));
@@ -176,8 +177,8 @@ pub(crate) fn describe(schema: &Schema, version: u32, values: usize) -> String {
     line
 }
 
-/// The name of a column type in descriptions. CQL types are not specific enough: `Int` and `Timestamp` are
-/// both `bigint`.
+/// Returns the name of a column type in descriptions. CQL types are not specific enough, since both `Int` and
+/// `Timestamp` are `bigint`.
 const fn kind_of(column_type: ColumnType) -> &'static str {
     match column_type {
         ColumnType::Text => "text",
@@ -195,7 +196,7 @@ pub(crate) const fn order_of(direction: Direction) -> &'static str {
     }
 }
 
-/// A list of names in CQL.
+/// Returns a list of names in CQL.
 pub(crate) fn names(names: impl Iterator<Item = &'static str>) -> String {
     names.map(quoted).collect::<Vec<_>>().join(", ")
 }

@@ -10,18 +10,18 @@ use scylla::errors::{
 
 use crate::Options;
 
-/// The answer of a node that temporarily cannot check a password.
+/// A part of the answer of a node that temporarily cannot check a password.
 const UNDECIDED: &str = "Unable to perform authentication";
 
-/// The error if no node answers, for a reason that may be temporary.
+/// Returns the error if no node answers, for a reason that may be temporary.
 pub(crate) fn no_cluster(options: &Options, reason: &dyn std::fmt::Display) -> Error {
     let addresses = options.contact_points.join(", ");
     let detail = format!("no cluster at {addresses}: {reason}");
     Error::Unavailable(Outage::Nodes { addresses, detail })
 }
 
-/// The error of a connection to the cluster. A refused user is `Unsupported`, since a retry would be refused
-/// too.
+/// Translates the error of a failed connection to the cluster. `Unsupported` if the cluster refuses the user, since
+/// it would also refuse a retry.
 pub(crate) fn not_connected(options: &Options, error: &NewSessionError) -> Error {
     let refused = |why: String| {
         let points = options.contact_points.join(", ");
@@ -39,7 +39,7 @@ pub(crate) fn not_connected(options: &Options, error: &NewSessionError) -> Error
     }
 }
 
-/// The error of the CQL handshake on an open connection, if the handshake failed.
+/// Returns the error of the CQL handshake, if the connection failed because of it.
 fn setup_error(error: &NewSessionError) -> Option<&Setup> {
     match error {
         NewSessionError::MetadataError(MetadataError::ConnectionPoolError(ConnectionPoolError::Broken {
@@ -49,11 +49,11 @@ fn setup_error(error: &NewSessionError) -> Option<&Setup> {
     }
 }
 
-/// The error of a read or a write. It is always `Unavailable`, since the cluster may accept the request
-/// later: a node comes back, a right is granted, a table is created again. Some batches of a call may have
-/// been applied.
+/// Translates the error of a read or a write. The result is always `Unavailable`, since the cluster may accept the
+/// request later: when a node is up again, when a right is granted, or when a table is created again. Some batches
+/// of the call may have been applied.
 ///
-/// `down` lists the addresses of the nodes without a connection.
+/// `down` has the addresses of the nodes without a connection.
 pub(crate) fn unavailable(error: &ExecutionError, down: &[String]) -> Error {
     if down.is_empty() {
         return Error::unavailable(error.to_string());
@@ -63,7 +63,7 @@ pub(crate) fn unavailable(error: &ExecutionError, down: &[String]) -> Error {
     Error::Unavailable(Outage::Nodes { addresses, detail })
 }
 
-/// The error when the nodes of the cluster have not agreed on the schema within `limit`.
+/// Returns the error if the nodes of the cluster have not agreed on the schema within `limit`.
 pub(crate) fn no_agreement(limit: Duration, unconnected: &[String], why: &str) -> Error {
     let mut detail =
         format!("the nodes of the cluster do not agree on the schema after {} s{why}", limit.as_secs());
@@ -80,12 +80,12 @@ pub(crate) fn not_prepared(error: &PrepareError) -> Error {
     Error::unavailable(error.to_string())
 }
 
-/// The error for an answer of an unexpected form.
+/// Returns the error for an answer that cannot be decoded.
 pub(crate) fn unexpected(error: impl std::fmt::Display) -> Error {
     Error::unavailable(format!("the cluster's answer cannot be decoded: {error}"))
 }
 
-/// The error of a statement that creates or changes `what`.
+/// Translates the error of a statement that creates or changes `what`.
 pub(crate) fn from_change(what: &str, error: &ExecutionError) -> Error {
     match error {
         ExecutionError::LastAttemptError(RequestAttemptError::DbError(DbError::Unauthorized, text)) => {
@@ -103,7 +103,7 @@ pub(crate) fn from_change(what: &str, error: &ExecutionError) -> Error {
     }
 }
 
-/// The error for a stored row that no writer can have written.
+/// Returns the error for a stored row that this program cannot have written.
 pub(crate) fn corrupt(schema: &Schema, key: &Key) -> Error {
     Error::Corrupt(format!(
         "the row {key:?} of table {} has a value that this program never writes",

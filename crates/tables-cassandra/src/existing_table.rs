@@ -1,4 +1,4 @@
-//! Compares an existing table in the cluster with its schema, and finds the remaining steps.
+//! Compares a table in the cluster with its schema, and finds the steps that remain to create or to upgrade it.
 
 use std::{future::Future, time::Duration};
 
@@ -11,12 +11,13 @@ use crate::{
     session::Cluster,
 };
 
-/// A table and the type of its cells, as the cluster describes them. Fields and columns are in order.
+/// A table and the user type of its cells, as the cluster describes them. Fields are in the order of the type, and
+/// columns are sorted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ExistingTable {
     /// `None` if the table does not exist.
     pub(crate) table: Option<TableDescription>,
-    /// The type's fields, by name and type. Empty if the type does not exist.
+    /// The names and types of the user type's fields. Empty if the user type does not exist.
     pub(crate) fields: Vec<(String, String)>,
 }
 
@@ -29,24 +30,24 @@ pub(crate) struct TableDescription {
 /// A row of `system_schema.columns`: kind, position, name, type, clustering order.
 type ColumnDescription = (String, i32, String, String, String);
 
-/// The remaining steps until the table matches its schema.
+/// The steps that remain until the table matches its schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RemainingSteps {
-    /// The table matches its schema. Its cells may have the fields of a later version in addition.
+    /// The table matches its schema. Its cells may also have fields of a later version.
     None,
-    /// The table is missing, and the type has its first `fields` fields. Add the other fields, then create
-    /// the table.
+    /// The table is missing, and the user type has its first `fields` fields. Add the other fields, then create the
+    /// table.
     CreateTable { fields: usize },
-    /// The table is of an older version, and the type has its first `fields` fields. Add the other fields,
-    /// then set the comment of the table.
+    /// The table is of an older version, and the user type has its first `fields` fields. Add the other fields, then
+    /// set the comment of the table.
     AddColumns { fields: usize },
 }
 
-/// The maximum number of rounds of a read, and of a creation, while other processes change the table.
+/// The maximum number of times that a table is read while other processes change it. A creation has the same limit.
 pub(crate) const MAX_READS: usize = 5;
 
-/// The pause before the table is read again. If a read saw a half-created table, the other process is assumed
-/// to have created all of it after this time.
+/// The pause before the table is read again. After this time, another process is assumed to have completed a
+/// half-created table.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Reads the table, and returns the remaining steps.
@@ -54,9 +55,9 @@ pub(crate) async fn read_remaining_steps(cluster: &Cluster, schema: &Schema) -> 
     read_until_stable(|| read(cluster, schema), schema).await
 }
 
-/// Reads the table, and returns the remaining steps. A table is read in parts, and another process may create
-/// it between two parts. So if no steps lead to the schema, the table is read again. It is an error if two
-/// reads in a row saw the same.
+/// Reads the table, and returns the remaining steps. A table is read in parts, and another process may create it
+/// between two parts. So if no steps lead to the schema, the table is read again. If two successive reads return the
+/// same, the difference from the schema is an error.
 async fn read_until_stable<R>(read: impl Fn() -> R + Send, schema: &Schema) -> Result<RemainingSteps>
 where
     R: Future<Output = Result<ExistingTable>> + Send,
@@ -74,11 +75,11 @@ where
         }
         existing = again;
     }
-    Err(changing(schema))
+    Err(table_is_changing(schema))
 }
 
-/// The error if other processes change the table again and again.
-pub(crate) fn changing(schema: &Schema) -> Error {
+/// Returns the error if other processes repeatedly change the table.
+pub(crate) fn table_is_changing(schema: &Schema) -> Error {
     Error::unavailable(format!("table {} is being changed by another process", schema.name()))
 }
 
@@ -110,8 +111,8 @@ async fn read(cluster: &Cluster, schema: &Schema) -> Result<ExistingTable> {
     })
 }
 
-/// Returns the remaining steps until the table matches the schema. `Unsupported` if no steps lead to the
-/// schema; the error names the difference. An interrupted change is continued.
+/// Returns the steps that remain until the table matches the schema, also after an interrupted change. `Unsupported`
+/// if no steps lead to the schema; the error names the difference.
 fn remaining_steps(existing: &ExistingTable, schema: &Schema) -> Result<RemainingSteps> {
     let differs = |what: String| {
         Err(Error::Unsupported(format!(
@@ -171,7 +172,7 @@ fn fields(schema: &Schema) -> Vec<(String, String)> {
     fields.map(|(name, column_type)| (name.to_owned(), ddl::type_of(column_type).to_owned())).collect()
 }
 
-/// The columns of the table in the order of [`ExistingTable`].
+/// Returns the expected columns of the table, sorted as in [`ExistingTable`].
 fn columns(schema: &Schema) -> Vec<ColumnDescription> {
     let column = |kind: &str, position: i32, name: &str, column_type: String, order: &str| {
         (kind.to_owned(), position, name.to_owned(), column_type, order.to_owned())

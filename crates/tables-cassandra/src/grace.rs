@@ -1,4 +1,4 @@
-//! How long the cluster keeps deleted data.
+//! Finds out how long the cluster keeps deleted data.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use rashomon_tables::Result;
 
 use crate::{errors::unexpected, session::Cluster};
 
-/// The longest `gc_grace_seconds` of the keyspace's tables. During this time a table keeps deletes. The data
-/// that they hide may stay as long. A later compaction drops both.
+/// Returns the longest `gc_grace_seconds` of the keyspace's tables. A table keeps deletes for this time, and may keep
+/// the data that they hide as long. A later compaction drops both.
 pub(crate) async fn longest(cluster: &Cluster) -> Result<Duration> {
     const GRACES: &str = "SELECT gc_grace_seconds FROM system_schema.tables WHERE keyspace_name = ?";
     let rows = cluster.query(GRACES, (cluster.keyspace().to_owned(),)).await?;

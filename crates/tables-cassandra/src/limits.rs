@@ -1,5 +1,5 @@
-//! The limits of Cassandra. A call beyond a limit is refused before anything is sent, so that nothing is
-//! changed.
+//! Checks calls against the limits of Cassandra. A call beyond a limit is refused before anything is sent, so it
+//! changes nothing.
 
 use std::ops::Bound;
 
@@ -8,18 +8,18 @@ use rashomon_tables::{Batch, Error, Mutation, Result, Value};
 
 use crate::wire;
 
-/// The greatest length of a partition's key, and of all clustering columns of a row. Both lengths have 16
-/// bits.
+/// The maximum length of a partition's key, and also of all clustering columns of a row together. Cassandra stores
+/// both lengths in 16 bits.
 const MAX_KEY_BYTES: usize = u16::MAX as usize;
-/// The greatest number of statements in a batch: the protocol has 16 bits for the number.
+/// The maximum number of statements in a batch: the protocol has 16 bits for the number.
 const MAX_MUTATIONS: usize = u16::MAX as usize;
-/// The greatest size of a request. Servers accept 16 MiB (`native_transport_max_frame_size`, and half a
-/// segment of the commit log). The remaining MiB is for the framing around the values.
+/// The maximum size of a request. Servers accept 16 MiB (`native_transport_max_frame_size`, and half a segment of
+/// the commit log). The remaining MiB is for the framing around the values.
 const MAX_REQUEST_BYTES: usize = 15 << 20;
-/// The approximate size of a statement in a batch without its values: its id, and lengths.
+/// The approximate size of a statement in a batch without its values: its identifier, and the lengths of the values.
 const STATEMENT_BYTES: usize = 128;
 
-/// `Invalid` unless Cassandra accepts the partition and these clustering values.
+/// Checks a key. `Invalid` unless Cassandra accepts the partition and these clustering values.
 pub(crate) fn check_key<'a>(
     partition: &[Value],
     clustering: impl IntoIterator<Item = &'a Value>,
@@ -37,7 +37,7 @@ pub(crate) fn check_key<'a>(
     Ok(())
 }
 
-/// `Invalid` unless Cassandra accepts the batch. The caller has already checked the rules of the table layer.
+/// Checks a batch. `Invalid` unless Cassandra accepts it. The caller must have checked the rules of the table layer.
 pub(crate) fn check_batch(batch: &Batch) -> Result<()> {
     if batch.mutations.len() > MAX_MUTATIONS {
         return Err(Error::Invalid(format!(
@@ -54,7 +54,7 @@ pub(crate) fn check_batch(batch: &Batch) -> Result<()> {
             }
             Mutation::Delete { clustering, written_at, .. } => (clustering.iter().collect(), written_at),
             Mutation::DeleteRange { range, written_before, .. } => {
-                // Both bounds are of the same column, so the longer bound counts.
+                // Both bounds are values of the same column, so only the longer bound counts.
                 let bounds = [&range.lower, &range.upper].into_iter().filter_map(|bound| match bound {
                     Bound::Included(value) | Bound::Excluded(value) => Some(value),
                     Bound::Unbounded => None,

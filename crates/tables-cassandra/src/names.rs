@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use rashomon_tables::{Error, Result};
 
-/// The greatest length of a keyspace's name.
+/// The maximum length of a keyspace's name.
 const MAX_KEYSPACE: usize = 48;
 
-/// Words that are reserved in CQL, by Cassandra or ScyllaDB. Names that are reserved words have to be quoted.
+/// Words that Cassandra or ScyllaDB reserves in CQL. A name that is a reserved word has to be quoted.
 const RESERVED: &[&str] = &[
     "add",
     "allow",
@@ -77,7 +77,7 @@ const RESERVED: &[&str] = &[
     "with",
 ];
 
-/// The name in CQL, quoted if necessary. Names are `[a-z][a-z0-9_]*`, so no character needs to be escaped.
+/// Returns the name in CQL, quoted if necessary. Names are `[a-z][a-z0-9_]*`, so no character needs to be escaped.
 pub(crate) fn quoted(name: &str) -> Cow<'_, str> {
     if RESERVED.contains(&name) { format!("\"{name}\"").into() } else { name.into() }
 }
@@ -89,7 +89,7 @@ pub fn is_keyspace(name: &str) -> bool {
     letters && name.starts_with(|first: char| first.is_ascii_lowercase()) && name.len() <= MAX_KEYSPACE
 }
 
-/// `Invalid` unless the name is valid for a keyspace.
+/// Checks the name of a keyspace. `Invalid` unless it is valid.
 pub(crate) fn check_keyspace(name: &str) -> Result<()> {
     if is_keyspace(name) {
         Ok(())

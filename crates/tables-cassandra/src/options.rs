@@ -1,4 +1,4 @@
-//! The options of a store.
+//! The options with which a store connects to its cluster.
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
@@ -6,7 +6,7 @@ use rashomon_tables::{Error, Result};
 
 use crate::names;
 
-/// How to connect to a store. The defaults suit one data centre with three replicas.
+/// The options with which a store connects to its cluster. The defaults suit one data centre with three replicas.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Options {
     /// The nodes to contact first, as `HOST` or `HOST:PORT`. These nodes name the other nodes. Default:
@@ -18,22 +18,21 @@ pub struct Options {
     pub create: bool,
     /// The replication of a new keyspace. An existing keyspace keeps its replication. Default: three copies.
     pub replication: Replication,
-    /// How many replicas must answer before a read or a write is answered. Default:
-    /// [`Consistency::LocalQuorum`].
+    /// The number of replicas that have to answer a read or a write. Default: [`Consistency::LocalQuorum`].
     pub consistency: Consistency,
     /// The replicas that decide swaps. Default: [`SerialConsistency::Serial`].
     pub serial_consistency: SerialConsistency,
     /// The data centre whose nodes get all requests. `None`: the nodes of all data centres get requests.
     pub local_datacenter: Option<String>,
-    /// User and password. `None`: the cluster does not ask for a password.
+    /// The user and the password. `None`: the cluster does not require a password.
     pub credentials: Option<Credentials>,
-    /// A PEM file with the certificates of the authorities that vouch for the nodes. The certificate of a
-    /// node has to name the address of the node. `None`: connections are not encrypted.
+    /// A PEM file with the certificates of the authorities that sign the certificates of the nodes. The certificate
+    /// of a node has to contain the address of the node. `None`: connections are not encrypted.
     pub tls: Option<PathBuf>,
-    /// How the traffic with the nodes is compressed. Default: not at all.
+    /// The compression of the traffic with the nodes. `None`, the default, means no compression.
     pub compression: Option<Compression>,
-    /// How long to wait for a node before another node is asked as well. Only for requests that are
-    /// idempotent. Default: 700 ms.
+    /// How long a request waits for a node before it is sent to another node, too. This is only for idempotent
+    /// requests. Default: 700 ms.
     pub attempt_timeout: Duration,
     /// The timeout of a request, including all its attempts. Default: two seconds.
     pub request_timeout: Duration,
@@ -62,7 +61,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// `Invalid` if an option has an impossible value.
+    /// Checks the options. `Invalid` if an option has an impossible value.
     pub(crate) fn check(&self) -> Result<()> {
         names::check_keyspace(&self.keyspace)?;
         if self.contact_points.is_empty() {
@@ -74,7 +73,7 @@ impl Options {
     }
 }
 
-/// Written by hand to keep the password out of logs.
+/// Omits the password, so that it is in no log.
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
@@ -107,19 +106,19 @@ pub struct Credentials {
 /// The number of copies of each row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replication {
-    /// This many copies, on any nodes: for one data centre.
+    /// The number of copies, on any nodes. This is for one data centre.
     Simple(u32),
-    /// This many copies in each data centre, by its name.
+    /// The number of copies in each data centre, by the name of the data centre.
     ByDatacenter(BTreeMap<String, u32>),
 }
 
-/// How many replicas must answer before a read or a write is answered. No level is below a quorum: with a
-/// single answer, a read could miss an acknowledged write.
+/// The number of replicas that have to answer a read or a write. No level is below a quorum: with a single answer, a
+/// read could miss an acknowledged write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consistency {
-    /// Most replicas of the local data centre.
+    /// A majority of the replicas of the local data centre.
     LocalQuorum,
-    /// Most of all replicas.
+    /// A majority of all replicas.
     Quorum,
     /// All replicas.
     All,
@@ -128,13 +127,14 @@ pub enum Consistency {
 /// The replicas that decide swaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SerialConsistency {
-    /// The replicas of all data centres: correct wherever swaps come from.
+    /// The replicas of all data centres. This is correct for swaps from any data centre.
     Serial,
-    /// The replicas of the local data centre: faster, and correct only if all swaps come from there.
+    /// The replicas of the local data centre. This is faster, and correct only if all swaps come from this data
+    /// centre.
     LocalSerial,
 }
 
-/// How the traffic with the nodes is compressed.
+/// The compression of the traffic with the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     /// LZ4.

@@ -11,28 +11,27 @@ use crate::{
     read,
     session::Cluster,
     table::Table,
-    wire::{self, Bound},
+    wire::{self, BoundValue},
 };
 
-/// The greatest number of partitions that one request asks for.
+/// The maximum number of partitions that one request reads.
 const MAX_PARTITIONS: usize = 500;
-/// A result page ends after this many partitions without a visible row, so that the time of a call is
-/// bounded.
+/// The maximum number of partitions without a visible row in a result page. It bounds the time of a call.
 const MAX_SKIPPED_PARTITIONS: usize = 2_000;
-/// The greatest number of partitions with the same token. Even two partitions are rare, since a token has 64
+/// The maximum number of partitions with the same token. Even two such partitions are rare, since a token has 64
 /// bits.
 const MAX_OF_ONE_TOKEN: usize = 10_000;
 
-/// A partition that has rows.
-struct Found {
+/// A partition of an answer. It has at least one row.
+struct FoundPartition {
     token: i64,
     /// The expiry of its first row.
     expires_at: Option<Timestamp>,
     partition: Partition,
 }
 
-/// Reads a result page of partitions. The cursor is the token and the values of the last partition.
-/// Partitions with the same token are sorted by their keys, so a page may end between two such partitions.
+/// Reads a result page of partitions. Its cursor contains the token and the values of the last partition. Partitions
+/// with the same token are sorted by their keys, so a page may end between two such partitions.
 pub(crate) async fn partitions(
     cluster: &Cluster,
     table: &Table,
@@ -50,7 +49,7 @@ pub(crate) async fn partitions(
     }
     let (mut items, mut skipped) = (Vec::new(), 0);
     loop {
-        for Found { token: at, expires_at, partition } in found {
+        for FoundPartition { token: at, expires_at, partition } in found {
             let cursor = cursor(at, &partition);
             token = at;
             if has_visible_row(cluster, table, &partition, expires_at, now).await? {
@@ -77,7 +76,7 @@ pub(crate) async fn partitions(
     }
 }
 
-/// Whether the partition has a visible row. Reads more rows only if the first one has expired.
+/// Whether the partition has a visible row. Reads further rows only if the first row has expired.
 async fn has_visible_row(
     cluster: &Cluster,
     table: &Table,
@@ -99,28 +98,29 @@ async fn has_visible_row(
     }
 }
 
+/// Reads up to `wanted` partitions whose tokens compare to `token` in this way.
 async fn fetch(
     cluster: &Cluster,
     table: &Table,
     comparison: &str,
     token: i64,
     wanted: usize,
-) -> Result<Vec<Found>> {
+) -> Result<Vec<FoundPartition>> {
     let limit = i32::try_from(wanted).unwrap_or(i32::MAX);
-    let values = [Bound::Long(token), Bound::Int(limit)];
+    let values = [BoundValue::Long(token), BoundValue::Int(limit)];
     let answer = cluster.read(table.partitions(comparison), &values).await?;
     let rows = answer.rows::<ColumnIterator<'_, '_>>().map_err(unexpected)?;
-    rows.map(|row| read_found(table, row.map_err(unexpected)?)).collect()
+    rows.map(|row| read_partition(table, row.map_err(unexpected)?)).collect()
 }
 
-fn read_found(table: &Table, row: ColumnIterator<'_, '_>) -> Result<Found> {
+fn read_partition(table: &Table, row: ColumnIterator<'_, '_>) -> Result<FoundPartition> {
     let columns: std::result::Result<Vec<_>, _> =
         row.map(|column| column.map(|column| column.slice.map(|slice| slice.as_slice()))).collect();
     let columns = columns.map_err(unexpected)?;
     let found = match &columns[..] {
         [Some(token), expires_at, partition @ ..] => (|| {
             let types = table.schema.partition().iter().zip(partition);
-            Some(Found {
+            Some(FoundPartition {
                 token: i64::from_be_bytes((*token).try_into().ok()?),
                 expires_at: expires_at.and_then(wire::micros_of),
                 partition: types

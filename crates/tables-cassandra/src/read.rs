@@ -1,4 +1,4 @@
-//! Reads rows: one row, or a page of a scan.
+//! Reads rows: a single row, or a result page of a scan.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{
@@ -12,17 +12,17 @@ use crate::{
     session::Cluster,
     slices,
     table::{self, Table},
-    wire::{self, Bound},
+    wire::{self, BoundValue},
 };
 
-/// The number of rows in the first request, while the typical size of a row is unknown.
+/// The number of rows that a request reads while the typical size of a row is unknown.
 const FIRST_ROWS: usize = 16;
-/// The greatest number of rows that one request asks for.
+/// The maximum number of rows that one request reads.
 const MAX_ROWS: usize = 1_000;
-/// A result page ends after this many expired or damaged rows, so that the time of a call is bounded.
+/// The maximum number of expired or damaged rows in a result page. It bounds the time of a call.
 const MAX_SKIPPED_ROWS: usize = 4_000;
 
-/// Reads the row under a key, expired or not.
+/// Reads the row under a key, visible or expired.
 pub(crate) async fn get(cluster: &Cluster, table: &Table, key: &Key) -> Result<Option<Row>> {
     let values: Vec<_> = table::bind(&key.partition).chain(table::bind(&key.clustering)).collect();
     let rows = cluster.read(table.get(), &values).await?;
@@ -32,9 +32,9 @@ pub(crate) async fn get(cluster: &Cluster, table: &Table, key: &Key) -> Result<O
     row.map(Some).ok_or_else(|| corrupt(table.schema, key))
 }
 
-/// Reads a page of a scan. Rows that have expired at `now` are left out.
+/// Reads a result page of a scan. Omits rows that have expired at `now`.
 pub(crate) async fn scan(cluster: &Cluster, table: &Table, scan: &Scan, now: Timestamp) -> Result<Page<Row>> {
-    let mut page = Building::new(table, scan);
+    let mut page = PageBuilder::new(table, scan);
     let columns = table.schema.clustering();
     let mut after = match &scan.after {
         Some(cursor) => {
@@ -55,8 +55,8 @@ pub(crate) async fn scan(cluster: &Cluster, table: &Table, scan: &Scan, now: Tim
             for row in rows {
                 let at = wire::cursor(&row.key().clustering);
                 match row {
-                    Fetched::Whole(row) => page.push(row, now),
-                    Fetched::Damaged(row) => page.push_damaged(row),
+                    FetchedRow::Whole(row) => page.push(row, now),
+                    FetchedRow::Damaged(row) => page.push_damaged(row),
                 }
                 if page.is_full() {
                     return Ok(page.build(Some(at)));
@@ -72,13 +72,13 @@ pub(crate) async fn scan(cluster: &Cluster, table: &Table, scan: &Scan, now: Tim
 }
 
 /// A row of an answer.
-enum Fetched {
+enum FetchedRow {
     Whole(Row),
     /// A row whose cell cannot be read, in a scan that reports damaged rows.
     Damaged(DamagedRow),
 }
 
-impl Fetched {
+impl FetchedRow {
     const fn key(&self) -> &Key {
         match self {
             Self::Whole(row) => &row.key,
@@ -87,36 +87,36 @@ impl Fetched {
     }
 }
 
-/// Reads the first rows of a range, expired ones included.
+/// Reads the first rows of a range, including expired rows.
 async fn fetch(
     cluster: &Cluster,
     table: &Table,
     scan: &Scan,
     range: &ClusteringRange,
     wanted: usize,
-) -> Result<Vec<Fetched>> {
-    let limit = Bound::Int(i32::try_from(wanted).unwrap_or(i32::MAX));
+) -> Result<Vec<FetchedRow>> {
+    let limit = BoundValue::Int(i32::try_from(wanted).unwrap_or(i32::MAX));
     let values: Vec<_> =
         table::bind(&scan.partition).chain(table::bind_range(range)).chain([limit]).collect();
     let answer = cluster.read_from(scan.read_from, table.scan(range, scan.order), &values).await?;
     let mut rows = Vec::with_capacity(answer.rows_num());
     for row in answer.rows::<ColumnIterator<'_, '_>>().map_err(unexpected)? {
         rows.push(match read_row(table, &scan.partition, None, row.map_err(unexpected)?)? {
-            (_, Some(row)) => Fetched::Whole(row),
+            (_, Some(row)) => FetchedRow::Whole(row),
             (key, None) => match (corrupt(table.schema, &key), scan.on_damage) {
-                (Error::Corrupt(reason), OnDamage::Report) => Fetched::Damaged(DamagedRow { key, reason }),
+                (Error::Corrupt(reason), OnDamage::Report) => FetchedRow::Damaged(DamagedRow { key, reason }),
                 (error, _) => return Err(error),
             },
         });
     }
-    let whole = rows.iter().filter_map(|row| if let Fetched::Whole(row) = row { Some(row) } else { None });
+    let whole = rows.iter().filter_map(|row| if let FetchedRow::Whole(row) = row { Some(row) } else { None });
     let (count, bytes) = whole.fold((0, 0), |(count, bytes), row| (count + 1, bytes + row.size()));
-    table.saw_rows(count, bytes);
+    table.record_rows(count, bytes);
     Ok(rows)
 }
 
-/// Decodes a row of an answer: its write time, its cell, and its clustering columns unless the key is known.
-/// The row is `None` if the cell is damaged.
+/// Decodes a row of an answer. The answer has its write time, its cell and, unless `key` is given, its clustering
+/// columns. The row is `None` if its cell is damaged.
 fn read_row(
     table: &Table,
     partition: &[Value],
@@ -152,8 +152,8 @@ fn read_row(
     Ok((key, row))
 }
 
-/// A page that is being filled.
-struct Building<'a> {
+/// A result page that is being filled.
+struct PageBuilder<'a> {
     table: &'a Table,
     scan: &'a Scan,
     rows: Vec<Row>,
@@ -162,7 +162,7 @@ struct Building<'a> {
     damaged: Vec<DamagedRow>,
 }
 
-impl<'a> Building<'a> {
+impl<'a> PageBuilder<'a> {
     const fn new(table: &'a Table, scan: &'a Scan) -> Self {
         Self { table, scan, rows: Vec::new(), bytes: 0, skipped: 0, damaged: Vec::new() }
     }
@@ -176,8 +176,8 @@ impl<'a> Building<'a> {
         self.skipped += 1;
     }
 
-    /// The number of rows to request: as many as the page's limits of rows and bytes still allow. A CQL query
-    /// can limit only rows, so the remaining bytes are divided by the typical size of a row.
+    /// Returns the number of rows to request: as many as the limits of the page still allow. A CQL query can limit
+    /// only the number of rows, so the limit of bytes is divided by the typical size of a row.
     fn wanted(&self) -> usize {
         let fitting = match self.table.typical_row_bytes() {
             Some(bytes) => self.scan.max_bytes.saturating_sub(self.bytes).div_ceil(bytes),

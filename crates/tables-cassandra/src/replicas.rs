@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::{Consistency, Replication};
 
-/// Returns an error if a keyspace with this replication could never be written. The error says why, and what
-/// to do. `nodes` has the number of nodes by data centre. `named` is the number of nodes in the options, some
-/// of which may still be starting.
+/// Checks that a keyspace with this replication can be written. The error says why not, and what to do. `nodes` has
+/// the number of nodes in each data centre. `named` is the number of nodes in the options; some of these nodes may
+/// still be starting.
 pub(crate) fn check(
     replication: &Replication,
     consistency: Consistency,
@@ -43,7 +43,7 @@ pub(crate) fn check(
     }
 }
 
-/// How many copies have to answer.
+/// Returns how many copies have to answer.
 const fn needed(copies: u32, consistency: Consistency) -> usize {
     let copies = copies as usize;
     match consistency {

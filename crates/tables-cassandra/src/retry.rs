@@ -5,20 +5,21 @@ use scylla::{
     policies::retry::{RequestInfo, RetryDecision, RetryPolicy, RetrySession},
 };
 
-/// The greatest number of retries of a request.
+/// The maximum number of retries of a request.
 const MAX_RETRIES: usize = 2;
 
-/// Retries an idempotent request on the next node, at most twice, and always at the consistency of the first
-/// attempt.
+/// A policy that retries an idempotent request on the next node, at most twice, and always with the consistency of
+/// the first attempt.
 #[derive(Debug)]
-pub(crate) struct NextNode;
+pub(crate) struct NextNodeRetryPolicy;
 
-impl RetryPolicy for NextNode {
+impl RetryPolicy for NextNodeRetryPolicy {
     fn new_session(&self) -> Box<dyn RetrySession> {
         Box::new(Retries(0))
     }
 }
 
+/// The number of retries of a request so far.
 struct Retries(usize);
 
 impl RetrySession for Retries {
@@ -35,7 +36,7 @@ impl RetrySession for Retries {
     }
 }
 
-/// Whether the cause may be the node rather than the request.
+/// Whether another node may answer, since the cause of the error may be the node rather than the request.
 fn another_node_may_answer(error: &RequestAttemptError) -> bool {
     match error {
         RequestAttemptError::BrokenConnectionError(_) | RequestAttemptError::UnableToAllocStreamId => true,
@@ -57,7 +58,7 @@ fn another_node_may_answer(error: &RequestAttemptError) -> bool {
     }
 }
 
-/// Whether the error is a missing keyspace or table. A node that has just joined the ring may not know them
+/// Whether the error says that a keyspace or table is missing. A node that has just joined the ring may not know it
 /// yet.
 fn lacks_the_tables(text: &str) -> bool {
     let text = text.to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! The connection to the cluster.
+//! The connection to the cluster, on which all statements are executed.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
@@ -35,25 +35,25 @@ use crate::{
     Compression, Consistency, Options, SerialConsistency, ddl,
     errors::{from_change, no_agreement, no_cluster, not_connected, not_prepared, unavailable, unexpected},
     replicas,
-    retry::NextNode,
+    retry::NextNodeRetryPolicy,
     statements::Statements,
-    wire::Bound,
+    wire::BoundValue,
 };
 
-/// The number of further nodes that get a request if the earlier nodes do not answer in time.
+/// The maximum number of further nodes that get a request if the earlier nodes do not answer in time.
 const MAX_SPECULATIONS: usize = 2;
-/// Maximum number of concurrent requests; further requests wait.
+/// The maximum number of concurrent requests. Further requests wait.
 const MAX_IN_FLIGHT: usize = 1_024;
-/// The longest interval between two checks that a connection is alive. A connection that does not answer in
-/// time is closed.
+/// The maximum interval between two checks that a connection is alive. A connection that does not answer in time is
+/// closed.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
-/// The timeout of a statement that creates or changes a table, and that of the wait until all nodes know of
-/// the change.
+/// The timeout of a statement that creates or changes a table. The wait until all nodes know the change has the same
+/// timeout.
 const SCHEMA_CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The interval at which nodes are asked whether they all know of a change.
+/// The interval between two checks whether all nodes know a change.
 const AGREEMENT_INTERVAL: Duration = Duration::from_millis(20);
-/// For this long after the session was opened, `agree` waits for a connection to every node. Later, `agree`
-/// ignores the nodes without a connection: a node that is down learns of the tables when it comes back.
+/// How long after the opening of the session `agree` waits for a connection to every node. Later, `agree` ignores the
+/// nodes without a connection: a node that is down gets to know the tables when it is up again.
 const ALL_NODES_TIMEOUT: Duration = Duration::from_secs(5);
 /// The first major version of Cassandra with unified compaction. ScyllaDB reports version 3.
 const UNIFIED_COMPACTION: u32 = 5;
@@ -62,10 +62,10 @@ const UNIFIED_COMPACTION: u32 = 5;
 #[derive(Debug)]
 pub(crate) struct Cluster {
     session: Session,
-    /// When the session was opened.
+    /// The time at which the session was opened.
     connected_at: Instant,
     keyspace: String,
-    /// The store as `--store` names it, without its parameters.
+    /// The URL of the store for `--store`, without its parameters.
     url: String,
     may_create: bool,
     request_timeout: Duration,
@@ -107,7 +107,7 @@ impl Cluster {
         const EXISTING: &str = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?";
         let existing = self.query(EXISTING, (self.keyspace.clone(),)).await?;
         if existing.rows_num() > 0 {
-            // Another process may have created it just now.
+            // Another process may have created the keyspace just now.
             return self.agree().await;
         }
         if !self.may_create {
@@ -139,8 +139,8 @@ impl Cluster {
         Ok(nodes)
     }
 
-    /// Waits until all nodes know the same tables, so that any node can answer a request. The error names the
-    /// nodes without a connection.
+    /// Waits until all nodes have the same schema, so that any node can answer a request. The error names the nodes
+    /// without a connection.
     pub(crate) async fn agree(&self) -> Result<()> {
         let started = Instant::now();
         loop {
@@ -197,16 +197,16 @@ impl Cluster {
         major.is_some_and(|major| major >= UNIFIED_COMPACTION)
     }
 
-    /// Runs a query without preparing it: for rare queries.
+    /// Executes a query without preparing it. This is for rare queries.
     pub(crate) async fn query(&self, text: &str, values: impl SerializeRow) -> Result<QueryRowsResult> {
         let result = self.session.query_unpaged(text, values).await.map_err(|error| self.failed(&error))?;
         result.into_rows_result().map_err(unexpected)
     }
 
-    /// Runs a statement that creates or changes `what`, and waits until all nodes know of it.
+    /// Executes a statement that creates or changes `what`, and waits until all nodes know the change.
     ///
-    /// Clients that know the same nodes send these statements to the same node. If two clients create a table
-    /// on two nodes at once, the cluster may get two tables with one name.
+    /// Clients with connections to the same nodes send these statements to the same node. If two clients create a
+    /// table on two nodes at once, the cluster may get two tables with the same name.
     pub(crate) async fn change(&self, what: &str, text: String) -> Result<()> {
         let mut statement = Statement::new(text);
         statement.set_request_timeout(Some(SCHEMA_CHANGE_TIMEOUT));
@@ -220,7 +220,7 @@ impl Cluster {
         self.agree().await
     }
 
-    /// Returns the prepared statement, marked as idempotent.
+    /// Prepares a statement, unless it was prepared before. The statement is marked as idempotent.
     pub(crate) async fn prepare(&self, text: String) -> Result<PreparedStatement> {
         if let Some(prepared) = self.statements.get(&text) {
             return Ok(prepared);
@@ -234,18 +234,18 @@ impl Cluster {
         Ok(prepared)
     }
 
-    /// Runs a read.
-    pub(crate) async fn read(&self, text: String, values: &[Bound<'_>]) -> Result<QueryRowsResult> {
+    /// Executes a read with the consistency of the options.
+    pub(crate) async fn read(&self, text: String, values: &[BoundValue<'_>]) -> Result<QueryRowsResult> {
         let prepared = self.prepare(text).await?;
         self.read_prepared(&prepared, values).await
     }
 
-    /// Runs a read on the replicas that have to answer.
+    /// Executes a read. `read_from` says which replicas have to answer.
     pub(crate) async fn read_from(
         &self,
         read_from: ReadFrom,
         text: String,
-        values: &[Bound<'_>],
+        values: &[BoundValue<'_>],
     ) -> Result<QueryRowsResult> {
         let mut prepared = self.prepare(text).await?;
         if read_from == ReadFrom::AllReplicas {
@@ -257,7 +257,7 @@ impl Cluster {
     pub(crate) async fn read_prepared(
         &self,
         prepared: &PreparedStatement,
-        values: &[Bound<'_>],
+        values: &[BoundValue<'_>],
     ) -> Result<QueryRowsResult> {
         let _permit = self.in_flight.acquire().await.map_err(unexpected)?;
         let result =
@@ -265,13 +265,16 @@ impl Cluster {
         result.into_rows_result().map_err(unexpected)
     }
 
-    /// The error of a read or a write. It lists the nodes without a connection.
+    /// Translates the error of a read or a write. The result names the nodes without a connection.
     fn failed(&self, error: &ExecutionError) -> Error {
         unavailable(error, &self.unconnected())
     }
 
-    /// Applies statements of one partition: all of them or none.
-    pub(crate) async fn apply(&self, statements: Vec<(PreparedStatement, Vec<Bound<'_>>)>) -> Result<()> {
+    /// Executes statements on one partition, all of them or none.
+    pub(crate) async fn apply(
+        &self,
+        statements: Vec<(PreparedStatement, Vec<BoundValue<'_>>)>,
+    ) -> Result<()> {
         let _permit = self.in_flight.acquire().await.map_err(unexpected)?;
         let done = if let [(statement, values)] = &statements[..] {
             self.session.execute_unpaged(statement, values).await
@@ -295,8 +298,9 @@ async fn session(options: &Options, deadline: Instant) -> Result<Session> {
         .map_err(|error| not_connected(options, &error))
 }
 
-/// Connects to each contact point separately, and returns the first refusal. With several contact points the
-/// driver reports only the error of the last one, which may be a node that is down.
+/// Returns the first error by which a contact point refuses the client. Connects to each contact point separately:
+/// with several contact points, the driver reports only the error of the last one, which may be down. `None` if no
+/// contact point refuses the client, or if there is only one.
 async fn refusal(options: &Options, deadline: Instant) -> Option<Error> {
     if options.contact_points.len() < 2 {
         return None;
@@ -320,10 +324,10 @@ fn builder(options: &Options) -> Result<SessionBuilder> {
             Compression::Snappy => frame::Compression::Snappy,
         }))
         .connection_timeout(options.connect_timeout / 4)
-        // A hanging node is given up soon, since requests that are not idempotent can only wait for it. While
-        // connecting, a client may wait for such a node twice: as a contact point, and as a member. Each wait
-        // takes an eighth plus a quarter of `connect_timeout` at most, which leaves a quarter for other
-        // nodes. The driver's connection timeout does not help, since a hanging node still accepts
+        // The connection to a hanging node is closed soon, since requests that are not idempotent can only wait for
+        // the node. While connecting, a client may wait for such a node twice: as a contact point, and as a member of
+        // the cluster. Each wait takes at most an eighth plus a quarter of `connect_timeout`, which leaves a quarter
+        // for other nodes. The driver's connection timeout does not help, since a hanging node still accepts
         // connections.
         .keepalive_interval(KEEPALIVE_INTERVAL.min(options.connect_timeout / 8))
         .keepalive_timeout(options.request_timeout.min(options.connect_timeout / 4))
@@ -359,14 +363,14 @@ fn profile(options: &Options) -> ExecutionProfile {
             SerialConsistency::LocalSerial => types::SerialConsistency::LocalSerial,
         }))
         .request_timeout(Some(options.request_timeout))
-        .retry_policy(Arc::new(NextNode))
+        .retry_policy(Arc::new(NextNodeRetryPolicy))
         .speculative_execution_policy(Some(Arc::new(speculation)))
         .load_balancing_policy(load_balancing(options))
         .build()
 }
 
-/// Sends requests to the replicas of a partition. If the local data centre is known, no other data centre
-/// gets requests: it is too far away, and its quorum is not the requested quorum.
+/// Returns the policy that sends requests to the replicas of a partition. If the local data centre is known, other
+/// data centres get no requests: they are too far away, and their quorum is not the requested quorum.
 fn load_balancing(options: &Options) -> Arc<dyn LoadBalancingPolicy> {
     let policy = DefaultPolicy::builder().token_aware(true).permit_dc_failover(false);
     match &options.local_datacenter {
@@ -375,7 +379,7 @@ fn load_balancing(options: &Options) -> Arc<dyn LoadBalancingPolicy> {
     }
 }
 
-/// Trusts only certificates that the authorities in this PEM file have signed.
+/// Returns a TLS context that accepts only certificates signed by the authorities in this PEM file.
 fn tls(authorities: &Path) -> Result<TlsContext> {
     let failed = |what: &dyn std::fmt::Display| {
         Error::Unsupported(format!("no certificates in {}: {what}", authorities.display()))

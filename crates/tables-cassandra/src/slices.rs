@@ -1,14 +1,15 @@
-//! The rest of a range after a cursor, as ranges.
+//! Splits the rest of a range after a cursor into ranges that CQL can express.
 
 use std::ops::Bound;
 
 use rashomon_tables::{ClusteringRange, Direction, Order, Schema, Value};
 
-/// Returns ranges that together, in this order, have the rows of `range` after the row `after`.
+/// Returns ranges that together have the rows of `range` after the row `after`, in this order.
 ///
-/// CQL can express "after this row" in one condition only if all columns have the same direction, and
-/// ScyllaDB only if no column has a condition of its own. So the rows after (a, b) are split: first those
-/// that begin with a and are after b in the second column, then those after a in the first column.
+/// CQL can express "after this row" in one condition only if all columns have the same direction. In ScyllaDB, this
+/// condition also excludes conditions on single columns. So the rows after (a, b) are split into two ranges. The
+/// first range has the rows with a in the first column and a value after b in the second column. The second range
+/// has the rows with a value after a in the first column.
 pub(crate) fn ranges_after(
     schema: &Schema,
     range: &ClusteringRange,
@@ -28,8 +29,8 @@ pub(crate) fn ranges_after(
     ranges.filter(may_have_rows).collect()
 }
 
-/// Whether a value can be between the bounds. Servers differ in their answers if the bounds exclude all
-/// values.
+/// Whether a value can be between the bounds. If the bounds exclude all values, no query is sent, since servers differ
+/// in their answers.
 pub(crate) fn may_have_rows(range: &ClusteringRange) -> bool {
     match (&range.lower, &range.upper) {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => true,

@@ -1,4 +1,4 @@
-//! Statements that the cluster has prepared, by their text.
+//! A cache of prepared statements.
 
 use std::{
     collections::HashMap,
@@ -7,8 +7,8 @@ use std::{
 
 use scylla::statement::prepared::PreparedStatement;
 
-/// A cache of prepared statements that never removes any. The number of statements of a table is bounded:
-/// their texts differ only in which columns have bounds, and in the kinds of bounds.
+/// The prepared statements, by their texts. The cache never removes statements. Their number for each table is
+/// bounded, since their texts differ only in the columns that have bounds, and in the kinds of bounds.
 #[derive(Debug, Default)]
 pub(crate) struct Statements(RwLock<HashMap<String, PreparedStatement>>);
 

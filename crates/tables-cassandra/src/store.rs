@@ -1,4 +1,4 @@
-//! The store: [`TableStore`] on a cluster.
+//! The store: implements [`TableStore`] on a cluster.
 
 use std::{fmt, num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -24,10 +24,10 @@ use crate::{
 /// The maximum number of batches of a call that are written concurrently.
 const MAX_CONCURRENT_BATCHES: usize = 16;
 
-/// A store in a keyspace of a cluster. Other processes may write to the keyspace as well.
+/// A store in a keyspace of a cluster. Other processes may also write to the keyspace.
 ///
-/// During a fault of the cluster, calls are `Unavailable`. Calls succeed again after the fault, without
-/// reopening the store.
+/// During a fault of the cluster, calls are `Unavailable`. After the fault, calls succeed again without reopening
+/// the store.
 pub struct CassandraStore {
     cluster: Arc<Cluster>,
     clock: Arc<dyn Clock>,
@@ -53,9 +53,9 @@ impl CassandraStore {
         })
     }
 
-    /// Returns a second store on the same keyspace, with this clock. It behaves like the store of another
-    /// process, but shares the connections and the catalog of this one. It is for tests, since a login takes
-    /// longer than most of them.
+    /// Returns a second store on the same keyspace, with this clock. The second store behaves like the store of
+    /// another process, but shares the connections and the catalog of this store. This is for tests, since
+    /// connecting takes longer than most tests.
     #[must_use]
     pub fn with_clock(&self, clock: Arc<dyn Clock>) -> Self {
         Self {
@@ -67,8 +67,8 @@ impl CassandraStore {
         }
     }
 
-    /// Adds the columns that the table of this schema lacks, and returns whether it lacked any. A missing table
-    /// stays missing. May be repeated after any error.
+    /// Adds the columns that the table of this schema lacks, and returns whether columns were missing. Does not
+    /// create a missing table. May be repeated after any error.
     ///
     /// `Unsupported` if the table differs in another way, or if the user may not change it.
     pub async fn upgrade(&self, schema: &'static Schema) -> Result<bool> {
@@ -93,7 +93,7 @@ impl CassandraStore {
         limits::check_batch(batch)
     }
 
-    /// Applies batches at the same time, which the caller has checked.
+    /// Applies batches concurrently. The caller must have checked them.
     async fn apply_all(&self, batches: &[Batch], now: Timestamp) -> Result<()> {
         let mut writes = Vec::with_capacity(batches.len());
         for batch in batches {
@@ -166,8 +166,8 @@ impl TableStore for CassandraStore {
         None
     }
 
-    /// If a replica misses a write, another node keeps a hint for it, even if the write fails. A hint that is
-    /// older than the `gc_grace_seconds` of its tables is no longer applied.
+    /// Returns the longest `gc_grace_seconds`. If a replica misses a write, another node keeps a hint for the replica,
+    /// even if the write fails. Hints that are older than the `gc_grace_seconds` of their tables are not applied.
     async fn late_write_window(&self) -> Result<Duration> {
         grace::longest(&self.cluster).await
     }

@@ -1,8 +1,8 @@
 //! Compares and sets one row, by lightweight transactions.
 //!
-//! A transaction compares the whole cell, including its times, so it needs the bytes of the existing cell.
-//! The first attempt uses the cell of the row that the caller expects. Each further attempt uses the cell
-//! that the previous transaction found, if this cell has the expected values.
+//! A transaction compares the whole cell, including its times, so the transaction needs the bytes of the existing
+//! cell. The first attempt uses the cell of the row that the caller expects. Each further attempt uses the cell that
+//! the previous transaction has found, if this cell has the expected values.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -21,16 +21,16 @@ use crate::{
     errors::{corrupt, unexpected},
     session::Cluster,
     table::{Table, bind},
-    wire::Bound,
+    wire::BoundValue,
     write::ttl,
 };
 
-/// The maximum number of attempts of a swap while other writers swap the row too.
+/// The maximum number of attempts of a swap, while other writers also swap the row.
 const MAX_ROUNDS: usize = 16;
-const LOCKS: usize = 256;
+const LOCK_COUNT: usize = 256;
 
-/// Makes the swaps of one row in this process run one after the other. In the cluster, concurrent swaps delay
-/// each other until some time out, and the outcome of such a swap is unknown. Rows share locks by hash.
+/// Locks that let the swaps of one row in this process run one after the other. In the cluster, concurrent swaps
+/// delay each other until some of them time out, with an unknown outcome. Rows with the same hash share a lock.
 #[derive(Debug)]
 pub(crate) struct Locks {
     hasher: RandomState,
@@ -39,11 +39,11 @@ pub(crate) struct Locks {
 
 impl Locks {
     pub(crate) fn new() -> Self {
-        Self { hasher: RandomState::new(), locks: (0..LOCKS).map(|_| Mutex::default()).collect() }
+        Self { hasher: RandomState::new(), locks: (0..LOCK_COUNT).map(|_| Mutex::default()).collect() }
     }
 
     async fn lock(&self, key: &Key, limit: Duration) -> Result<MutexGuard<'_, ()>> {
-        let lock = &self.locks[self.hasher.hash_one(key) as usize % LOCKS];
+        let lock = &self.locks[self.hasher.hash_one(key) as usize % LOCK_COUNT];
         let waited = tokio::time::timeout(limit, lock.lock()).await;
         waited.map_err(|_| Error::unavailable("too many swaps of one row at once"))
     }
@@ -79,9 +79,9 @@ impl Call<'_> {
         Err(Error::unavailable("other writers changed the row again and again during a swap"))
     }
 
-    /// The cell that probably exists: the cell of the expected row. The cell is read instead if no
-    /// transaction would check the guess: if there is neither an expected nor a new row, or the expected row
-    /// has expired.
+    /// Returns the cell that probably exists: the cell of the expected row. Reads the stored cell instead if no
+    /// transaction would compare the guess with it: if there is neither an expected row nor a new row, or if the
+    /// expected row has expired.
     async fn first_guess(&self) -> Result<Option<Vec<u8>>> {
         match (self.expected, self.new) {
             (None, None) => self.read().await,
@@ -107,22 +107,22 @@ impl Call<'_> {
         written_at: Timestamp,
         now: Timestamp,
     ) -> Result<Attempt> {
-        let expected = existing.map(Bound::Bytes);
+        let expected = existing.map(BoundValue::Bytes);
         let Some(new) = self.new else {
             let Some(expected) = expected else { return Ok(Attempt::Applied) };
             let values: Vec<_> = self.bind_key().chain([expected]).collect();
-            return self.transact(self.table.swap_out(), &values).await;
+            return self.transact(self.table.swap_delete(), &values).await;
         };
         let expires_at = self.table.schema.expiry(written_at, new.expires_at);
         let cell = cell::encode(self.table.schema, expires_at, written_at, &new.values);
-        let set = [Bound::Int(ttl(now, expires_at)), Bound::Bytes(&cell)];
+        let set = [BoundValue::Int(ttl(now, expires_at)), BoundValue::Bytes(&cell)];
         let values: Vec<_> = set.into_iter().chain(self.bind_key()).chain(expected).collect();
         self.transact(self.table.swap(expected.is_some()), &values).await
     }
 
-    /// Runs a transaction once. If the driver repeated it after an unknown outcome, the transaction could
-    /// find its own row and be refused.
-    async fn transact(&self, text: String, values: &[Bound<'_>]) -> Result<Attempt> {
+    /// Executes a transaction once, without retries. If the driver repeated the transaction after an unknown outcome,
+    /// the transaction could find its own row, and be refused.
+    async fn transact(&self, text: String, values: &[BoundValue<'_>]) -> Result<Attempt> {
         let mut statement = self.cluster.prepare(text).await?;
         statement.set_is_idempotent(false);
         let answer = self.cluster.read_prepared(&statement, values).await?;
@@ -142,7 +142,7 @@ impl Call<'_> {
         Ok(Row { key: self.key.clone(), values, written_at, expires_at })
     }
 
-    fn bind_key(&self) -> impl Iterator<Item = Bound<'_>> {
+    fn bind_key(&self) -> impl Iterator<Item = BoundValue<'_>> {
         bind(&self.key.partition).chain(bind(&self.key.clustering))
     }
 }
@@ -153,7 +153,7 @@ enum Attempt {
     Found(Option<Vec<u8>>),
 }
 
-/// The cell in an answer of at most one row. Servers differ in the other columns of the answer.
+/// Returns the cell in an answer of at most one row. Servers differ in the other columns of the answer.
 fn cell_in(answer: &QueryRowsResult) -> Result<Option<Vec<u8>>> {
     let Some(row) = answer.maybe_first_row::<ColumnIterator<'_, '_>>().map_err(unexpected)? else {
         return Ok(None);

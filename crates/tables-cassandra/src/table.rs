@@ -1,4 +1,4 @@
-//! A table that this process has created, and the statements on it.
+//! A table that this process has created, and the statements that use the table.
 
 use std::{
     ops::Bound as Limit,
@@ -11,7 +11,7 @@ use crate::{
     cell::{CELL, EXPIRES_AT},
     ddl,
     names::quoted,
-    wire::Bound,
+    wire::BoundValue,
 };
 
 /// A table that this process has created.
@@ -20,7 +20,7 @@ pub(crate) struct Table {
     pub(crate) schema: &'static Schema,
     /// The table's name with its keyspace.
     name: String,
-    /// The approximate size of a row in bytes, by the rows that were read; 0 before the first read.
+    /// The typical size of the rows that were read, in bytes. 0 before the first read.
     row_bytes: AtomicUsize,
 }
 
@@ -29,37 +29,37 @@ impl Table {
         Self { schema, name: ddl::qualified(keyspace, schema.name()), row_bytes: AtomicUsize::new(0) }
     }
 
-    /// The approximate size of a row in bytes; `None` before the first read.
+    /// The typical size of a row in bytes. `None` before the first read.
     pub(crate) fn typical_row_bytes(&self) -> Option<usize> {
         Some(self.row_bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
     }
 
-    /// Records that `rows` rows with a total of `bytes` bytes were read. The new rows count for a quarter of
-    /// the mean, so that one unusual partition does not decide for all others.
-    pub(crate) fn saw_rows(&self, rows: usize, bytes: usize) {
+    /// Records that `rows` rows with a total of `bytes` bytes were read. The new rows have a weight of one quarter in
+    /// the mean, so that one unusual partition does not determine it.
+    pub(crate) fn record_rows(&self, rows: usize, bytes: usize) {
         let Some(seen) = bytes.checked_div(rows) else { return };
         let mean = self.typical_row_bytes().map_or(seen, |mean| (3 * mean + seen) / 4);
         self.row_bytes.store(mean.max(1), Ordering::Relaxed);
     }
 
-    /// Puts a row. Binds the write time, the TTL, the cell and the key. A TTL of 0 means no TTL.
+    /// The statement that puts a row. Binds the write time, the TTL, the cell and the key. A TTL of 0 means no TTL.
     ///
-    /// Uses `UPDATE` instead of `INSERT`, so that a row consists only of its cell and disappears with it.
+    /// Uses `UPDATE` instead of `INSERT`, so that a row consists only of its cell, and does not exist without a cell.
     pub(crate) fn put(&self) -> String {
         format!("UPDATE {} USING TIMESTAMP ? AND TTL ? SET {CELL} = ? WHERE {}", self.name, self.whole_key())
     }
 
-    /// Deletes the rows of a range. Binds the write time, the partition and the range's values.
+    /// The statement that deletes the rows of a range. Binds the write time, the partition and the range's values.
     pub(crate) fn delete(&self, range: &ClusteringRange) -> String {
         format!("DELETE FROM {} USING TIMESTAMP ? WHERE {}", self.name, self.within(range))
     }
 
-    /// Reads a row. Binds its key.
+    /// The statement that reads a row. Binds its key.
     pub(crate) fn get(&self) -> String {
         format!("SELECT writetime({CELL}), {CELL} FROM {} WHERE {}", self.name, self.whole_key())
     }
 
-    /// Reads rows. Binds the partition, the range's values, and the number of rows.
+    /// The statement that reads rows. Binds the partition, the range's values, and the number of rows.
     pub(crate) fn scan(&self, range: &ClusteringRange, order: Order) -> String {
         let columns = self.schema.clustering();
         let selected: String =
@@ -82,8 +82,8 @@ impl Table {
         )
     }
 
-    /// Reads the first row of each partition, in the order of tokens. Binds a token, and the number of
-    /// partitions. `comparison` is `=` or `>`.
+    /// The statement that reads the first row of each partition, in the order of tokens. Binds a token, and the number
+    /// of partitions. `comparison` compares tokens with the bound token, and is `=` or `>`.
     pub(crate) fn partitions(&self, comparison: &str) -> String {
         let partition = ddl::names(self.schema.partition().iter().map(|column| column.name));
         format!(
@@ -93,7 +93,7 @@ impl Table {
         )
     }
 
-    /// Swaps a row. Binds the TTL, the cell, the key, and then the expected cell if there is one.
+    /// The statement that swaps a row. Binds the TTL, the cell, the key, and then the expected cell if there is one.
     pub(crate) fn swap(&self, row_expected: bool) -> String {
         format!(
             "UPDATE {} USING TTL ? SET {CELL} = ? WHERE {} IF {CELL} = {}",
@@ -103,8 +103,8 @@ impl Table {
         )
     }
 
-    /// Deletes a row by a swap. Binds the key and the expected cell.
-    pub(crate) fn swap_out(&self) -> String {
+    /// The statement that deletes a row by a swap. Binds the key and the expected cell.
+    pub(crate) fn swap_delete(&self) -> String {
         format!("DELETE FROM {} WHERE {} IF {CELL} = ?", self.name, self.whole_key())
     }
 
@@ -136,16 +136,16 @@ impl Table {
     }
 }
 
-/// The values that a range binds, after those of the partition.
-pub(crate) fn bind_range(range: &ClusteringRange) -> impl Iterator<Item = Bound<'_>> {
+/// Returns the values of a range, in the order in which statements bind them after the partition.
+pub(crate) fn bind_range(range: &ClusteringRange) -> impl Iterator<Item = BoundValue<'_>> {
     let limits = [&range.lower, &range.upper].into_iter().filter_map(|limit| match limit {
         Limit::Included(value) | Limit::Excluded(value) => Some(value),
         Limit::Unbounded => None,
     });
-    range.prefix.iter().chain(limits).map(Bound::Value)
+    range.prefix.iter().chain(limits).map(BoundValue::Value)
 }
 
-/// The values that a key, or a part of it, binds.
-pub(crate) fn bind(values: &[Value]) -> impl Iterator<Item = Bound<'_>> {
-    values.iter().map(Bound::Value)
+/// Returns the values of a key, or of a part of a key, to bind to a statement.
+pub(crate) fn bind(values: &[Value]) -> impl Iterator<Item = BoundValue<'_>> {
+    values.iter().map(BoundValue::Value)
 }

@@ -1,4 +1,4 @@
-//! Encodes values for the protocol, and cursors.
+//! Encodes and decodes the values of the protocol, and cursors.
 
 use std::borrow::Cow;
 
@@ -15,17 +15,18 @@ use scylla::{
 };
 use uuid::Uuid;
 
-/// A value for a `?` in a statement. Its type was checked against the schema, not against the server's
-/// description of the statement. The description may be out of date if a frozen type has got more fields.
+/// A value that is bound to a `?` of a statement. The type of the value was checked by the schema, and not by the
+/// server's description of the statement. This description may be out of date after fields were added to a frozen
+/// type.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Bound<'a> {
+pub(crate) enum BoundValue<'a> {
     Value(&'a Value),
     Bytes(&'a [u8]),
     Long(i64),
     Int(i32),
 }
 
-impl SerializeValue for Bound<'_> {
+impl SerializeValue for BoundValue<'_> {
     fn serialize<'b>(
         &self,
         _: &CqlType<'_>,
@@ -41,7 +42,7 @@ impl SerializeValue for Bound<'_> {
     }
 }
 
-/// Encodes a value as Cassandra does. Times are `bigint`, since a `timestamp` has milliseconds.
+/// Encodes a value as Cassandra does. Times are `bigint`, since a `timestamp` of Cassandra has only milliseconds.
 pub(crate) fn bytes_of(value: &Value) -> Cow<'_, [u8]> {
     match value {
         Value::Text(text) => text.as_bytes().into(),
@@ -52,8 +53,8 @@ pub(crate) fn bytes_of(value: &Value) -> Cow<'_, [u8]> {
     }
 }
 
-/// Decodes a value; `None` if the bytes are not of this type. The value is a copy, so that it does not keep
-/// the whole answer in memory.
+/// Decodes a value. `None` if the bytes are not of this type. The value is a copy, so that it does not keep the whole
+/// answer in memory.
 pub(crate) fn value_of(column_type: ColumnType, bytes: &[u8]) -> Option<Value> {
     Some(match column_type {
         ColumnType::Text => Value::Text(str::from_utf8(bytes).ok()?.to_owned()),
@@ -64,12 +65,12 @@ pub(crate) fn value_of(column_type: ColumnType, bytes: &[u8]) -> Option<Value> {
     })
 }
 
-/// Decodes a point in time; `None` if the bytes are not a point in time.
+/// Decodes a point in time. `None` if the bytes are not a point in time.
 pub(crate) fn micros_of(bytes: &[u8]) -> Option<Timestamp> {
     Some(Timestamp::from_micros(i64::from_be_bytes(bytes.try_into().ok()?)))
 }
 
-/// The key of a partition as Cassandra stores it. Partitions with one token are sorted by these bytes.
+/// Returns the key of a partition as Cassandra stores it. Partitions with the same token are sorted by these bytes.
 pub(crate) fn partition_key(partition: &[Value]) -> Vec<u8> {
     if let [alone] = partition {
         return bytes_of(alone).into_owned();
@@ -85,7 +86,7 @@ pub(crate) fn partition_key(partition: &[Value]) -> Vec<u8> {
     key
 }
 
-/// A cursor that points at these values.
+/// Encodes the cursor of the row or partition with these values.
 pub(crate) fn cursor(values: &[Value]) -> Cursor {
     let mut cursor = Vec::new();
     for value in values {
@@ -96,7 +97,7 @@ pub(crate) fn cursor(values: &[Value]) -> Cursor {
     Cursor(cursor.into())
 }
 
-/// The values that a cursor points at. `Invalid` if the cursor does not have columns of these types.
+/// Decodes the values of a cursor. `Invalid` if the cursor does not have values of these types.
 pub(crate) fn values_at(
     Cursor(cursor): &Cursor,
     columns: impl Iterator<Item = ColumnType>,

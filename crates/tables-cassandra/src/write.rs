@@ -1,8 +1,8 @@
 //! Writes batches.
 //!
-//! One statement is executed alone, and several as a logged batch on one partition of one keyspace. Cassandra
-//! applies either as one mutation: all or nothing in each replica, and without the batch log. Every statement is
-//! idempotent. No column is ever set to null, since that would be a tombstone.
+//! A single statement is executed alone. Several statements are executed as a logged batch on one partition of one
+//! keyspace. Cassandra applies both as one mutation: each replica applies all of it or nothing, without the batch
+//! log. Every statement is idempotent. No column is ever set to null, since this would write a tombstone.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -16,16 +16,16 @@ use crate::{
     session::Cluster,
     slices,
     table::{bind, bind_range},
-    wire::Bound,
+    wire::BoundValue,
 };
 
-/// The minimum time that a row is kept after its expiry, since clocks differ.
+/// How long a row is kept after its expiry at least, since clocks differ.
 const TTL_MARGIN: Duration = Duration::from_secs(60 * 60);
-/// The longest TTL. A row that lives longer gets no TTL, and Cassandra never reclaims it by itself. Cassandra
-/// accepts at most 20 years, and in its older formats no time after the year 2038.
+/// The maximum TTL. A row that expires later gets no TTL, and Cassandra never removes it by itself. Cassandra accepts
+/// at most 20 years, and its older formats have no time after the year 2038.
 const MAX_TTL: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
-/// A mutation as a statement.
+/// A mutation, with its prepared statement.
 struct Change<'a> {
     statement: PreparedStatement,
     written_at: Timestamp,
@@ -37,7 +37,7 @@ enum Effect<'a> {
     Delete { range: Cow<'a, ClusteringRange> },
 }
 
-/// Applies a batch, which the caller has checked.
+/// Applies a batch. The caller must have checked it.
 pub(crate) async fn apply(cluster: &Cluster, catalog: &Catalog, batch: &Batch, now: Timestamp) -> Result<()> {
     let mut changes = Vec::with_capacity(batch.mutations.len());
     for mutation in &batch.mutations {
@@ -67,11 +67,11 @@ pub(crate) async fn apply(cluster: &Cluster, catalog: &Catalog, batch: &Batch, n
     cluster.apply(statements.collect()).await
 }
 
-fn bindings<'a>(partition: &'a [Value], change: &'a Change<'_>) -> Vec<Bound<'a>> {
-    let mut bound = vec![Bound::Long(change.written_at.as_micros())];
+fn bindings<'a>(partition: &'a [Value], change: &'a Change<'_>) -> Vec<BoundValue<'a>> {
+    let mut bound = vec![BoundValue::Long(change.written_at.as_micros())];
     match &change.effect {
         Effect::Put { clustering, ttl, cell } => {
-            bound.extend([Bound::Int(*ttl), Bound::Bytes(cell)]);
+            bound.extend([BoundValue::Int(*ttl), BoundValue::Bytes(cell)]);
             bound.extend(bind(partition).chain(bind(clustering)));
         }
         Effect::Delete { range } => bound.extend(bind(partition).chain(bind_range(range))),
@@ -79,8 +79,8 @@ fn bindings<'a>(partition: &'a [Value], change: &'a Change<'_>) -> Vec<Bound<'a>
     bound
 }
 
-/// The seconds after which Cassandra may reclaim a row; 0 means never. This time is later than the expiry,
-/// since the clock of this process decides when a row becomes invisible.
+/// Returns the number of seconds after which Cassandra may remove a row; 0 means never. This time is later than the
+/// expiry of the row, since the clock of this process decides when the row becomes invisible.
 pub(crate) fn ttl(now: Timestamp, expires_at: Option<Timestamp>) -> i32 {
     let Some(expires_at) = expires_at else { return 0 };
     let remaining = expires_at.since(now) + TTL_MARGIN;

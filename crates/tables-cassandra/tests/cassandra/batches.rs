@@ -8,13 +8,12 @@ const MAX_CHECKS: usize = 100;
 /// The pause between two checks.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Panics unless `write` makes this many logged batches and each batch is one mutation. A split batch would
-/// go through the batch log, and readers could see only a part of it.
+/// Panics unless `write` makes this many logged batches and each batch is one mutation. A split batch would go
+/// through the batch log, and readers could see only a part of it.
 ///
-/// The node also counts the batches of other tests, and those that it makes itself when a table is created or
-/// dropped (it writes the permission on the table, and the entry of the permission in an index). So the check
-/// is repeated until no other batches were counted. Panics at once if at least `batches` split batches were
-/// counted.
+/// The node also counts the batches of other tests. It also counts its own batches: when a table is created or
+/// dropped, it writes the permission on the table, and an entry of the permission in an index. So the check is
+/// repeated until no other batches were counted. Panics at once if at least `batches` split batches were counted.
 pub(crate) fn assert_each_is_one_mutation(
     batches: u64,
     nodetool: impl Fn(&[&str]) -> Option<String>,
@@ -49,7 +48,7 @@ struct Batches {
 }
 
 impl Batches {
-    /// Asks the node through its nodetool; `None` if there is no nodetool.
+    /// Reads the numbers from the node by its nodetool. `None` if there is no nodetool.
     fn count(nodetool: impl Fn(&[&str]) -> Option<String>) -> Option<Self> {
         let bean = "org.apache.cassandra.metrics:type=Batch,name=PartitionsPerLoggedBatch";
         let text = nodetool(&["sjk", "mx", "-b", bean, "-mc", "-op", "values"])?;

@@ -1,4 +1,4 @@
-//! The store in Cassandra keeps the contract.
+//! Runs the contract tests on the store in Cassandra.
 
 use crate::fixtures::{Keyspace, node};
 

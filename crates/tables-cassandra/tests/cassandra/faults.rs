@@ -13,7 +13,7 @@ use crate::fixtures::{Keyspace, key, pages, system_clock, system_time, values};
 
 static PAGES: LazyLock<Schema> = LazyLock::new(|| pages("pages").build());
 
-/// The longest time that an operator waits for an error, whatever the cause.
+/// The maximum time until an operator gets an error, for every cause.
 const MAX_ERROR_DELAY: Duration = Duration::from_secs(5);
 
 /// A proxy between the store and the node. A test can cut its connections.
@@ -69,8 +69,8 @@ fn missing_cluster_is_reported_soon() {
     });
 }
 
-/// A client that connects to a cluster may wait for a hanging node twice, as a contact point and as a member.
-/// The client still has to find the other nodes in time.
+/// A client that connects to a cluster may wait for a hanging node twice: as a contact point, and as a member of the
+/// cluster. The client still has to find the other nodes in time.
 #[test]
 fn silent_node_is_given_up_in_less_than_half_of_the_time() {
     block_on(async {
@@ -88,8 +88,8 @@ fn silent_node_is_given_up_in_less_than_half_of_the_time() {
     });
 }
 
-/// While the cluster is down, calls soon end as `Unavailable`. When the cluster is back, calls of the same
-/// store succeed.
+/// While the cluster is down, calls soon return `Unavailable`. When the cluster is up again, calls of the same store
+/// succeed.
 #[test]
 fn a_store_recovers_when_the_cluster_does() {
     let Some(keyspace) = Keyspace::new() else { return };

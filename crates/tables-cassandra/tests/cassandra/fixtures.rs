@@ -1,4 +1,4 @@
-//! Keyspaces for tests, on the node that the environment names.
+//! Fixtures of the tests: keyspaces on the node that an environment variable names.
 #![allow(clippy::print_stderr)] // Skipped tests are reported.
 
 use std::{
@@ -27,7 +27,7 @@ use scylla::{
 const NODE: &str = "RASHOMON_TEST_CASSANDRA";
 /// The user of a new node, and the password of that user.
 const USER: &str = "cassandra";
-/// The path of a nodetool for that node.
+/// The path of a nodetool for the node.
 const NODETOOL: &str = "RASHOMON_TEST_NODETOOL";
 
 /// The address of the node, if there is one.
@@ -62,7 +62,7 @@ impl Keyspace {
     pub(crate) fn on(node: String) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // No name is used twice, or a test would find the data of another run.
+        // Each name is used only once, so that no test finds the data of another run.
         let now = system_time().as_micros();
         Self { node, name: format!("test_{now}_{}_{number}", std::process::id()) }
     }
@@ -82,7 +82,7 @@ impl Keyspace {
             replication: Replication::Simple(1),
             // The user of a new node, if the node asks for a user.
             credentials: Some(Credentials { user: USER.to_owned(), password: USER.to_owned() }),
-            // A node on a busy machine may take longer than a cluster in use.
+            // A node on a busy machine may take longer than a cluster in production.
             attempt_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(20),
             connect_timeout: Duration::from_secs(20),
@@ -164,7 +164,7 @@ pub(crate) fn system_clock() -> Arc<dyn Clock> {
     Arc::new(SystemClock::new())
 }
 
-/// The time of that clock.
+/// The time of [`system_clock`].
 pub(crate) fn system_time() -> Timestamp {
     system_clock().now()
 }
@@ -178,7 +178,7 @@ pub(crate) fn pages(name: &'static str) -> SchemaBuilder {
         .value("note", ColumnType::Text)
 }
 
-/// The key of a row of such a table.
+/// The key of a row of a [`pages`] table.
 pub(crate) fn key(page: &str, rev: i64) -> Key {
     Key::new(vec![page.into()], vec![rev.into()])
 }

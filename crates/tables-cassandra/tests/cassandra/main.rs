@@ -1,4 +1,4 @@
-//! The store on a real Cassandra: on the node that `RASHOMON_TEST_CASSANDRA` names, as `HOST:PORT`.
+//! Tests of the store on a real Cassandra. `RASHOMON_TEST_CASSANDRA` is the address of its node, `HOST:PORT`.
 
 mod access;
 mod batches;

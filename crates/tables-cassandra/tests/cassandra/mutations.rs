@@ -1,4 +1,4 @@
-//! How Cassandra applies a write, by its own metrics and traces.
+//! Tests how Cassandra applies a write, by its own metrics and traces.
 
 use std::{
     num::NonZeroUsize,
@@ -27,7 +27,7 @@ fn tables() -> [&'static Schema; 3] {
     [&CONTENT, &INDEX, &BY_TIME]
 }
 
-/// Rows in all tables, a delete and two range deletes: like a write of a render with a cull.
+/// A batch like that of a write of a render with a cull: rows in all tables, a delete and two range deletes.
 fn write_of(page: &str, now: Timestamp) -> Batch {
     let mut batch = Batch::new(vec![page.into()]);
     for table in tables() {
@@ -98,8 +98,8 @@ fn absent_values_leave_no_tombstones() {
     });
 }
 
-/// A range delete never hides rows with a later write time: neither before nor after flushes and a
-/// compaction, whichever was written first.
+/// A range delete never hides rows with a later write time: not before flushes and a compaction, and not after them.
+/// It does not matter whether the delete or the row was written first.
 #[test]
 fn a_range_delete_spares_later_rows_through_flush_and_compaction() {
     let Some(keyspace) = Keyspace::new() else { return };

@@ -1,4 +1,4 @@
-//! Repair of nodes that have missed a write.
+//! Tests of a repair of nodes that have missed a write.
 
 use std::{
     ffi::OsStr,
@@ -20,9 +20,9 @@ use crate::fixtures::{Keyspace, pages, skip, system_clock, system_time, values};
 
 static CONTENT: LazyLock<Schema> = LazyLock::new(|| pages("content").build());
 
-/// The folder of three nodes that may be cut off from one another.
+/// The environment variable with the folder of three nodes that tests may cut off from one another.
 const RING: &str = "RASHOMON_TEST_RING";
-/// How often the state of a node is polled until the other nodes know it, and the pause between two polls.
+/// The maximum number of polls until the other nodes know the state of a node, and the pause between two polls.
 const MAX_POLLS: usize = 120;
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -67,7 +67,7 @@ impl Ring {
         let line = format!("{state}  127.0.0.{node} ");
         for other in (1..=3).filter(|other| *other != node) {
             let known = (0..MAX_POLLS).any(|_| {
-                // `nodetool status` fails while the node learns of a new keyspace.
+                // `nodetool status` fails while the node does not know a new keyspace yet.
                 let status = self.run(other, "nodetool", &[OsStr::new("status")]);
                 let known = String::from_utf8_lossy(&status.stdout).contains(&line);
                 if !known {
@@ -134,7 +134,7 @@ fn a_range_delete_spares_later_rows_through_repair() {
         batch.put(&CONTENT, vec![rev.into()], values(rev), written_at);
     };
 
-    // Without hints, no node later receives a write that it missed.
+    // Without hints, a node that missed a write does not receive it later.
     ring.all(&["disablehandoff"]);
     write(&|batch| {
         (1..=3).for_each(|rev| put(batch, rev, before));

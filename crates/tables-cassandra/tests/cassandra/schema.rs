@@ -1,4 +1,5 @@
-//! Tables that already exist in the cluster: printed by `ddl`, changed by hand, or of other versions.
+//! Tests with tables that already exist in the cluster: created by the statements of `ddl`, changed by hand, or of
+//! other versions.
 
 use std::{collections::HashMap, num::NonZeroUsize, sync::LazyLock, time::Duration};
 
@@ -17,7 +18,7 @@ static HEADS: LazyLock<Schema> = LazyLock::new(|| pages("heads").swap_only().bui
 static GROWN_HEADS: LazyLock<Schema> =
     LazyLock::new(|| pages("heads").value("size", ColumnType::Int).swap_only().version(2).build());
 static LATER: LazyLock<Schema> = LazyLock::new(|| pages("later").build());
-/// Names that are words of CQL.
+/// A table whose names are reserved words of CQL.
 static WORDS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("table")
         .partition("select", ColumnType::Text)
@@ -45,8 +46,8 @@ async fn tables_of(session: &Session, keyspace: &str) -> Vec<(String, i64)> {
     rows.rows::<(String, i64)>().expect("rows").map(|row| row.expect("a row")).collect()
 }
 
-/// The store accepts the tables that the printed statements create, and changes nothing. The statements may
-/// be run again.
+/// The store accepts the tables that the printed statements create, and does not change them. The statements can be
+/// executed again.
 #[test]
 fn printed_tables_are_accepted_by_the_store() {
     let Some(keyspace) = Keyspace::new() else { return };
@@ -118,7 +119,7 @@ fn interrupted_change_is_completed() {
     });
 }
 
-/// Only an upgrade adds columns, and it makes no tables.
+/// Only an upgrade adds columns. An upgrade creates no tables.
 #[test]
 fn table_without_columns_is_refused_and_the_command_is_named() {
     let Some(keyspace) = Keyspace::new() else { return };
@@ -138,7 +139,7 @@ fn table_without_columns_is_refused_and_the_command_is_named() {
     });
 }
 
-/// A cell that is shorter than its type is compared and swapped like any other.
+/// A cell with fewer fields than its type is compared and swapped like any other cell.
 #[test]
 fn rows_from_before_a_change_can_be_swapped() {
     let Some(keyspace) = Keyspace::new() else { return };
@@ -195,8 +196,7 @@ fn older_process_continues_beside_newer_one() {
     });
 }
 
-/// A person can read the values and the times of a row in CQL. Cassandra reclaims the row some time after its
-/// expiry.
+/// A person can read the values and the times of a row in CQL. Cassandra removes the row some time after its expiry.
 #[test]
 fn a_row_is_readable_in_cql() {
     let Some(keyspace) = Keyspace::new() else { return };

@@ -1,4 +1,4 @@
-//! Large partitions and large rows.
+//! Tests with large partitions and large rows.
 
 use std::{num::NonZeroUsize, sync::LazyLock};
 
@@ -23,8 +23,8 @@ fn rows(count: usize) -> NonZeroUsize {
     NonZeroUsize::new(count).expect("above 0")
 }
 
-/// The chunks of a body of 64 MiB are written one after the other. The chunks are read in pages that are
-/// bounded in bytes, whatever the requested number of rows.
+/// The chunks of a body of 64 MiB are written one after the other. They are read in result pages that are limited in
+/// bytes, even if more rows are requested.
 #[test]
 fn large_body_is_read_in_bounded_pages() {
     const COUNT: usize = 64;
