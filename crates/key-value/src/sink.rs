@@ -19,7 +19,8 @@ impl KeyValueStore {
     #[boxed]
     pub async fn spill(&self, bucket: &Bucket, key: &EntryKey, body: Staged) -> Result<Staged> {
         let note = |set: [u8; 16], now: Timestamp| chunk_note(bucket.id, key, set, now, now);
-        let stored = self.0.records.chunks.spill(Lifetime::Noted(&note), &body.stored, body.size).await?;
+        let stored =
+            self.0.records.chunks.spill(Lifetime::Registered(&note), &body.stored, body.size).await?;
         Ok(Staged { stored, ..body })
     }
 }
@@ -55,7 +56,7 @@ impl EntrySink {
         }
         let (bucket, key) = (self.bucket, &self.key);
         let note = |set: [u8; 16], now: Timestamp| chunk_note(bucket, key, set, now, now);
-        Ok(self.sink.write(Lifetime::Noted(&note), bytes).await?)
+        Ok(self.sink.write(Lifetime::Registered(&note), bytes).await?)
     }
 
     /// Finishes the body after all bytes were received.
@@ -63,6 +64,6 @@ impl EntrySink {
     pub async fn finish(self) -> Result<Staged> {
         let Self { sink, bucket, key, .. } = self;
         let note = move |set: [u8; 16], now: Timestamp| chunk_note(bucket, &key, set, now, now);
-        Ok(sink.finish(Lifetime::Noted(&note)).await?)
+        Ok(sink.finish(Lifetime::Registered(&note)).await?)
     }
 }

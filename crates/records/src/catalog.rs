@@ -1,4 +1,4 @@
-//! The catalog: the domains and pages that exist, and what is known of them from exports.
+//! The catalog: the domains and pages that exist, and their data from exports.
 
 mod page_stream;
 
@@ -19,17 +19,17 @@ use crate::{
     schemas::{ARCHIVE_INDEX, BUCKETS, DOMAINS, PAGES, RENDERS, SITE_INFOS, TITLES},
 };
 
-/// The number of partitions of the titles of a bucket. With sixty million titles, each has about a million.
-/// The number is part of the format of every store, and cannot be changed.
+/// The number of partitions of the titles of a bucket. With sixty million titles, each partition has about a
+/// million. The number is a part of the format of every store, and cannot be changed.
 const TITLE_SHARDS: u64 = 64;
 
-/// The one partition of `domains`.
+/// The name of the only partition of the table `domains`.
 const CATALOG: &str = "domains";
 
-/// The number of domains that are read at once.
+/// The number of domains in a result page, while all domains are listed.
 const DOMAINS_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
-/// The catalog of a store. Cheap to clone.
+/// The catalog of a store. Cloning it is cheap.
 #[derive(Debug, Clone)]
 pub struct Catalog {
     store: Arc<dyn TableStore>,
@@ -37,7 +37,8 @@ pub struct Catalog {
     locks: Arc<Locks>,
     /// Damaged rows that reads skipped.
     pub damage: Arc<DamagedRows>,
-    /// Held while the site info of a domain is replaced. This is rare, so one lock for all domains is enough.
+    /// The lock for a replacement of a domain's site info. Replacements are rare, so one lock for all domains is
+    /// enough.
     site_infos: Arc<Mutex<()>>,
 }
 
@@ -47,20 +48,21 @@ struct ShardTitles {
     has_more: bool,
 }
 
+/// Returns the partition of a shard of a bucket's titles.
 fn shard_of(domain: &DomainName, bucket: &BucketName, shard: u64) -> Vec<Value> {
     vec![domain.as_str().into(), bucket.as_key().into(), Value::Int(shard as i64)]
 }
 
 impl Catalog {
-    /// The catalog of a store.
+    /// Creates the catalog of a store.
     #[must_use]
     pub fn new(store: Arc<dyn TableStore>, clock: Arc<dyn Clock>) -> Self {
         let (locks, damage) = (Arc::new(Locks::new()), Arc::default());
         Self { store, clock, locks, damage, site_infos: Arc::default() }
     }
 
-    /// Returns the domains that have anything stored, in order. A damaged row counts if the domain in its key
-    /// has a bucket that was made, or an entry for a title of the bucket `page`.
+    /// Returns the domains to which something was written, in order. A damaged row counts if the domain in its key
+    /// has a bucket that was created, or an entry for a title of the bucket `page`.
     #[boxed]
     pub async fn domains(&self) -> Result<Vec<DomainName>> {
         let (mut domains, mut after) = (Vec::new(), None);
@@ -113,7 +115,7 @@ impl Catalog {
         Ok(Listing { items, next })
     }
 
-    /// Whether anything is stored of a domain. A damaged row counts if the domain has a bucket that was made, or
+    /// Whether something was written to a domain. A damaged row counts if the domain has a bucket that was created, or
     /// an entry for a title of the bucket `page`.
     #[boxed]
     pub async fn has_domain(&self, domain: &DomainName) -> Result<bool> {
@@ -125,7 +127,7 @@ impl Catalog {
         }
     }
 
-    /// Whether the domain has an undamaged entry for a title of the bucket `page`, or any other bucket.
+    /// Whether the domain has a bucket that was created, or an undamaged entry for a title of the bucket `page`.
     async fn has_titles_or_buckets(&self, domain: &DomainName) -> Result<bool> {
         let buckets = Scan::new(vec![domain.as_str().into()], NonZeroUsize::MIN);
         if !first_keys(&*self.store, &BUCKETS, buckets).await?.is_empty() {
@@ -148,7 +150,7 @@ impl Catalog {
         Ok(false)
     }
 
-    /// Whether the page has a render in its table, or a part in a block. The row may be damaged.
+    /// Whether the page has a render in its table, or a part in a block. Damaged rows count.
     pub async fn is_stored(&self, page: &Page) -> Result<bool> {
         for table in [&*RENDERS, &*ARCHIVE_INDEX] {
             let scan = Scan::new(partition_of(page), NonZeroUsize::MIN);
@@ -172,7 +174,7 @@ impl Catalog {
         Ok(self.store.get(&SITE_INFOS, &key).await?)
     }
 
-    /// Stores the site info of a domain. Replaces that of an earlier import.
+    /// Stores the site info of a domain. Replaces the site info of an earlier import.
     #[boxed]
     pub async fn put_site_info(&self, domain: &DomainName, info: &SiteInfo) -> Result<()> {
         let _alone = self.site_infos.lock().await;
@@ -187,8 +189,8 @@ impl Catalog {
 
     /// Returns the titles of a bucket's pages after `after`, in byte order.
     ///
-    /// A title is stored before its page is written. If that write fails, the list has the title without a
-    /// page. A damaged row counts if the page of the title in its key exists; the damage is logged.
+    /// A title is stored before its page is written. If the write of the page fails, the list has the title, but the
+    /// page does not exist. A damaged row counts if the page of the title in its key exists; the damage is logged.
     #[boxed]
     pub async fn titles(
         &self,
@@ -207,8 +209,8 @@ impl Catalog {
             self.first_titles(domain, bucket, scan.reporting_damage())
         });
         let shards = futures::future::try_join_all(shards).await?;
-        // The smallest titles of all are among the smallest titles of each shard. If a shard has more rows,
-        // its titles after the last read row are unknown, so titles of other shards beyond that row are
+        // The smallest titles of all shards are among the smallest titles of each shard. If a shard has more rows,
+        // its titles after the last row that was read are unknown. So titles of other shards after this row are
         // ignored.
         let known_until =
             shards.iter().filter(|shard| shard.has_more).filter_map(|shard| shard.titles.last());
@@ -236,7 +238,7 @@ impl Catalog {
         Ok(Listing { items, next })
     }
 
-    /// Deletes the title of a page whose bucket was deleted. The page may have no rows any more.
+    /// Deletes the title of a page whose bucket was deleted. The rows of the page must have been deleted before.
     pub async fn remove_title(&self, page: &Page) -> Result<()> {
         let [title, _] = entries(page, self.clock.now());
         let (partition, mut removal) = (title.partition.clone(), Batch::new(title.partition));
@@ -254,7 +256,7 @@ impl Catalog {
         Ok(self.store.write(Vec::new(), removal).await?)
     }
 
-    /// Reads a shard up to the first result page that has a title, or to the end.
+    /// Reads result pages of a shard until one has a title, or to the end. Returns the titles.
     async fn first_titles(
         &self,
         domain: &DomainName,
@@ -287,14 +289,14 @@ impl Catalog {
         }
     }
 
-    /// Returns the page info of the import that had the page with the highest revision.
+    /// Returns the page info of a page, from the import that had its highest revision.
     #[boxed]
     pub async fn page_info(&self, page: &Page) -> Result<Option<PageInfo>> {
         Ok(self.read_page_info(page).await?.map(|(info, _)| info))
     }
 
-    /// Stores the page info of an import, unless the stored page info has a higher revision. If both have the
-    /// same revision, the greater page info stays, so that the order of imports does not matter.
+    /// Stores the page info of an import, unless the stored page info has a higher revision. If both have the same
+    /// revision, the greater page info is kept, so that the order of imports does not matter.
     #[boxed]
     pub async fn put_page_info(&self, page: &Page, info: &PageInfo) -> Result<()> {
         let _page = self.locks.page(page).await;
@@ -310,7 +312,7 @@ impl Catalog {
         Ok(self.store.write(Vec::new(), batch).await?)
     }
 
-    /// Whether the catalog has both entries of the page: the title, and the domain.
+    /// Whether the catalog has both entries of the page: for its title and for its domain.
     pub async fn is_listed(&self, page: &Page) -> Result<bool> {
         for Batch { partition, mutations } in entries(page, self.clock.now()) {
             for mutation in mutations {
@@ -324,8 +326,8 @@ impl Catalog {
         Ok(true)
     }
 
-    /// Whether a catalog entry of the page, the title or the domain, was found damaged. The next new
-    /// revision, new render or replacement writes both entries again.
+    /// Whether a read has found that a catalog entry of the page is damaged, for its title or for its domain. The next
+    /// new revision, new render or replacement writes both entries again.
     pub fn has_damaged_entry(&self, page: &Page) -> bool {
         entries(page, Timestamp::EPOCH).into_iter().any(|Batch { partition, mutations }| {
             mutations.into_iter().any(|mutation| match mutation {
@@ -345,8 +347,8 @@ impl Catalog {
     }
 }
 
-/// The catalog entries of a page: the title, and the domain. Both are written before the page is first
-/// written.
+/// Returns the batches of the catalog entries of a page: for its title and for its domain. Both are written before
+/// the page is first written.
 pub fn entries(page: &Page, now: Timestamp) -> [Batch; 2] {
     let shard = xxh3_64(page.title.as_str().as_bytes()) % TITLE_SHARDS;
     let mut title = Batch::new(shard_of(&page.domain, &page.bucket, shard));
@@ -354,7 +356,7 @@ pub fn entries(page: &Page, now: Timestamp) -> [Batch; 2] {
     [title, domain_entry(&page.domain, now)]
 }
 
-/// The catalog entry of a domain.
+/// Returns the batch of the catalog entry of a domain.
 pub fn domain_entry(domain: &DomainName, now: Timestamp) -> Batch {
     let mut batch = Batch::new(vec![CATALOG.into()]);
     batch.put(&DOMAINS, vec![domain.as_str().into()], Vec::new(), now);

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use rashomon_clock::{Clock, Timestamp};
 
-/// The time of day for garbage collection. It is never later than the start time of the process plus the time
-/// that has passed since, by the monotonic clock. So if the clock jumps ahead, uploads in progress do not
-/// seem older than they are, in this process or in another.
+/// A clock for garbage collection. Its time is never later than the start time of the process plus the time that has
+/// passed since then by the monotonic clock. So if the time of day jumps ahead, uploads in progress do not seem older
+/// than they are. This holds for uploads of this process and of other processes.
 #[derive(Debug)]
 pub(crate) struct CollectorClock {
     begun_at: Timestamp,

@@ -4,22 +4,22 @@ use std::{fmt, str::FromStr};
 
 use crate::NameError;
 
-/// A SHA-1, by which MediaWiki identifies content. It is not used for security.
+/// A SHA-1. MediaWiki identifies content by its SHA-1. It is not used for security.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sha1(pub [u8; 20]);
 
 impl Sha1 {
-    /// The value for bytes that cannot be read. No content with this SHA-1 is known.
+    /// The value for bytes that cannot be read. No content is known to have this SHA-1.
     pub const UNKNOWN: Self = Self([0; 20]);
 
-    /// The SHA-1 of some bytes.
+    /// Computes the SHA-1 of bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         use sha1::Digest;
         Self(sha1::Sha1::digest(bytes).into())
     }
 
-    /// The form that MediaWiki uses: base 36, always 31 digits.
+    /// Formats the SHA-1 as MediaWiki does: in base 36, always with 31 digits.
     #[must_use]
     pub fn to_base36(self) -> String {
         let (words, _) = self.0.as_chunks::<4>();
@@ -42,7 +42,7 @@ impl Sha1 {
 impl fmt::Display for Sha1 {
     /// Writes lower-case hex.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // This is faster than `{:02x}` for each byte, and each revision has several SHA-1 values in its rows.
+        // This is faster than `{:02x}` for each byte, which matters since each revision has several SHA-1 values.
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut hex = [0; 40];
         for (digits, byte) in hex.chunks_exact_mut(2).zip(self.0) {

@@ -1,5 +1,5 @@
-//! Damaged rows that reads found and skipped. Each row is logged once, and reported once to a command that
-//! asks for damaged rows.
+//! Remembers the damaged rows that reads have found and skipped. Each row is logged once, and reported once to a
+//! command that takes the damaged rows.
 
 use std::{
     collections::BTreeMap,
@@ -13,9 +13,8 @@ use crate::{
     rows::{ColumnValue, key_in_words, page_of},
 };
 
-/// The maximum number of rows that are remembered, so that each row is logged and reported once. When the
-/// number is reached, rows that were reported are forgotten, and may be logged again. As long as this many
-/// rows are not reported yet, further rows are neither logged nor reported.
+/// The maximum number of remembered rows. When this number is reached, reported rows are forgotten, and may be logged
+/// again. While this number of rows is not reported yet, further rows are neither logged nor reported.
 const MAX_REMEMBERED: usize = 10_000;
 
 /// A damaged row that a read skipped.
@@ -38,7 +37,7 @@ pub struct FoundDamage {
 pub struct DamagedRows(Mutex<BTreeMap<(&'static str, Key), Option<FoundDamage>>>);
 
 impl DamagedRows {
-    /// Adds rows of a table, and logs those that are new.
+    /// Adds damaged rows of a table, and logs the rows that were not known.
     pub fn record(&self, table: &'static Schema, damaged: &[DamagedRow]) {
         for DamagedRow { key, reason } in damaged {
             let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,7 +68,7 @@ impl DamagedRows {
         }
     }
 
-    /// Whether a row was found damaged.
+    /// Whether the row under a key is known to be damaged.
     pub fn knows(&self, table: &'static Schema, key: &Key) -> bool {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         !known.is_empty() && known.contains_key(&(table.name(), key.clone()))

@@ -29,9 +29,8 @@ pub struct Definition {
 
 /// The definitions of all properties.
 ///
-/// A property without a definition has the content type `application/octet-stream`, and one version for each
-/// render. A property whose name begins with `slot-` has a slot of a MediaWiki revision, and one version for
-/// each revision.
+/// A property that is not defined has the content type `application/octet-stream`, and one version for each render. If
+/// its name begins with `slot-`, the property is a slot of a MediaWiki revision, and has one version for each revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definitions {
     defined: BTreeMap<PropertyName, Definition>,
@@ -40,10 +39,10 @@ pub struct Definitions {
 }
 
 impl Definitions {
-    /// The maximum size of a body, unless the property is defined with another one: 64 MiB.
+    /// The maximum size of a body, unless the definition of the property has another one: 64 MiB.
     pub const DEFAULT_MAX_SIZE: u64 = 64 << 20;
 
-    /// The definition of a property.
+    /// Returns the definition of a property.
     #[must_use]
     pub fn get(&self, name: &PropertyName) -> &Definition {
         match self.defined.get(name) {
@@ -65,7 +64,7 @@ impl Definitions {
 }
 
 impl Default for Definitions {
-    /// The properties that the notes mention: `html`, `wikitext`, `data-parsoid`, `meta`, `section-offsets`.
+    /// Defines the properties that the notes mention: `html`, `wikitext`, `data-parsoid`, `meta`, `section-offsets`.
     fn default() -> Self {
         let define = |content_type: &str, versions| Definition {
             content_type: content_type.to_owned(),

@@ -1,4 +1,4 @@
-//! The errors of buckets, classified by their meaning for the caller.
+//! The errors of calls to buckets, classified by their meaning for the caller.
 
 use rashomon_clock::Timestamp;
 
@@ -14,16 +14,16 @@ pub enum Error {
     /// The requested item is not stored.
     #[error("{0}")]
     NotFound(Missing),
-    /// The write contradicts what is stored. Nothing was changed.
+    /// The write contradicts the stored data. Nothing was changed.
     #[error(transparent)]
     Conflict(#[from] Conflict),
-    /// The latest revision is not the one that the write was made for. Nothing was changed.
+    /// The latest revision is not the revision that the write expects. Nothing was changed.
     #[error("the latest revision is {}", latest.as_ref().map_or_else(|| "none: there is no such page".to_owned(), |latest| latest.record.rev.to_string()))]
     NotLatest {
         /// The latest render; `None` if there is no page yet.
         latest: Option<Box<Render>>,
     },
-    /// The property is not the version that the write was made for. Nothing was changed.
+    /// The property does not have a version that the write expects. Nothing was changed.
     #[error("the property has been changed since the expected version")]
     NotExpected,
     /// A value is invalid. Nothing was changed.
@@ -33,11 +33,11 @@ pub enum Error {
     #[error("the store has an archive, and retention without an archive would report its content as deleted")]
     ArchiveNotConfigured,
     /// The content of the revision was erased, and the revision takes no other content. Nothing was changed.
-    #[error("revision {rev} was erased on {}", in_words(*at))]
+    #[error("revision {rev} was erased on {}", format_time(*at))]
     Erased {
         /// The revision.
         rev: Revision,
-        /// When the content was erased.
+        /// The time of the erasure.
         at: Timestamp,
     },
     /// A body is larger than its property allows. Nothing was changed.
@@ -56,7 +56,7 @@ pub enum Error {
     Store(#[from] rashomon_tables::Error),
 }
 
-/// How a write contradicts what is stored.
+/// A contradiction between a write and the stored data.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Conflict {
@@ -82,7 +82,7 @@ pub enum Conflict {
         /// The property.
         property: crate::PropertyName,
     },
-    /// The base of a new render has lost a property that the new render takes over.
+    /// The base of a new render no longer has a property that the new render takes over.
     #[error(
         "property {property} of render {base} is not stored any more, and cannot be copied: send it with the \
          new render"
@@ -93,7 +93,7 @@ pub enum Conflict {
         /// The base.
         base: Tid,
     },
-    /// The newest render has the latest possible tid.
+    /// A later render is not possible, since the newest render has the highest possible tid.
     #[error("no render of revision {rev} can be later than {newest}")]
     NoLaterTid {
         /// The revision.
@@ -103,7 +103,7 @@ pub enum Conflict {
     },
 }
 
-/// The error of a renderer that generated nothing.
+/// The error of a renderer that has not generated a property.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GenerateError {
@@ -116,7 +116,7 @@ pub enum GenerateError {
     /// The renderer did not answer in time.
     #[error("the renderer did not answer in time: {0}")]
     TimedOut(String),
-    /// The limit of renders in flight is reached.
+    /// The maximum number of renders is in progress.
     #[error("too many renders are in progress: {0}")]
     Busy(String),
 }
@@ -135,7 +135,7 @@ pub enum Missing {
     #[error("the page has no render {0}")]
     Render(Tid),
     /// The newest render of the latest revision lacks the property.
-    #[error("the newest render of the latest revision, {latest}, has no such property{}", has_it(*latest, *predecessor, *predecessor_tid))]
+    #[error("the newest render of the latest revision, {latest}, has no such property{}", describe_predecessor(*latest, *predecessor, *predecessor_tid))]
     LatestProperty {
         /// The latest revision.
         latest: Revision,
@@ -153,7 +153,7 @@ pub enum Missing {
         /// The render.
         tid: Tid,
     },
-    /// The render was superseded, and its bodies were culled, or left out by the archive's policy.
+    /// The render was superseded. Its bodies were culled, or the archive's policy did not keep them.
     #[error("render {tid} of revision {rev} was superseded, and its content is not kept any more")]
     Culled {
         /// The revision.
@@ -161,11 +161,11 @@ pub enum Missing {
         /// The render.
         tid: Tid,
     },
-    /// The page did not exist yet.
+    /// The page did not exist at the requested time.
     #[error("the first revision of the page is later than the requested time")]
     BeforeFirst,
-    /// The examined revisions do not determine the requested state. There are more revisions, but the number
-    /// of examined ones is bounded.
+    /// The examined revisions do not determine the requested state. There are further revisions, but a request examines
+    /// only a limited number.
     #[error(
         "the {examined} revisions nearest to the requested time do not determine the state of the property, \
          and one request examines no more: the timemap lists all revisions that have the property, page by \
@@ -181,16 +181,16 @@ pub enum Missing {
 }
 
 /// Formats a time to the second, in UTC.
-fn in_words(time: Timestamp) -> String {
+fn format_time(time: Timestamp) -> String {
     match jiff::Timestamp::from_second(time.as_micros().div_euclid(1_000_000)) {
         Ok(time) => time.strftime("%Y-%m-%d at %H:%M:%S UTC").to_string(),
         Err(_) => "some day".to_owned(),
     }
 }
 
-/// The end of the message for a property that the latest render lacks: names the newest revision or render
-/// that has it.
-fn has_it(latest: Revision, predecessor: Option<Revision>, tid: Option<Tid>) -> String {
+/// Returns the end of the message for a property that the latest render lacks. It names the newest revision or render
+/// that has the property.
+fn describe_predecessor(latest: Revision, predecessor: Option<Revision>, tid: Option<Tid>) -> String {
     match (predecessor, tid) {
         (Some(rev), Some(tid)) if rev == latest => format!("; its newest render that has it is {tid}"),
         (Some(rev), _) => format!("; the newest revision that has it is {rev}"),

@@ -1,4 +1,4 @@
-//! Shortens input for error messages: a message names the fault, and never repeats a whole request.
+//! Shortens input for error messages. A message names the fault, and never repeats a whole request.
 
 use std::fmt::{self, Write as _};
 
@@ -14,15 +14,14 @@ pub fn excerpt(text: impl fmt::Display) -> String {
     shorten(text, EXCERPT_BYTES)
 }
 
-/// Returns the text if it has at most `max` bytes, else its beginning and its end with `...` between them, in
-/// at most `max` bytes (or 5, if `max` is less). Never holds more than about `2 * max` bytes of the text at
-/// once.
+/// Shortens a text to at most `max` bytes (but not below 5 bytes). A longer text is replaced by its beginning and its
+/// end, with `...` between them. Never keeps more than about `2 * max` bytes of the text in memory.
 ///
-/// The end is kept because messages of parsers name at their end what they expected.
+/// The end is kept because messages of parsers name the expected input at their end.
 #[must_use]
 pub fn shorten(text: impl fmt::Display, max: usize) -> String {
     let mut ends = Ends { begin: String::new(), end: String::new(), max, is_cut: false };
-    // `Ends` never fails. If the `Display` of the text fails, the part that it has written so far is shown.
+    // `Ends` never fails. If the `Display` of the text fails, the result is the part that was written before.
     let _ = write!(ends, "{text}");
     ends.finish()
 }
@@ -32,7 +31,7 @@ struct Ends {
     begin: String,
     end: String,
     max: usize,
-    /// Whether bytes between the two were dropped.
+    /// Whether bytes between `begin` and `end` were dropped.
     is_cut: bool,
 }
 
@@ -66,12 +65,12 @@ impl Ends {
     }
 }
 
-/// The last boundary of characters at or before this byte.
+/// Returns the last character boundary at or before this byte.
 fn boundary_before(text: &str, byte: usize) -> usize {
     (0..=byte.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }
 
-/// The first boundary of characters at or after this byte.
+/// Returns the first character boundary at or after this byte.
 fn boundary_after(text: &str, byte: usize) -> usize {
     (byte..text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len())
 }

@@ -1,4 +1,4 @@
-//! The data of wikis and pages in exports, without the revisions.
+//! The data of wikis and pages in exports of MediaWiki, without the revisions.
 
 use serde::{Deserialize, Serialize};
 

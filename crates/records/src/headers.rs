@@ -1,4 +1,4 @@
-//! The headers that are kept with a property and returned with it.
+//! The headers that are stored with a property, and returned with it.
 
 mod ignored;
 
@@ -16,7 +16,7 @@ const PROXY_PREFIXES: [&str; 3] = ["x-accel-", "x-sendfile", "x-lighttpd-"];
 /// `x-` headers that this server sets itself.
 const OWN_HEADERS: [&str; 3] = ["x-rev", "x-parent", "x-content-type-options"];
 
-/// The headers that are kept with a property or an entry and returned with it.
+/// The headers that are stored with a property or an entry, and returned with it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Headers {
     /// `Content-Type`.
@@ -27,7 +27,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Whether a header other than `content-type` is kept. `name` is in lower case.
+    /// Whether a header other than `content-type` is stored. `name` has to be in lower case.
     #[must_use]
     pub fn is_kept(name: &str) -> bool {
         let is_refused = || {
@@ -37,35 +37,35 @@ impl Headers {
         name == "content-language" || (name.starts_with("x-") && !is_refused())
     }
 
-    /// Whether a header other than `content-type` is kept with an entry of a key-value bucket. `name` is in
+    /// Whether a header other than `content-type` is stored with an entry of a key-value bucket. `name` has to be in
     /// lower case.
     #[must_use]
     pub fn is_kept_with_entry(name: &str) -> bool {
         matches!(name, "content-disposition" | "cache-control") || Self::is_kept(name)
     }
 
-    /// The maximum number of bytes of all headers of one property or entry, names and values.
+    /// The maximum number of bytes of all headers of a property or an entry, names and values together.
     pub const MAX_BYTES: usize = 8 << 10;
 }
 
-/// The headers that a request has for a property, each at most once.
+/// The headers of a request for a property, each at most once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestHeaders {
-    /// `Content-Type`. It begins with a type and a subtype. Parameters after them are not checked.
+    /// `Content-Type`. It begins with a type and a subtype. Its parameters are not checked.
     pub content_type: Option<String>,
-    /// The other headers, all of them headers that are kept. Their names are in lower case.
+    /// The other headers that are stored. Their names are in lower case.
     pub other: BTreeMap<String, String>,
 }
 
 impl RequestHeaders {
-    /// Parses headers. Their names may be in upper or lower case. Headers that proxies add are left out.
+    /// Parses headers. Their names may be in upper or lower case. Omits headers that proxies add.
     pub fn parse<'a>(
         headers: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> std::result::Result<Self, HeaderError> {
         Self::parse_except(headers, &IgnoredHeaders::default())
     }
 
-    /// Parses headers like [`Self::parse`]. Leaves out the ignored ones, too.
+    /// Parses headers like [`Self::parse`]. Also omits the headers in `ignored`.
     pub fn parse_except<'a>(
         headers: impl IntoIterator<Item = (&'a str, &'a str)>,
         ignored: &IgnoredHeaders,
@@ -131,7 +131,7 @@ const fn is_token(byte: u8) -> bool {
         || matches!(byte, b'!' | b'#'..=b'\'' | b'*' | b'+' | b'-' | b'.' | b'^'..=b'`' | b'|' | b'~')
 }
 
-/// The error for headers that cannot be kept with a property.
+/// The error for headers that cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
@@ -153,7 +153,7 @@ pub enum HeaderError {
         Headers::MAX_BYTES
     )]
     TooLong,
-    /// This header is not kept with properties.
+    /// This header is not one of the headers that are stored.
     #[error(
         "the header {0} cannot be stored: only Content-Type, Content-Language and X-... can, except X-... \
          headers that control servers or that Rashomon itself sends"

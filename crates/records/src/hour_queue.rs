@@ -1,5 +1,5 @@
-//! What the queues of the store have in common: their partitions are an hour and a shard. Retention has one, and purges
-//! have another.
+//! Functions for the queues of the store: the retention queue and the purge queue. The partition of both is an hour and
+//! a shard.
 
 use std::{num::NonZeroUsize, ops::RangeInclusive, time::Duration};
 
@@ -11,29 +11,29 @@ use crate::{Records, Result};
 /// One hour, in microseconds.
 const HOUR_MICROS: i64 = 3_600_000_000;
 
-/// The partitions of a queue in one result page, when all hours are listed.
+/// The number of partitions of a queue in a result page, while the hours are listed.
 const PARTITIONS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
-/// The maximum time that a write may take after its queue entry was made.
+/// The maximum time that a write may take after its queue entry was created.
 const MAX_WRITE_TIME: Duration = Duration::from_secs(10);
 
-/// The same limit for a store that a single process writes to.
+/// The same limit for a store to which only one process writes.
 const MAX_WRITE_TIME_ALONE: Duration = Duration::from_secs(1);
 
-/// The hour of a time, counted from the epoch: the first column of a queue's partition.
+/// Returns the hour of a time, counted from the epoch. It is the first column of a queue's partition.
 #[must_use]
 pub fn hour_of(at: Timestamp) -> i64 {
     at.as_micros().div_euclid(HOUR_MICROS)
 }
 
-/// The last time before an hour.
+/// Returns the last microsecond before an hour.
 #[must_use]
 pub fn before_hour(hour: i64) -> Timestamp {
     Timestamp::from_micros(hour * HOUR_MICROS - 1)
 }
 
 impl Records {
-    /// The hours among `hours` in which a queue has entries of a shard, the earliest first.
+    /// Returns the hours among `hours` in which a queue has entries of a shard, the earliest first.
     pub async fn queue_hours(
         &self,
         queue: &'static Schema,
@@ -53,8 +53,8 @@ impl Records {
         Ok(found)
     }
 
-    /// The maximum time from the making of a queue entry until the end of its write. If a write takes longer, a cursor
-    /// may pass the entry before the write is stored.
+    /// The maximum time from the creation of a queue entry until the end of its write. If a write takes longer, a
+    /// cursor may pass the entry before the write is stored.
     #[must_use]
     pub fn max_queued_write_time(&self) -> Duration {
         if self.is_alone() { MAX_WRITE_TIME_ALONE } else { MAX_WRITE_TIME }

@@ -1,4 +1,4 @@
-//! A render of an import, as rows to be written.
+//! The unit of an import: the rows that one batch writes together.
 
 use crate::{
     content::Bodies,
@@ -13,7 +13,7 @@ pub struct ImportUnit {
     pub revision: Option<RevisionRow>,
     /// The render.
     pub render: RenderRow,
-    /// The bodies of the revision's properties that are new.
+    /// The bodies of new properties of the revision.
     pub of_revision: Bodies,
     /// The bodies of the render's properties.
     pub of_render: Bodies,

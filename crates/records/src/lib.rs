@@ -1,7 +1,7 @@
 //! The records of pages: revisions, renders and bodies, as rows of tables with named columns.
 //!
-//! The crate contains the types of names, the tables, their typed rows, the chunk store, and the catalog. It
-//! decides nothing about retention or the archive.
+//! The crate has the types of names, the tables, their typed rows, the chunk store, the catalog, and the write
+//! pipeline. It knows nothing of the policies of retention and of the archive.
 
 pub mod catalog;
 mod collector_clock;

@@ -1,4 +1,4 @@
-//! Locks of revisions and pages within this process, for writes that depend on a read.
+//! Locks of pages and revisions within this process, for writes that depend on a read.
 
 use std::{
     hash::{BuildHasher, Hash, RandomState},
@@ -9,19 +9,19 @@ use tokio::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{Page, Revision};
 
-/// The number of groups of slots. A group is allocated when one of its slots is first used, since a process
-/// that works on few pages needs few groups.
+/// The number of groups of slots. A group is allocated when one of its slots is first used, so a process that works on
+/// few pages needs little memory.
 const GROUPS: usize = 64;
-/// The number of slots of a group.
+/// The number of slots in a group.
 const SLOTS_OF_A_GROUP: usize = 64;
 
-/// Locks of revisions and of pages. Several pages, or several revisions, may share a slot, by their hash.
+/// The locks of pages and of revisions. Pages with the same hash share a lock, and so do revisions.
 ///
-/// A conditional write locks its page exclusively, since a revision written in between would break the
+/// A conditional write locks its page exclusively, since another revision that is written meanwhile would break the
 /// condition. Other writes of new revisions share the lock of the page.
 ///
-/// The lock of a page is taken before the locks of its revisions, and the locks of several revisions are
-/// taken in the order of their slots. This order excludes deadlocks.
+/// The lock of a page is taken before the locks of its revisions, and the locks of several revisions are taken in the
+/// order of their slots. This order excludes deadlocks.
 #[derive(Debug)]
 pub struct Locks {
     hasher: RandomState,
@@ -50,7 +50,7 @@ impl Default for Locks {
 }
 
 impl Locks {
-    /// New locks, all free.
+    /// Creates locks, all of them free.
     #[must_use]
     pub fn new() -> Self {
         Self { hasher: RandomState::new(), pages: Slots::new(), revisions: Slots::new() }
@@ -71,7 +71,7 @@ impl Locks {
         self.revisions.get(self.slot((page, rev))).lock().await
     }
 
-    /// Locks several revisions exclusively.
+    /// Locks several revisions exclusively. The guards have no particular order.
     pub async fn revisions(
         &self,
         page: &Page,

@@ -1,4 +1,4 @@
-//! Revisions, renders and properties without their bodies: the types of records and results.
+//! The types of records and results: revisions, renders and properties, without their bodies.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,14 +10,14 @@ use crate::{Error, Headers, PropertyName, Result, Revision, Sha1, Tid};
 /// The revision from which an edit was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parent {
-    /// No parent: the revision is the first of the page.
+    /// The revision has no parent: it is the first revision of the page.
     None,
-    /// This revision. It need not be stored.
+    /// The parent is this revision, which need not be stored.
     Revision(Revision),
 }
 
 impl Parent {
-    /// The number that requests and rows use: 0 for [`Self::None`].
+    /// Returns the number that requests and rows use: 0 for [`Self::None`].
     #[must_use]
     pub const fn to_number(self) -> i64 {
         match self {
@@ -26,7 +26,7 @@ impl Parent {
         }
     }
 
-    /// The inverse of [`Self::to_number`]; `None` for a negative number.
+    /// Decodes the number of [`Self::to_number`]. `None` for a negative number.
     #[must_use]
     pub const fn from_number(number: i64) -> Option<Self> {
         match Revision::new(number) {
@@ -44,7 +44,7 @@ pub struct RevisionRecord {
     pub rev: Revision,
     /// The parent; `None` if it is unknown.
     pub parent: Option<Parent>,
-    /// The time of the edit: the timestamp of the request, else the time of the first write.
+    /// The time of the edit: the timestamp of the request or, without one, the time of the first write.
     pub timestamp: Timestamp,
     /// The user who made the edit: a name, or an IP address.
     pub user: Option<String>,
@@ -59,7 +59,7 @@ pub struct RevisionRecord {
 }
 
 impl RevisionRecord {
-    /// Returns `Erased` if the content of the revision was erased.
+    /// Fails with `Erased` if the content of the revision was erased.
     pub fn check_not_erased(&self) -> Result<()> {
         match &self.erased {
             None => Ok(()),
@@ -72,18 +72,18 @@ impl RevisionRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Erasure {
-    /// When the content was erased.
+    /// The time at which the content was erased.
     #[serde(with = "micros")]
     pub at: Timestamp,
-    /// Who erased the content, if this is known.
+    /// The client that erased the content, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Why the content was erased, if this is known.
+    /// The reason for the erasure, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A time as a number of microseconds.
+/// Serializes a time as a number of microseconds.
 mod micros {
     use rashomon_clock::Timestamp;
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
@@ -114,7 +114,7 @@ pub struct ExportRecord {
     /// Whether the comment has been hidden.
     #[serde(skip_serializing_if = "is_false")]
     pub comment_deleted: bool,
-    /// The sha1 that the export gives the revision, in base 36.
+    /// The SHA-1 of the revision in the export, in base 36.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha1: Option<String>,
     /// The main slot.
@@ -141,16 +141,16 @@ pub struct SlotRecord {
     /// Whether the text has been hidden.
     #[serde(skip_serializing_if = "is_false")]
     pub deleted: bool,
-    /// The number of bytes that the export gives.
+    /// The number of bytes of the text, as the export states it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<i64>,
-    /// The sha1 that the export gives the text, in base 36.
+    /// The SHA-1 of the text in the export, in base 36.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha1: Option<String>,
-    /// The text's number in the wiki's own storage.
+    /// The number of the text in the wiki's own storage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// The text's address in the wiki's own storage.
+    /// The address of the text in the wiki's own storage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
 }
@@ -169,13 +169,13 @@ pub struct PropertyInfo {
     pub size: u64,
     /// The SHA-1 of the body.
     pub sha1: Sha1,
-    /// When the property was last replaced in place, if ever.
+    /// The time at which the property was last replaced in place, if ever.
     pub rewritten_at: Option<Timestamp>,
 }
 
 impl PropertyInfo {
-    /// Whether the body is in a damaged block of the archive. Then the bytes cannot be read, and the size and
-    /// the SHA-1 are unknown.
+    /// Whether the body is in a damaged block of the archive. The bytes of such a body cannot be read, and its size and
+    /// SHA-1 are unknown.
     #[must_use]
     pub fn is_damaged(&self) -> bool {
         self.sha1 == Sha1::UNKNOWN
@@ -189,7 +189,7 @@ pub struct PropertyVersion {
     pub rev: Revision,
     /// The render.
     pub tid: Tid,
-    /// When the property was last replaced in place, if ever.
+    /// The time at which the property was last replaced in place, if ever.
     pub rewritten_at: Option<Timestamp>,
 }
 
@@ -205,7 +205,7 @@ pub struct Render {
 }
 
 impl Render {
-    /// Returns `Erased` if the content of the revision was erased.
+    /// Fails with `Erased` if the content of the revision was erased.
     pub fn check_not_erased(&self) -> Result<()> {
         self.record.check_not_erased()
     }
@@ -218,8 +218,8 @@ pub struct RenderInfo {
     pub tid: Tid,
     /// The properties of the render, and those of its revision.
     pub properties: BTreeMap<PropertyName, PropertyInfo>,
-    /// Whether the bodies are stored. `false` for a superseded render whose bodies were culled, or left out
-    /// by the archive's policy.
+    /// Whether the bodies are stored. `false` for a superseded render whose bodies were culled, or were not kept by the
+    /// archive's policy.
     pub stored: bool,
 }
 
@@ -237,31 +237,29 @@ pub struct RevisionDetail {
 pub struct RevisionSummary {
     /// The record of the revision.
     pub record: Arc<RevisionRecord>,
-    /// The newest render that the archive's policy kept, or the newest of all if the policy kept none. The
+    /// The newest render that the archive's policy kept, or the newest of all renders if the policy kept none. The
     /// properties of the revision can be read through any render.
     pub tid: Tid,
-    /// The number of renders. Counting ends at `MAX_COUNTED_RENDERS`, or earlier if the rows have very many
-    /// bytes.
+    /// The number of renders. Counting ends at `MAX_COUNTED_RENDERS`, or earlier if the rows are very large.
     pub renders: u64,
     /// The newest renders, at most four, newest first.
     pub newest_renders: Vec<Tid>,
-    /// The number of bytes of the properties of the render `tid`, including those of the revision. If the
-    /// archive's policy kept none of the renders, only the properties of the revision count. If the revision
-    /// has no properties, those of the render count, although their bodies are not stored.
+    /// The number of bytes of the properties of the render `tid` and of the properties of the revision. If the
+    /// archive's policy kept none of the renders, only the properties of the revision count. If the revision has no
+    /// properties either, the properties of the render count, although their bodies are not stored.
     pub size: u64,
-    /// Whether the bodies are stored. `false` for a superseded revision whose bodies were culled. Also
-    /// `false` for a revision that has only properties of renders, if the archive's policy kept none of
-    /// these.
+    /// Whether the bodies are stored. `false` for a superseded revision whose bodies were culled. Also `false` for a
+    /// revision that has only properties of renders, if the archive's policy kept none of these renders.
     pub stored: bool,
-    /// Whether a part of the revision cannot be read, since the row of a render or a block of the archive is
-    /// damaged. The size does not count this part.
+    /// Whether a part of the revision cannot be read, since the row of a render or a block of the archive is damaged.
+    /// The size does not include this part.
     pub damaged: bool,
-    /// Whether the row of the revision itself cannot be read. Then only the number in `record` is known.
+    /// Whether the row of the revision itself cannot be read. If so, only the number in `record` is valid.
     pub unreadable: bool,
 }
 
 impl RevisionSummary {
-    /// The summary of a revision whose row cannot be read.
+    /// Creates the summary of a revision whose row cannot be read.
     pub fn unreadable(rev: Revision) -> Self {
         let record = RevisionRecord {
             rev,
@@ -286,21 +284,21 @@ impl RevisionSummary {
     }
 }
 
-/// A revision, as an export reads it.
+/// A revision with its renders, for exports.
 #[derive(Debug, Clone)]
 pub struct StoredRevision {
     /// The record of the revision.
     pub record: Arc<RevisionRecord>,
     /// The properties of the revision.
     pub properties: BTreeMap<PropertyName, PropertyInfo>,
-    /// Whether the bodies of the properties of the revision are stored. `false` for a superseded revision
-    /// whose bodies were culled.
+    /// Whether the bodies of the properties of the revision are stored. `false` for a superseded revision whose bodies
+    /// were culled.
     pub stored: bool,
-    /// The renders, oldest first, each without the properties of the revision.
+    /// The renders, oldest first. They do not include the properties of the revision.
     pub renders: Vec<RenderInfo>,
 }
 
-/// A result page, and the position of the next one.
+/// A result page, and the position of the next result page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing<T, P> {
     /// The items of the result page.
@@ -316,7 +314,7 @@ pub struct Written {
     pub rev: Revision,
     /// The render.
     pub tid: Tid,
-    /// Whether the write stored something. `false` if the same was stored already.
+    /// Whether the write stored something. `false` if the same data was stored already.
     pub created: bool,
 }
 
@@ -327,19 +325,19 @@ pub struct Rewritten {
     pub version: PropertyVersion,
     /// The metadata of the property after the call.
     pub info: PropertyInfo,
-    /// Whether the property was replaced. `false` if the same was stored already.
+    /// Whether the property was replaced. `false` if the same body and headers were stored already.
     pub replaced: bool,
 }
 
 /// The outcome of the import of a revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImportOutcome {
-    /// The revision was stored, or some of its renders were.
+    /// The revision, or some of its renders, were stored.
     Created,
     /// The same revision was stored already.
     Unchanged,
-    /// Nothing was stored: the revision is stored already with different content, or the input is impossible.
-    /// The text says which.
+    /// Nothing was stored: the revision is stored already with different content, or the input is impossible. The text
+    /// gives the reason.
     Conflict(String),
     /// Nothing was stored: the content of the revision was erased before.
     Erased(Erasure),

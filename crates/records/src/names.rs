@@ -1,4 +1,4 @@
-//! Names. They are parsed at the edge, so code that has a name need not check it again.
+//! The types of names. A name is checked when it is parsed, so code that has a name need not check it again.
 
 use std::{fmt, str::FromStr};
 
@@ -30,7 +30,7 @@ macro_rules! text_newtype {
     };
 }
 
-/// The conversions between a name and its text.
+/// Implements the conversions between a name and its text.
 macro_rules! parsed_name {
     ($name:ident) => {
         impl fmt::Display for $name {
@@ -91,14 +91,14 @@ text_newtype!(DomainName);
 
 /// The name of a bucket in a domain: `[a-z][a-z0-9-]{0,63}`. `page` is the bucket of pages.
 ///
-/// A further bucket of pages has an id besides, which is random. The id is a part of the keys in the store, so
-/// that a bucket that is made again under a name has none of the rows of the earlier one. Two names that differ
-/// only in the id are different buckets. People, addresses and settings see the name alone.
+/// A further bucket of pages also has an id, which is random. The id is a part of the keys in the store, so that a
+/// bucket that is created again under the same name has none of the rows of the earlier bucket. Two names that differ
+/// only in the id are different buckets. URLs, settings and messages contain only the name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct BucketName(std::sync::Arc<str>);
 
-/// Separates the name of a bucket from its id, in keys of the store. No name has this character.
+/// The character between the name of a bucket and its id, in keys of the store. No name has this character.
 const BEFORE_BUCKET_ID: char = '~';
 
 impl BucketName {
@@ -115,44 +115,44 @@ impl BucketName {
         }
     }
 
-    /// The bucket of pages, `page`.
+    /// Returns the name of the bucket of pages, `page`.
     #[must_use]
     pub fn page() -> Self {
         Self("page".into())
     }
 
-    /// Whether the name is that of another resource of a domain, which no bucket can have.
+    /// Whether the name is reserved for another resource of a domain, so that no bucket can have it.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
         ["import", "changes", "timeline"].contains(&self.as_str())
     }
 
-    /// The bucket of this name that has an id.
+    /// Returns this name with an id.
     #[must_use]
     pub fn with_id(&self, id: [u8; 16]) -> Self {
         let (name, id) = (self.as_str(), u128::from_be_bytes(id));
         Self(format!("{name}{BEFORE_BUCKET_ID}{id:032x}").into())
     }
 
-    /// The name without the id.
+    /// Returns this name without the id.
     #[must_use]
     pub fn without_id(&self) -> Self {
         if self.as_str().len() == self.0.len() { self.clone() } else { Self(self.as_str().into()) }
     }
 
-    /// The name, without the id.
+    /// The text of the name, without the id.
     #[must_use]
     pub fn as_str(&self) -> &str {
         self.0.split_once(BEFORE_BUCKET_ID).map_or(&self.0, |(name, _)| name)
     }
 
-    /// The bucket in keys of the store: the name, and the id if there is one.
+    /// The text of the bucket in keys of the store: the name, and the id if there is one.
     #[must_use]
     pub fn as_key(&self) -> &str {
         &self.0
     }
 
-    /// The inverse of [`Self::as_key`].
+    /// Parses the text of [`Self::as_key`].
     #[must_use]
     pub fn from_key(key: &str) -> Option<Self> {
         let Some((name, id)) = key.split_once(BEFORE_BUCKET_ID) else { return Self::new(key).ok() };
@@ -169,23 +169,23 @@ impl fmt::Debug for BucketName {
 }
 parsed_name!(BucketName);
 
-/// The name of a page: UTF-8, 1 to 1,024 bytes, no control characters, spaces written as `_`, no segment `.`
-/// or `..`.
+/// The name of a page: 1 to 1,024 bytes of UTF-8, without control characters, with `_` for spaces, and without a
+/// segment `.` or `..`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Title(std::sync::Arc<str>);
 
 impl Title {
-    /// The most bytes a title may have.
+    /// The maximum number of bytes of a title.
     pub const MAX_BYTES: usize = 1024;
 
-    /// Checks a title, and writes its spaces as `_`.
+    /// Checks a title, and replaces its spaces by `_`.
     pub fn new(text: &str) -> Result<Self, NameError> {
         check_path("title", text)?;
         Ok(Self(if text.contains(' ') { text.replace(' ', "_").into() } else { text.into() }))
     }
 
-    /// The title as people write it, with spaces.
+    /// Returns the title as people write it, with spaces.
     #[must_use]
     pub fn to_text(&self) -> String {
         self.0.replace('_', " ")
@@ -193,13 +193,13 @@ impl Title {
 }
 text_newtype!(Title);
 
-/// The key of an entry of a key-value bucket. The rules are those of a [`Title`], but a space stays a space.
+/// The key of an entry of a key-value bucket. It has the rules of a [`Title`], except that spaces are not replaced.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct EntryKey(std::sync::Arc<str>);
 
 impl EntryKey {
-    /// The most bytes a key may have.
+    /// The maximum number of bytes of a key.
     pub const MAX_BYTES: usize = Title::MAX_BYTES;
 
     /// Checks a key.
@@ -210,7 +210,7 @@ impl EntryKey {
 }
 text_newtype!(EntryKey);
 
-/// Checks the rules that titles and keys have in common. `kind` is "title" or "key", for the error.
+/// Checks the common rules of titles and keys. `kind` is "title" or "key", for the error.
 fn check_path(kind: &str, text: &str) -> Result<(), NameError> {
     let error = if text.is_empty() {
         format!("a {kind} has at least one byte")
@@ -247,7 +247,7 @@ impl PropertyName {
         }
     }
 
-    /// The property that has the text of a page, `wikitext`.
+    /// Returns the name of the property that has the text of a page, `wikitext`.
     #[must_use]
     pub fn wikitext() -> Self {
         Self("wikitext".into())
@@ -266,7 +266,7 @@ impl Revision {
     /// The highest possible number.
     pub const MAX: Self = Self(i64::MAX);
 
-    /// Takes a positive number.
+    /// Returns the revision with this number. `None` unless the number is positive.
     #[must_use]
     pub const fn new(number: i64) -> Option<Self> {
         if number > 0 { Some(Self(number)) } else { None }
@@ -278,13 +278,14 @@ impl Revision {
         self.0
     }
 
-    /// Extends a range, by its lowest and its highest number, so that it has this number.
+    /// Extends a range of revisions so that it includes this revision. The range is its lowest and its highest
+    /// revision.
     pub fn extend(self, range: &mut Option<(Self, Self)>) {
         let (lowest, highest) = range.unwrap_or((self, self));
         *range = Some((lowest.min(self), highest.max(self)));
     }
 
-    /// The next number; `None` for the highest number.
+    /// Returns the next number. `None` for the highest number.
     #[must_use]
     pub const fn next(self) -> Option<Self> {
         match self.0.checked_add(1) {
@@ -297,7 +298,7 @@ impl Revision {
 impl FromStr for Revision {
     type Err = NameError;
 
-    /// Decimal, without sign and leading zero.
+    /// Parses a decimal number without a sign and without leading zeros.
     fn from_str(text: &str) -> Result<Self, NameError> {
         let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
         digits.then(|| text.parse().ok().and_then(Self::new)).flatten().ok_or_else(|| {
@@ -340,14 +341,14 @@ impl fmt::Debug for Revision {
 pub struct Page {
     /// The wiki.
     pub domain: DomainName,
-    /// The bucket. It is a bucket of revisions.
+    /// The bucket, which is a bucket of pages.
     pub bucket: BucketName,
     /// The name of the page.
     pub title: Title,
 }
 
 impl Page {
-    /// The page with these names, as in the keys of the store; `None` if one of them is not a valid name.
+    /// Parses the names of a page, as they are in the keys of the store. `None` if one of them is not valid.
     pub fn parse(domain: &str, bucket: &str, title: &str) -> Option<Self> {
         Some(Self {
             domain: DomainName::new(domain).ok()?,
@@ -356,7 +357,7 @@ impl Page {
         })
     }
 
-    /// A hash of the names, to which the caller may add further data.
+    /// Returns a hasher that has hashed the names of the page. The caller may add further data.
     pub fn hash(&self) -> Xxh3 {
         let mut hash = Xxh3::new();
         for part in [self.domain.as_str(), self.bucket.as_key(), self.title.as_str()] {

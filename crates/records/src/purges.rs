@@ -1,8 +1,8 @@
-//! The purge queue: which answers HTTP caches have to delete.
+//! The purge queue: the changes whose answers HTTP caches have to delete.
 //!
-//! An entry is stored before the change that it is about, in the same call of the store. So no crash can lose
-//! the purge of a change that was committed. If the change never follows, the purge does no harm. This module
-//! writes and reads entries. It knows no caches.
+//! An entry is stored before its change, in the same call of the store. So no crash can lose the purge of a committed
+//! change. If the change is not stored, the purge is unnecessary, but harmless. This module writes and reads entries.
+//! It does not contact caches.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -17,8 +17,8 @@ use crate::{
     typed_row,
 };
 
-/// The number of partitions over which the entries of an hour are spread. Every store depends on this number,
-/// so it cannot change.
+/// The number of partitions over which the entries of an hour are distributed. The number is a part of the format of
+/// every store, and cannot be changed.
 pub const PURGE_SHARDS: u64 = 16;
 
 /// The longest time for which a cache keeps an answer that normal writes change: the `s-maxage` of these answers.
@@ -27,7 +27,8 @@ pub const MUTABLE_LIFE: Duration = Duration::from_secs(86_400);
 /// The longest time for which a cache keeps any answer: the `s-maxage` of the property of one render.
 pub const TID_LIFE: Duration = Duration::from_secs(31_536_000);
 
-/// How much longer an entry is kept than a cache keeps what it names. Clocks differ, and the change follows its entry.
+/// How much longer an entry is kept than caches keep the answers that it concerns. The margin is necessary because
+/// clocks differ, and because the change is stored after its entry.
 const LIFE_MARGIN: Duration = Duration::from_secs(3600);
 
 /// A change that makes cached answers wrong.
@@ -52,24 +53,24 @@ pub enum PurgedChange {
 pub struct PageChange {
     /// The page.
     pub title: Title,
-    /// The lowest and the highest revision that the change is about. The latest may have changed, and the lists of the
-    /// page.
+    /// The lowest and the highest revision of the change. The latest revision and the lists of the page may have
+    /// changed.
     pub revisions: (Revision, Revision),
     /// The lowest and the highest of these revisions that were stored before. Their documents and redirects have
     /// changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stored: Option<(Revision, Revision)>,
-    /// Whether bodies of these stored revisions were replaced or deleted, so that the answers with single renders have
+    /// Whether bodies of the stored revisions were replaced or deleted, so that answers with single renders have
     /// changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bodies: bool,
-    /// Names of properties that the rows of the page may not have any more after the change.
+    /// The names of properties that the rows of the page may no longer have after the change.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub names: BTreeSet<PropertyName>,
 }
 
 impl PageChange {
-    /// A change of the bodies of stored revisions.
+    /// Creates the change of the bodies of stored revisions.
     #[must_use]
     pub fn of_bodies(page: &Page, lowest: Revision, highest: Revision) -> Self {
         Self {
@@ -91,14 +92,14 @@ pub struct PurgeEntry {
     pub domain: DomainName,
     /// The bucket. A further bucket of pages has its id.
     pub bucket: BucketName,
-    /// What has changed in the bucket.
+    /// The change in the bucket.
     pub change: PurgedChange,
 }
 
-/// Identifies an entry of the purge queue. Ordered by time.
+/// The identifier of an entry of the purge queue. Identifiers are ordered by time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PurgeId {
-    /// When the entry was made, directly before its change.
+    /// The time at which the entry was created, directly before its change.
     pub queued_at: Timestamp,
     /// A random number.
     pub random: i64,
@@ -132,7 +133,7 @@ impl PurgeEntry {
         Ok(Self { id: PurgeId { queued_at, random: id }, domain, bucket, change })
     }
 
-    /// The entries among the batches of a call of the store. Entries that cannot be read are left out.
+    /// Returns the entries in the batches of a call of the store. Omits entries that cannot be read.
     #[must_use]
     pub fn of_batches(batches: &[Batch]) -> Vec<Self> {
         let of_queue = |batch: &&Batch| {
@@ -152,7 +153,7 @@ impl PurgeEntry {
         mutations.filter_map(|row| Self::from_row(&row).ok()).collect()
     }
 
-    /// How long a cache may keep the answers that the change makes wrong.
+    /// How long a cache may keep the answers that the change has made wrong.
     #[must_use]
     pub fn life(&self) -> Duration {
         match &self.change {
@@ -183,7 +184,8 @@ impl PurgeEntry {
     }
 }
 
-/// Reads the key of a row of the queue, whose values may be damaged. `None` if a column is missing or has another type.
+/// Reads the key of a row of the queue. The values of the row may be damaged. `None` if a column of the key is missing
+/// or has another type.
 #[must_use]
 pub fn purge_id(key: &Key) -> Option<PurgeId> {
     let PurgeKey { queued_at, id } = PurgeKey::read(key)?;
@@ -191,8 +193,8 @@ pub fn purge_id(key: &Key) -> Option<PurgeId> {
 }
 
 impl Records {
-    /// The batch that queues the purge of a change. The caller stores the batch before or with the change. `None` if no
-    /// caches are configured.
+    /// Returns the batch that queues the purge of a change. The caller has to store it before or with the change.
+    /// `None` if no caches are configured.
     #[must_use]
     pub fn purge(
         &self,
@@ -208,7 +210,7 @@ impl Records {
         Some(entry.batch())
     }
 
-    /// The batch that queues the purge of a change of a page: see [`Self::purge`].
+    /// Returns the batch that queues the purge of a change of a page, see [`Self::purge`].
     #[must_use]
     pub fn purge_page(&self, page: &Page, change: impl FnOnce() -> PageChange) -> Option<Batch> {
         self.purge(&page.domain, &page.bucket, || PurgedChange::Page(change()))

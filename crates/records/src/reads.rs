@@ -1,4 +1,4 @@
-//! Reads of rows that several parts of the service need: renders, and whether a page or a tid exists.
+//! Reads that several parts of the service need: of renders, and of the existence of pages and tids.
 
 use rashomon_tables::{ClusteringRange, Cursor, Error as StoreError, Scan};
 
@@ -9,13 +9,13 @@ use crate::{
 };
 
 impl Records {
-    /// The key of the latest render of a page: the newest render of the highest revision.
+    /// Returns the key of the latest render of a page: the newest render of the highest revision.
     pub async fn latest(&self, page: &Page) -> Result<Option<RenderKey>> {
         let row = self.first(&RENDERS, page, ClusteringRange::all()).await?;
         Ok(row.and_then(|row| RenderKey::read(&row.key)))
     }
 
-    /// The next renders in a range, the highest first, and the cursor of the rest.
+    /// Returns the next renders in a range, the highest first, and the cursor of the rest.
     pub async fn renders(
         &self,
         page: &Page,
@@ -32,20 +32,20 @@ impl Records {
         Ok(self.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?.is_some())
     }
 
-    /// The revision of a render.
+    /// Returns the revision of a render. Fails with `Missing::Render` if the page has no such render.
     pub async fn revision_of(&self, page: &Page, tid: Tid) -> Result<Revision> {
         let row = self.get(&REVISIONS_BY_TID, page, vec![tid.as_time_uuid().into()]).await?;
         let row = row.ok_or(Error::NotFound(Missing::Render(tid)))?;
         TidRow::from_row(&row).map(|row| row.rev)
     }
 
-    /// Returns `Missing::Page` unless the page has a render.
+    /// Fails with `Missing::Page` unless the page has a render.
     pub async fn check_exists(&self, page: &Page) -> Result<()> {
         let latest = self.first(&RENDERS, page, ClusteringRange::all()).await?;
         latest.map(drop).ok_or(Error::NotFound(Missing::Page))
     }
 
-    /// The error for a missing revision: `Missing::Page` if there is no page, else `Missing::Revision`.
+    /// Returns the error for a missing revision: `Missing::Page` if the page does not exist, else `Missing::Revision`.
     pub async fn no_revision(&self, page: &Page, rev: Revision) -> Result<Error> {
         Ok(match self.check_exists(page).await {
             Ok(()) => Error::NotFound(Missing::Revision(rev)),
@@ -53,7 +53,7 @@ impl Records {
         })
     }
 
-    /// Logs and returns the error for a page whose index refers to rows that repeated reads do not find.
+    /// Logs and returns the error for a page whose index names rows that repeated reads do not find.
     #[must_use]
     pub fn incomplete(&self, page: &Page) -> Error {
         tracing::error!(domain = %page.domain, title = %page.title, "index entry without a stored revision");

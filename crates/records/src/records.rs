@@ -1,4 +1,4 @@
-//! Reading and writing the rows of pages.
+//! Access to the rows of pages.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -16,25 +16,25 @@ use crate::{
     schemas::{RENDERS, REVISIONS},
 };
 
-/// The number of index rows that are read at once.
+/// The number of index rows in a result page.
 pub const INDEX_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
 /// The rows of all pages, and everything that the service needs to read and write them.
 #[derive(Debug)]
 pub struct Records {
-    /// The rows. With an archive, rows that are in blocks are among them.
+    /// The store of the rows. With an archive, this is the union store, which also has the rows in blocks.
     pub store: Arc<dyn TableStore>,
-    /// The time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Which domains and pages exist.
+    /// The catalog of domains and pages.
     pub catalog: Catalog,
-    /// Large bodies.
+    /// The chunks of large bodies.
     pub chunks: Arc<ChunkStore>,
     /// Locks of pages and revisions, within this process.
     pub locks: Locks,
     /// The definitions of properties.
     pub definitions: Definitions,
-    /// How much the clocks of two processes may differ.
+    /// The maximum difference between the clocks of two processes.
     pub skew: Duration,
     /// Whether changes queue purges of HTTP caches.
     pub queues_purges: bool,
@@ -42,8 +42,8 @@ pub struct Records {
 }
 
 impl Records {
-    /// The records of a store. `union` is the store that also has the rows in blocks, if there is an archive.
-    /// `seed` is random: each process has its own.
+    /// Creates the records of a store. `union` is the union store, if there is an archive. `seed` is a random number,
+    /// and differs between processes.
     #[must_use]
     pub fn new(
         store: Arc<dyn TableStore>,
@@ -66,53 +66,52 @@ impl Records {
         }
     }
 
-    /// The same records, whose changes queue purges if `queues_purges` is set.
+    /// Returns the same records, with the setting whether changes queue purges.
     #[must_use]
     pub fn with_purges(self, queues_purges: bool) -> Self {
         Self { queues_purges, ..self }
     }
 
-    /// Whether only this process writes to the store. Locks within the process are enough then, and the
-    /// outcome of a write is known when it returns.
+    /// Whether only this process writes to the store. If so, locks within the process are enough, and the outcome of a
+    /// write is known when the write returns.
     #[must_use]
     pub fn is_alone(&self) -> bool {
         self.store.partition_versions().is_some()
     }
 
-    /// The latest timestamp that a request may have: `skew` after now.
+    /// Returns the latest timestamp that a request may have: `skew` after now.
     #[must_use]
     pub fn latest_time(&self) -> Timestamp {
         self.clock.now().saturating_add(self.skew)
     }
 
-    /// How far a write time may be before the time of the clock. Writes under a page lease get early write
-    /// times.
+    /// How far a write time may be before the current time. Writes under a page lease get early write times.
     #[must_use]
     pub fn max_write_time_lag(&self) -> Duration {
         if self.is_alone() { Duration::ZERO } else { self.skew }
     }
 
-    /// The time up to which the garbage collector may process its entries: now, less `age` and the late write
-    /// window of the store. A batch that references the chunks or the block of an entry is sent before the
-    /// entry has this age. After the window, a failed batch has taken effect or never will.
+    /// Returns the time up to which the garbage collector may process its entries: the current time minus `age` and
+    /// minus the late write window of the store. A batch that references the chunks or the block of an entry is sent
+    /// before the entry has this age. After the window, a failed batch has taken effect or never will.
     pub async fn entries_before(&self, age: Duration) -> Result<Timestamp> {
         let window = self.store.late_write_window().await?;
         Ok(self.collector_clock.now(&self.clock).saturating_sub(age).saturating_sub(window))
     }
 
-    /// A write time for a row that was last written at `written_at`.
+    /// Returns a write time for a row that was last written at `written_at`.
     #[must_use]
     pub fn write_time_after(&self, written_at: Timestamp) -> Timestamp {
         self.clock.now().max(written_at.just_after())
     }
 
-    /// Bits that no other call returns, in any process.
+    /// Returns bits that no other call returns, in this process and in other processes.
     #[must_use]
     pub fn distinction(&self) -> u64 {
         self.chunks.distinction() as u64
     }
 
-    /// A row of a page.
+    /// Reads a row of a page.
     pub async fn get(
         &self,
         table: &'static Schema,
@@ -122,29 +121,29 @@ impl Records {
         Ok(self.store.get(table, &Key::new(partition_of(page), clustering)).await?)
     }
 
-    /// One result page of a scan.
+    /// Reads a result page of a scan.
     pub async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<ResultPage<Row>> {
         Ok(self.store.scan(table, scan).await?)
     }
 
-    /// Like [`Self::scan`], but skips damaged rows. Damaged rows are logged, and listed in the result.
+    /// Reads a result page of a scan, and skips damaged rows. Damaged rows are logged, and listed in the result.
     pub async fn scan_beside_damage(&self, table: &'static Schema, scan: Scan) -> Result<ResultPage<Row>> {
         let rows = self.store.scan(table, scan.reporting_damage()).await?;
         self.catalog.damage.record(table, &rows.damaged);
         Ok(rows)
     }
 
-    /// All rows of a scan.
+    /// Returns a stream of all rows of a scan.
     pub fn rows(&self, table: &'static Schema, scan: Scan) -> RowStream<'_> {
         RowStream::new(&*self.store, table, scan)
     }
 
-    /// All partitions of a table, read `limit` at a time.
+    /// Returns a stream of all partitions of a table, which reads `limit` partitions at a time.
     pub fn partitions(&self, table: &'static Schema, limit: NonZeroUsize) -> PartitionStream<'_> {
         PartitionStream::new(&*self.store, table, limit)
     }
 
-    /// The first row of a range, in the order of the table.
+    /// Reads the first row of a range, in the order of the table.
     pub async fn first(
         &self,
         table: &'static Schema,
@@ -155,8 +154,8 @@ impl Records {
         Ok(self.scan(table, scan).await?.items.into_iter().next())
     }
 
-    /// The next rows of a page's table, for a loop over all of them. `None` at the end. `after` is `None`
-    /// before the first call. Damaged rows are skipped, and logged.
+    /// Reads the next rows of a page in a table, for a loop over all rows. Returns `None` at the end. `after` has to be
+    /// `None` before the first call. Damaged rows are logged and skipped.
     pub async fn next_rows(
         &self,
         table: &'static Schema,
@@ -177,31 +176,31 @@ impl Records {
         Ok(Some(rows.items))
     }
 
-    /// The row of a revision.
+    /// Reads the row of a revision.
     pub async fn revision(&self, page: &Page, rev: Revision) -> Result<Option<RevisionRow>> {
         let row = self.get(&REVISIONS, page, rev_key(rev)).await?;
         row.as_ref().map(RevisionRow::from_row).transpose()
     }
 
-    /// The row of a render.
+    /// Reads the row of a render.
     pub async fn render(&self, page: &Page, rev: Revision, tid: Tid) -> Result<Option<RenderRow>> {
         let row = self.get(&RENDERS, page, render_key(rev, tid)).await?;
         row.as_ref().map(RenderRow::from_row).transpose()
     }
 
-    /// Whether the content of a revision was erased: the revision takes no content.
+    /// Whether the content of a revision was erased. No content can be written to such a revision.
     pub async fn is_erased(&self, page: &Page, rev: Revision) -> Result<bool> {
         Ok(self.revision(page, rev).await?.is_some_and(|revision| revision.record.erased.is_some()))
     }
 
-    /// Starts to receive the body of a property.
+    /// Returns a sink that receives the body of a property.
     #[must_use]
     pub fn stage(&self, page: &Page, name: &PropertyName) -> PropertySink {
         let limit = self.definitions.get(name).max_size;
         PropertySink::new(Arc::clone(&self.chunks), page.clone(), name.clone(), limit)
     }
 
-    /// Receives a body that is in memory.
+    /// Stages a body that is in memory.
     pub async fn stage_bytes(&self, page: &Page, name: &PropertyName, body: &[u8]) -> Result<Staged> {
         let limit = self.definitions.get(name).max_size;
         if let Some(staged) = Staged::inline(body).filter(|staged| staged.size <= limit) {

@@ -11,7 +11,7 @@ use crate::{Parent, PropertyName, PropertyVersion, Revision, RevisionRecord, Sta
 pub struct NewProperty {
     /// The name. A write has each name at most once.
     pub name: PropertyName,
-    /// The content type. `None` means the content type in the definition of the property.
+    /// The content type. `None`: the content type in the definition of the property.
     pub content_type: Option<String>,
     /// The other headers. Their names are in lower case.
     pub other_headers: BTreeMap<String, String>,
@@ -26,7 +26,7 @@ pub struct NewRevision {
     pub rev: Revision,
     /// The parent, if it is known. It is never the revision itself.
     pub parent: Option<Parent>,
-    /// The time of the edit, for an edit of the past. `None` means now.
+    /// The time of the edit, for an edit in the past. `None` means now.
     pub timestamp: Option<Timestamp>,
     /// The user who made the edit.
     pub user: Option<String>,
@@ -41,7 +41,7 @@ pub struct NewRevision {
 }
 
 impl NewRevision {
-    /// A revision made now, with number and properties only, and without a condition.
+    /// Creates a revision with only a number and properties, made now, and without a condition.
     pub fn new(rev: Revision, properties: Vec<NewProperty>) -> Self {
         Self {
             rev,
@@ -56,7 +56,7 @@ impl NewRevision {
     }
 }
 
-/// The base of a new render: names its revision, and the render from which it takes over properties.
+/// The base of a new render: its revision, and the render from which it takes over properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenderBase {
     /// The newest render of this revision.
@@ -70,8 +70,8 @@ pub enum RenderBase {
 pub struct NewRender {
     /// The base of the render.
     pub base: RenderBase,
-    /// The time of the render, for a render of the past. Such a render takes nothing over from its base.
-    /// `None` means now.
+    /// The time of the render, for a render in the past. Such a render takes no properties over from its base. `None`
+    /// means now.
     pub timestamp: Option<Timestamp>,
     /// The condition of the write: the latest revision has to be this one.
     pub if_latest: Option<Parent>,
@@ -95,8 +95,8 @@ pub struct ImportRevision {
     pub record: RevisionRecord,
     /// The properties of the revision, each with the time at which it was last replaced in place.
     pub properties: Vec<(NewProperty, Option<Timestamp>)>,
-    /// The renders, at least one, in any order. If no render is known, a single render with the tid
-    /// [`Tid::imported`], without properties.
+    /// The renders, at least one, in any order. If no render is known, this is a single render without properties, with
+    /// the tid [`Tid::imported`].
     pub renders: Vec<ImportRender>,
 }
 

@@ -1,9 +1,9 @@
-//! The tables of the service. They are fixed, so that neither a new property nor a new bucket needs the
-//! permission to create tables.
+//! The tables of the service. They are fixed, so that neither a new property nor a new bucket needs the permission to
+//! create tables.
 //!
-//! The rows of a page are in the partition of the page (domain, bucket, title), so that a write of a page is
-//! one batch. Rows in other partitions that belong to the write are written before that batch: chunks of
-//! large bodies, and entries for the catalog, the retention queue and the garbage collector.
+//! The rows of a page are in the partition of the page (domain, bucket, title), so that a write of a page is one batch.
+//! Further rows of the write are in other partitions, and are written before this batch: chunks of large bodies, and
+//! entries of the catalog, the retention queue and the garbage collector.
 
 mod queues;
 
@@ -17,10 +17,12 @@ use rashomon_tables::{
 
 pub use self::queues::{DUE, DUE_CURSORS, PURGE_CURSORS, PURGES};
 
+/// Starts the schema of a table of pages.
 fn of_a_page(name: &'static str) -> SchemaBuilder {
     Schema::builder(name).partition("domain", Text).partition("bucket", Text).partition("title", Text)
 }
 
+/// Adds the columns of a body.
 fn with_body(schema: SchemaBuilder) -> SchemaBuilder {
     schema
         .value("headers", Text)
@@ -31,10 +33,9 @@ fn with_body(schema: SchemaBuilder) -> SchemaBuilder {
         .value("value", Blob)
 }
 
-/// Revisions, the highest first, with their records and the properties of the revision (`properties`, JSON).
-/// `digest` is the digest of the request that stored the revision. `first_tid` is the tid of the first
-/// render. `erased` (JSON) says when, and by whom, the content was erased. An erased revision has no
-/// properties.
+/// The revisions, the highest first, with their records and their properties (`properties`, JSON). `digest` is the
+/// digest of the request that stored the revision. `first_tid` is the tid of the first render. `erased` (JSON) has the
+/// time, the client and the reason of an erasure. An erased revision has no properties.
 pub static REVISIONS: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("revisions")
         .clustering("rev", Int, Descending)
@@ -53,8 +54,8 @@ pub static REVISIONS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Renders, the highest (rev, tid) first, with their store times and their properties (JSON). The first row
-/// is the latest. `left_out` is set if the archive's policy did not keep the bodies.
+/// The renders, the highest (rev, tid) first, with their properties (JSON), and the times at which they were stored.
+/// The first row is the latest. `left_out` is set if the archive's policy did not keep the bodies.
 pub static RENDERS: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("renders")
         .clustering("rev", Int, Descending)
@@ -97,7 +98,7 @@ pub static REVISIONS_BY_TIME: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The index of renders by tid, which gives the revision.
+/// The index of renders by tid. It has the revision of each render.
 pub static REVISIONS_BY_TID: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("revisions_by_tid").clustering("tid", TimeUuid, Descending).value("rev", Int).build()
 });
@@ -105,10 +106,10 @@ pub static REVISIONS_BY_TID: LazyLock<Schema> = LazyLock::new(|| {
 /// The data of pages from exports (`info`, JSON).
 pub static PAGES: LazyLock<Schema> = LazyLock::new(|| of_a_page("pages").value("info", Text).build());
 
-/// The chunk sets that the properties of the page reference, and the sets that they referenced until
-/// `released_at`, which earlier readers may still be reading. A set without a row here is unreferenced. `rev`
-/// and `tid` identify the body. Without a `tid`, it is the body of a property of the revision; without both,
-/// it is in a block of the archive. A released row has no `tid`.
+/// The chunk sets that the properties of the page reference. Also the sets that they referenced until `released_at`,
+/// since earlier readers may still be reading these sets. A set without a row here is unreferenced. `rev` and `tid`
+/// identify the body. Without a `tid`, the body is that of a property of the revision. Without both, the body is in a
+/// block of the archive. A released row has no `tid`.
 pub static CHUNK_REFERENCES: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("chunk_references")
         .clustering("chunk_set", Blob, Ascending)
@@ -118,8 +119,8 @@ pub static CHUNK_REFERENCES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The chunk sets of the copies of a revision's bodies, including copies that have been replaced since. An
-/// erasure finds the chunks by these rows. A row expires with the chunks of the copy.
+/// The chunk sets of the copies of a revision's bodies, including copies that were replaced. An erasure finds the
+/// chunks by these rows. A row expires together with the chunks of the copy.
 pub static CHUNK_COPIES: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("chunk_copies")
         .clustering("rev", Int, Descending)
@@ -128,8 +129,8 @@ pub static CHUNK_COPIES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Copies of renders: of superseded renders that were read, of generated renders, and those that writes make
-/// under the strategies whose superseded values expire. The rows expire.
+/// Copies of renders. They are made when a superseded render is read, when a render is generated, and by writes under
+/// the strategies whose superseded values expire. The rows expire.
 pub static HISTORICAL: LazyLock<Schema> = LazyLock::new(|| {
     with_body(
         of_a_page("historical")
@@ -147,9 +148,9 @@ pub static BY_REV: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The latest value of each property under option A of table-per-query, one row for each property. Properties
-/// of the revision have no `tid`. Written by compare-and-set only, so that the highest (rev, tid) stays,
-/// whatever the order of writes.
+/// The latest value of each property under option A of table-per-query, one row for each property. Properties of the
+/// revision have no `tid`. The rows are written only by compare-and-set, so that the highest (rev, tid) is kept in any
+/// order of writes.
 pub static CURRENT: LazyLock<Schema> = LazyLock::new(|| {
     with_body(of_a_page("current").clustering("property", Text, Ascending))
         .value("rev", Int)
@@ -158,10 +159,10 @@ pub static CURRENT: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The cull watermark of a page. Bodies of revisions below `rev`, and of their renders, were culled if they
-/// belong to one of `properties` (JSON) and were written at `written_before` or earlier. The first row is the
-/// highest watermark. Further rows exist if the policy was changed to keep more, if the clock was set back,
-/// or if two processes culled the page at once.
+/// The cull watermark of a page. Bodies of revisions below `rev`, and of their renders, were culled if they belong to
+/// one of `properties` (JSON) and were written at `written_before` or earlier. The first row is the highest watermark.
+/// Further rows exist if the policy was changed to keep more values, if the clock was set back, or if two processes
+/// culled the page at once.
 pub static CULLED: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("culled")
         .clustering("rev", Int, Descending)
@@ -170,8 +171,8 @@ pub static CULLED: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The cull watermark of the renders of a revision that is kept itself: like `culled`, for the renders below
-/// `tid`.
+/// The cull watermark of the renders of a revision that itself is kept. The columns have the same meaning as in
+/// `culled`, for the renders below `tid`.
 pub static CULLED_RENDERS: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("culled_renders")
         .clustering("rev", Int, Descending)
@@ -186,8 +187,8 @@ pub static REVISION_TIMELINE: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("revision_timeline").clustering("ts", Timestamp, Descending).value("rev", Int).build()
 });
 
-/// The timeline of renders: a sample of the times at which renders were superseded by others of their
-/// revision. The rows expire.
+/// The timeline of renders: a sample of the times at which renders were superseded by other renders of their revision.
+/// The rows expire.
 pub static RENDER_TIMELINE: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("render_timeline")
         .clustering("rev", Int, Descending)
@@ -196,12 +197,12 @@ pub static RENDER_TIMELINE: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The state of the rescan of a bucket. `policy` (JSON) is the retention policy for which the bucket is, or
-/// was last, rescanned. `after` is the last title that an unfinished rescan has processed.
+/// The state of the rescan of a bucket. `policy` (JSON) is the retention policy of the current or last rescan. `after`
+/// is the last title that an unfinished rescan has processed.
 ///
-/// Values that were stored at `expired_before` or earlier may have expired without a cull watermark, under a
-/// strategy that was in effect then. At `again_at` the bucket is rescanned once more, for writes that were in
-/// flight during the first rescan.
+/// Values that were stored at `expired_before` or earlier may have expired without a cull watermark, under a strategy
+/// that was in effect at that time. At `again_at` the bucket is rescanned once more, for writes that were in progress
+/// during the first rescan.
 pub static RETENTION_WALKS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("retention_walks")
         .partition("domain", Text)
@@ -215,8 +216,8 @@ pub static RETENTION_WALKS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The state of the clock, in one row. Nothing was culled at a time later than `reaches`. `set_at` is the
-/// time of the last clock jump, by the clock after the jump. Written by compare-and-set only.
+/// The state of the clock, in one row. Nothing was culled at a time later than `reaches`. `set_at` is the time of the
+/// last clock jump, by the clock after the jump. The row is written only by compare-and-set.
 pub static RETENTION_CLOCK: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("retention_clock")
         .partition("of", Int)
@@ -226,10 +227,10 @@ pub static RETENTION_CLOCK: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The page leases, for conditional writes and changes of stored revisions, where several processes write.
-/// `owner` is a random name, and absent while the lease is free. The intent consists of `rows` (JSON), which
-/// names the rows being written, and their write time `rows_at`. Writes under later leases get a write time
-/// after `later_than`. Written by compare-and-set only. Most pages have no row.
+/// The page leases. If several processes write to the store, conditional writes and changes of stored revisions take
+/// one. `owner` is a random name, and is absent while the lease is free. The intent consists of `rows` (JSON), the
+/// names of the rows that are about to be written, and of their write time `rows_at`. Writes under later leases get a
+/// write time after `later_than`. The rows are written only by compare-and-set. Most pages have no row.
 pub static HEADS: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("heads")
         .value("owner", Blob)
@@ -250,8 +251,8 @@ pub static CHUNKS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Chunk sets that the garbage collector has to examine, and deletes if they are unreferenced. Partitioned by
-/// the hour at which they were entered.
+/// The chunk sets that the garbage collector has to examine, and deletes if they are unreferenced. Partitioned by the
+/// hour at which the entry was written.
 pub static CHUNK_SETS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("chunk_sets")
         .partition("hour", Int)
@@ -263,8 +264,8 @@ pub static CHUNK_SETS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The titles of a bucket's pages, in so many shards that none grows too large. A title is stored before its
-/// page is written. A title whose page has no render does not count.
+/// The titles of a bucket's pages, distributed over so many shards that none becomes too large. A title is stored
+/// before its page is written. A title whose page has no render does not count.
 pub static TITLES: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("titles")
         .partition("domain", Text)
@@ -288,13 +289,13 @@ pub static SITE_INFOS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The index of a page in the archive: the blocks that have revisions of the page, those with the highest
-/// revisions first.
+/// The index of a page in the archive: the blocks that have revisions of the page, the block with the highest revision
+/// first.
 ///
-/// Each row has the ranges of the revisions, edit times and renders in the block, and the names of their
-/// properties (`properties`, JSON). `generation` is the compaction level: it rises when a block is rewritten
-/// from others. `left_out` counts the renders whose bodies the policy did not keep. `kept_at` is the time of
-/// the last render whose bodies it kept.
+/// Each row has the ranges of the revisions, edit times and renders in the block, and the names of their properties
+/// (`properties`, JSON). `generation` is the compaction level, which rises when blocks are compacted into a new block.
+/// `left_out` is the number of renders whose bodies the policy did not keep. `kept_at` is the time of the last render
+/// whose bodies the policy kept.
 pub static ARCHIVE_INDEX: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("archive_index")
         .clustering("last_rev", Int, Descending)
@@ -329,8 +330,8 @@ pub static ARCHIVE_BLOCKS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Blocks that the garbage collector has to examine, and deletes if no page references them. Partitioned by
-/// the hour at which they were entered. `titles` (JSON) lists the pages in the block.
+/// The blocks that the garbage collector has to examine, and deletes if no page references them. Partitioned by the
+/// hour at which the entry was written. `titles` (JSON) lists the pages in the block.
 pub static ARCHIVE_NOTES: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("archive_notes")
         .partition("hour", Int)
@@ -352,8 +353,8 @@ pub static ARCHIVE_EPOCHS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The erasures in a bucket: which revision, when, and by whom. An erasure is finished if `finished_at` is
-/// set. A full compaction after `kept_until` removes the content from the files of the store.
+/// The erasures in a bucket: the revision, the time, the client and the reason. An erasure is finished if `finished_at`
+/// is set. A full compaction after `kept_until` removes the content from the files of the store.
 pub static ERASURES: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("erasures")
         .partition("domain", Text)
@@ -382,8 +383,8 @@ pub static TOKENS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The last use of each token. It is not a column of `tokens`, so that a late write of a server cannot bring a
-/// revoked token back.
+/// The time of the last use of each token. It is not a column of `tokens`, so that a late write of a server cannot
+/// restore a revoked token.
 pub static TOKEN_USES: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("token_uses")
         .partition("catalog", Text)
@@ -392,8 +393,8 @@ pub static TOKEN_USES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The buckets that were made, with their definitions (JSON). `id` is the random name of the bucket in the
-/// keys of its entries. `etag` names the version of the definition. Written by compare-and-set only.
+/// The buckets that were created, with their definitions (JSON). `id` is the random name of the bucket in the keys of
+/// its entries. `etag` names the version of the definition. The rows are written only by compare-and-set.
 pub static BUCKETS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("buckets")
         .partition("domain", Text)
@@ -406,8 +407,8 @@ pub static BUCKETS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The buckets that are being deleted: their entries may still be stored. A row is written before the row in
-/// `buckets` is deleted, so it counts only if that row has another `id` or does not exist.
+/// The buckets that are being deleted, whose entries may still be stored. A row is written before the row in `buckets`
+/// is deleted. So a row counts only if the row in `buckets` has another `id` or does not exist.
 pub static DELETED_BUCKETS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("deleted_buckets")
         .partition("catalog", Text)
@@ -418,11 +419,11 @@ pub static DELETED_BUCKETS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The entries of the buckets of type `blob` and `ordered-blob`, one partition for each. `bucket` is the `id`
-/// of the bucket. `indexed_at` is the write time of the row in `entry_keys`.
+/// The entries of the buckets of type `blob` and `ordered-blob`, one partition for each. `bucket` is the `id` of the
+/// bucket. `indexed_at` is the write time of the row in `entry_keys`.
 ///
-/// A row without an `etag` is a deleted entry. It expires. Until then it tells the next writer the write time
-/// of the deleted row in `entry_keys`. Written by compare-and-set only.
+/// A row without an `etag` is a deleted entry. Until the row expires, the next writer reads in it the write time of the
+/// deleted row in `entry_keys`. The rows are written only by compare-and-set.
 pub static BUCKET_ENTRIES: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("bucket_entries")
         .partition("bucket", Blob)
@@ -439,8 +440,8 @@ pub static BUCKET_ENTRIES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The keys of a bucket's entries, in order. A key is stored before its entry. A key whose entry does not
-/// exist does not count. `part` is the part of the bucket that has the key.
+/// The keys of a bucket's entries, in order. A key is stored before its entry. A key whose entry does not exist does
+/// not count. `part` is the part of the index to which the key belongs.
 pub static ENTRY_KEYS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("entry_keys")
         .partition("bucket", Blob)
@@ -449,9 +450,9 @@ pub static ENTRY_KEYS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The parts of the index of a bucket, by the lowest key that each may have. A bucket without rows has one
-/// part, of the number 0. While a part is split, `split_at` is the lowest key that moves to the part
-/// `new_part`. Written by compare-and-set only.
+/// The parts of the index of a bucket, by the lowest key that each part may have. A bucket without rows has one part,
+/// with the number 0. While a part is being split, `split_at` is the lowest key that moves to the part `new_part`. The
+/// rows are written only by compare-and-set.
 pub static ENTRY_PARTS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("entry_parts")
         .partition("bucket", Blob)
@@ -463,8 +464,8 @@ pub static ENTRY_PARTS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Chunk sets of entries that the garbage collector has to examine, and deletes if the entry does not
-/// reference them. Partitioned by the hour of `due_at`.
+/// The chunk sets of entries that the garbage collector has to examine, and deletes if the entry does not reference
+/// them. Partitioned by the hour of `due_at`.
 pub static ENTRY_CHUNK_SETS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("entry_chunk_sets")
         .partition("hour", Int)
@@ -478,12 +479,12 @@ pub static ENTRY_CHUNK_SETS: LazyLock<Schema> = LazyLock::new(|| {
 /// The counters of the buckets of type `counter`, one partition for each. `bucket` is the `id` of the bucket.
 /// `indexed_at` is the write time of the row in `entry_keys`.
 ///
-/// `pending` (JSON) has the idempotency keys of the increments that the last change of the row has counted,
-/// with their answers and times. The next change of the row first writes them into `counter_requests`. `kept`
-/// (JSON) has the number of the counter's idempotency keys for each hour that has unexpired ones.
+/// `pending` (JSON) has the idempotency keys of the increments that the last change of the row has counted, with their
+/// answers and times. The next change of the row first writes them into `counter_requests`. `kept` (JSON) has the
+/// number of the counter's unexpired idempotency keys, by hour.
 ///
-/// A row without a `value` is a deleted counter. It expires. Until then it tells the next writer the write
-/// time of the deleted row in `entry_keys`. Written by compare-and-set only.
+/// A row without a `value` is a deleted counter. Until the row expires, the next writer reads in it the write time of
+/// the deleted row in `entry_keys`. The rows are written only by compare-and-set.
 pub static COUNTERS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("counters")
         .partition("bucket", Blob)
@@ -496,8 +497,8 @@ pub static COUNTERS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The increments with an idempotency key of the last 24 hours, with their answers. Each row expires 24 hours
-/// after the increment. The newest increments of a counter are in `pending` of its row instead.
+/// The increments of the last 24 hours that had an idempotency key, with their answers. Each row expires 24 hours after
+/// the increment. The newest increments of a counter are in the column `pending` of its row instead.
 pub static COUNTER_REQUESTS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("counter_requests")
         .partition("bucket", Blob)
@@ -507,7 +508,7 @@ pub static COUNTER_REQUESTS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// All tables.
+/// Returns all tables.
 #[must_use]
 pub fn all() -> [&'static Schema; 43] {
     [
@@ -557,12 +558,12 @@ pub fn all() -> [&'static Schema; 43] {
     ]
 }
 
-/// The tables whose partitions are those of pages.
+/// Returns the tables whose partitions are pages.
 pub fn of_pages() -> impl Iterator<Item = &'static Schema> {
     with_partition(&["domain", "bucket", "title"])
 }
 
-/// The tables whose partitions are those of buckets of pages.
+/// Returns the tables whose partitions are buckets of pages.
 pub fn of_page_buckets() -> impl Iterator<Item = &'static Schema> {
     with_partition(&["domain", "bucket"])
 }
@@ -573,7 +574,7 @@ fn with_partition(names: &'static [&'static str]) -> impl Iterator<Item = &'stat
         .filter(|table| table.partition().iter().map(|column| column.name).eq(names.iter().copied()))
 }
 
-/// Whether there is any row in a table.
+/// Whether a table has a row.
 pub async fn has_rows(store: &dyn TableStore, table: &'static Schema) -> Result<bool> {
     Ok(PartitionStream::new(store, table, NonZeroUsize::MIN).next().await?.is_some())
 }

@@ -18,18 +18,17 @@ pub struct Tid(TimeUuid);
 const EPOCH_TICKS: i128 = 0x01b2_1dd2_1381_4000;
 
 impl Tid {
-    /// The tid of a time. The bits of `distinction` distinguish renders of the same time. The node is marked
-    /// as not being a hardware address (RFC 9562, section 6.10).
+    /// Creates the tid of a time. The bits of `distinction` distinguish renders of the same time. The node is marked as
+    /// not being a hardware address (RFC 9562, section 6.10).
     ///
-    /// A time that a UUID cannot hold (before 1582, after 5236) is replaced by the nearest time that it can
-    /// hold.
+    /// A time that a UUID cannot contain (before 1582 or after 5236) is replaced by the nearest possible time.
     #[must_use]
     pub fn new(time: Timestamp, distinction: u64) -> Self {
         Self::from_ticks(Self::ticks_at(time), distinction)
     }
 
-    /// The tid of a write whose request has a timestamp. The tid is the same in every process, so that
-    /// imports agree, and differs between revisions.
+    /// Creates the tid of a write whose request has a timestamp. The tid depends only on the arguments, so that two
+    /// imports of a revision have the same tid. It differs between revisions.
     #[must_use]
     pub fn imported(page: &Page, rev: Revision, time: Timestamp) -> Self {
         let mut hash = page.hash();
@@ -37,15 +36,15 @@ impl Tid {
         Self::new(time, hash.digest())
     }
 
-    /// One tick later than `self`, with other distinguishing bits; `None` at the end of the time that a UUID
-    /// can hold.
+    /// Returns a tid that is one tick later, with other distinguishing bits. `None` if a UUID cannot contain a later
+    /// time.
     #[must_use]
     pub fn next(self, distinction: u64) -> Option<Self> {
         let ticks = self.0.ticks() + 1;
         (ticks >> 60 == 0).then(|| Self::from_ticks(ticks, distinction))
     }
 
-    /// The lowest tid of the microsecond after `time`. A lower tid is not later than `time`.
+    /// Returns the lowest tid of the microsecond after `time`. All lower tids have the time `time` or an earlier time.
     #[must_use]
     pub fn first_after(time: Timestamp) -> Self {
         Self::smallest(Self::ticks_at(time) + 10)
@@ -83,7 +82,7 @@ impl Tid {
         Timestamp::from_micros(i64::try_from(micros).unwrap_or(i64::MAX))
     }
 
-    /// The type that the table layer uses.
+    /// Returns the tid as the type of the table layer.
     #[must_use]
     pub const fn as_time_uuid(self) -> TimeUuid {
         self.0

@@ -32,7 +32,7 @@ pub struct VerifyReport {
     pub more_problems: u64,
 }
 
-/// Names a page, for people.
+/// Describes a page, for people.
 #[must_use]
 pub fn page_in_words(page: &Page) -> String {
     let Page { domain, bucket, title } = page;
@@ -54,7 +54,7 @@ impl VerifyReport {
         }
     }
 
-    /// Adds the report of one of the pages.
+    /// Adds the report of a page to this report.
     pub fn add(&mut self, page: Self) {
         self.pages += page.pages;
         self.revisions += page.revisions;
@@ -68,8 +68,8 @@ impl VerifyReport {
         self.problems.extend(page.problems.into_iter().take(room));
     }
 
-    /// Adds a `Corrupt` error as a problem of a place, so that the verification continues. Returns any other
-    /// error.
+    /// Adds a `Corrupt` error as a problem, so that the verification can continue. `place` describes where it was
+    /// found. Returns any other error.
     pub fn corrupt_is_problem<T>(&mut self, place: impl Display, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(found) => Ok(Some(found)),

@@ -1,4 +1,4 @@
-//! Reading all pages of a bucket, one after another.
+//! A stream of all pages of a bucket.
 
 use std::vec::IntoIter;
 
@@ -8,8 +8,8 @@ use crate::{BucketName, DomainName, Page, Result, Title};
 /// The number of titles that are read at a time.
 const TITLES_PER_READ: usize = 500;
 
-/// The pages of a bucket, in byte order of their titles. The titles are read in groups of 500, each group
-/// when its first page is asked for.
+/// A stream of the pages of a bucket, in byte order of their titles. The titles are read in groups of 500. A group is
+/// read when its first page is requested.
 ///
 /// As in [`Catalog::titles`], a page may have no revision.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct PageStream<'c> {
 }
 
 impl Catalog {
-    /// The pages of a bucket. Reads nothing yet.
+    /// Creates a stream of the pages of a bucket. Reads nothing yet.
     #[must_use]
     pub fn pages<'c>(&'c self, domain: &'c DomainName, bucket: &'c BucketName) -> PageStream<'c> {
         let titles = Vec::new().into_iter();
@@ -32,7 +32,7 @@ impl Catalog {
 }
 
 impl PageStream<'_> {
-    /// The next page; `None` at the end. After an error, the stream reads the same titles again.
+    /// Returns the next page, or `None` at the end. After an error, the next call reads the same titles again.
     pub async fn next(&mut self) -> Result<Option<Page>> {
         loop {
             if let Some(title) = self.titles.next() {

@@ -1,4 +1,4 @@
-//! Stored bodies: their rows, and how they are read.
+//! Stored bodies: the codec of their rows, and the types by which they are read.
 
 use std::{cell::RefCell, sync::Arc};
 
@@ -12,12 +12,12 @@ use crate::{
     rows::{self, Column, ColumnValue, Json},
 };
 
-/// The zstd level of bodies. Of the levels that keep up with the disk, this one compresses best.
+/// The zstd level of bodies: the level that compresses best among those that are as fast as the disk.
 const LEVEL: i32 = 1;
 
 thread_local! {
-    /// A compressor, and a buffer in which a frame is built before it is copied. Without the copy, the frame
-    /// would keep all the capacity that zstd asks for beforehand, four times what the frame needs.
+    /// A compressor, and a buffer in which it builds each frame. The frame is then copied: without the copy, the frame
+    /// would keep the capacity that zstd requires beforehand, which is four times its size.
     static COMPRESSOR: RefCell<(zstd::bulk::Compressor<'static>, Vec<u8>)> =
         RefCell::new((zstd::bulk::Compressor::new(LEVEL).expect("the level is valid"), Vec::new()));
     static DECOMPRESSOR: RefCell<zstd::bulk::Decompressor<'static>> =
@@ -39,8 +39,8 @@ pub(crate) fn compress_if_smaller(plain: &[u8]) -> Option<Bytes> {
     Some(compress(plain)).filter(|frame| frame.len() < plain.len())
 }
 
-/// Decompresses a frame. Fails with `Corrupt` unless the result has exactly `size` bytes, and no more than a
-/// chunk.
+/// Decompresses a frame. Fails with `Corrupt` if the result does not have exactly `size` bytes, or if `size` is above
+/// [`CHUNK_SIZE`].
 pub fn decompress(frame: &[u8], size: usize) -> Result<Bytes> {
     if size > CHUNK_SIZE {
         return Err(StoreError::Corrupt(format!(
@@ -63,7 +63,7 @@ pub fn decompress(frame: &[u8], size: usize) -> Result<Bytes> {
 pub enum Body {
     /// All bytes, in memory.
     Inline(InlineBody),
-    /// Chunks, which are read one by one.
+    /// The chunks, which are read one by one.
     Chunked(ChunkedBody),
 }
 
@@ -84,7 +84,7 @@ impl Body {
     }
 }
 
-/// One property of one render, with its body.
+/// A property of a render, with its body.
 #[derive(Debug, Clone)]
 pub struct Property {
     /// The version of the property.
@@ -112,45 +112,45 @@ enum Frame {
     None,
     /// The stored frame.
     Stored(Bytes),
-    /// The body comes from a block of the archive. The frame is compressed when it is needed.
-    Unmade,
+    /// The body comes from a block of the archive. A frame is made when it is needed.
+    OnDemand,
 }
 
 impl InlineBody {
-    /// A body that compression does not make smaller.
+    /// Creates a body without a frame, which compression does not make smaller.
     #[must_use]
     pub const fn new(plain: Bytes) -> Self {
         Self { plain, frame: Frame::None }
     }
 
-    /// The body as one or more zstd frames (RFC 8878), if it was ever stored compressed. A body from the
-    /// archive is compressed again in the same way as before it was sealed, so that a client cannot tell
-    /// where it was stored.
+    /// Returns the body as one or more zstd frames (RFC 8878). `None` for a body that was stored uncompressed. A body
+    /// from the archive is compressed in the same way as before it was sealed, so that a client cannot tell where the
+    /// body was stored.
     #[must_use]
     pub fn zstd(&self) -> Option<Bytes> {
         match &self.frame {
             Frame::None => None,
             Frame::Stored(frame) => Some(frame.clone()),
-            // A body larger than a chunk was stored as one frame for each chunk, even if that made it larger.
-            Frame::Unmade if self.plain.len() > CHUNK_SIZE => {
+            // A body larger than a chunk was stored as one frame for each chunk, even if the frames are larger.
+            Frame::OnDemand if self.plain.len() > CHUNK_SIZE => {
                 let frames: Vec<Bytes> = self.plain.chunks(CHUNK_SIZE).map(compress).collect();
                 Some(frames.concat().into())
             }
-            Frame::Unmade => compress_if_smaller(&self.plain),
+            Frame::OnDemand => compress_if_smaller(&self.plain),
         }
     }
 
-    /// The memory that the body takes, in bytes.
+    /// The number of bytes that the body takes in memory.
     pub fn memory(&self) -> usize {
         let frame = match &self.frame {
             Frame::Stored(frame) => frame.len(),
-            Frame::None | Frame::Unmade => 0,
+            Frame::None | Frame::OnDemand => 0,
         };
         self.plain.len() + frame
     }
 }
 
-/// A large body in the store.
+/// A large body, whose chunks are in the store.
 #[derive(Debug, Clone)]
 pub struct ChunkedBody {
     store: Arc<ChunkStore>,
@@ -163,7 +163,7 @@ pub struct ChunkedBody {
 pub struct Chunk {
     /// The bytes.
     pub plain: Bytes,
-    /// The bytes as a zstd frame. The concatenated frames of all chunks are the whole body, compressed.
+    /// The bytes as a zstd frame. The frames of all chunks, one after the other, are the compressed body.
     pub zstd: Bytes,
 }
 
@@ -200,13 +200,13 @@ pub struct BodyRow {
 }
 
 impl BodyRow {
-    /// The value columns.
+    /// Returns the value columns of the row.
     pub fn to_values(&self) -> Vec<Option<Value>> {
         let (encoding, value) = self.stored.to_columns();
         self.values(encoding, value)
     }
 
-    /// The value columns of a row in a block of the archive.
+    /// Returns the value columns of the row in a block of the archive.
     pub fn to_archived_values(&self, plain: Bytes) -> Vec<Option<Value>> {
         self.values("archived", plain)
     }
@@ -255,19 +255,19 @@ impl BodyRow {
 }
 
 impl Stored {
-    /// The columns `encoding` and `value` of a row.
+    /// Returns the columns `encoding` and `value` of a row.
     #[must_use]
     pub fn to_columns(&self) -> (&'static str, Bytes) {
         match self {
             Self::Identity(bytes) => ("identity", bytes.clone()),
             Self::Zstd(bytes) => ("zstd", bytes.clone()),
             Self::Chunks(set) => ("chunks", set.to_bytes()),
-            // A body from a block is stored like any other body.
+            // A body that was read from a block is stored in a table like any other body.
             Self::Archived(plain) => Self::inline(plain).to_columns(),
         }
     }
 
-    /// The inverse of [`Self::to_columns`]. `None` if the columns are not those of a body.
+    /// Decodes the columns of [`Self::to_columns`]. `None` if they are not those of a body.
     #[must_use]
     pub fn from_columns(encoding: &str, value: Bytes) -> Option<Self> {
         match encoding {
@@ -278,11 +278,11 @@ impl Stored {
         }
     }
 
-    /// The body of `size` bytes. A body in chunks reads the chunks on demand.
+    /// Returns the body, whose uncompressed size is `size` bytes. A body in chunks reads the chunks on demand.
     pub fn into_body(self, size: u64, chunks: &Arc<ChunkStore>) -> Result<Body> {
         Ok(match self {
             Self::Identity(plain) => Body::Inline(InlineBody::new(plain)),
-            Self::Archived(plain) => Body::Inline(InlineBody { plain, frame: Frame::Unmade }),
+            Self::Archived(plain) => Body::Inline(InlineBody { plain, frame: Frame::OnDemand }),
             Self::Zstd(zstd) => {
                 let plain = decompress(&zstd, size as usize)?;
                 Body::Inline(InlineBody { plain, frame: Frame::Stored(zstd) })
@@ -300,11 +300,12 @@ mod tests {
     fn body_from_a_block_is_compressed_as_before() {
         let text = b"a line of the text\n".repeat(100);
         let Stored::Zstd(before) = Stored::inline(&text) else { panic!("the text is compressible") };
-        let unmade = |plain: &[u8]| InlineBody { plain: Bytes::copy_from_slice(plain), frame: Frame::Unmade };
-        assert_eq!(unmade(&text).zstd(), Some(before));
-        assert_eq!(unmade(b"short").zstd(), None);
+        let on_demand =
+            |plain: &[u8]| InlineBody { plain: Bytes::copy_from_slice(plain), frame: Frame::OnDemand };
+        assert_eq!(on_demand(&text).zstd(), Some(before));
+        assert_eq!(on_demand(b"short").zstd(), None);
         let large = text.repeat(1000);
-        let frames = unmade(&large).zstd().unwrap();
+        let frames = on_demand(&large).zstd().unwrap();
         assert_eq!(zstd::decode_all(&frames[..]).unwrap(), large);
     }
 

@@ -1,8 +1,8 @@
-//! Chunks: large bodies in pieces, stored in partitions of their own.
+//! Chunks: the pieces of large bodies, which are stored in partitions of their own.
 //!
-//! The chunks of a body are a chunk set. A chunk set is written before any row references it. An entry in
-//! `chunk_sets` is written even earlier, so that the garbage collector later examines whether the set is
-//! referenced. The batch of the page adds the reference (`chunk_references`). Two bodies never share a set.
+//! The chunks of a body are a chunk set. A chunk set is written before a row references it. An entry in `chunk_sets` is
+//! written even earlier, so that the garbage collector later examines whether the set is referenced. The batch of the
+//! page adds the reference (`chunk_references`). Two bodies never share a set.
 
 use std::{
     num::NonZeroUsize,
@@ -30,12 +30,12 @@ use crate::{
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The maximum number of chunks that one batch deletes, in a store of a single process. A chunk has at most a
-/// megabyte.
+/// The maximum number of chunks that one batch deletes, in a store to which only one process writes. A chunk has at
+/// most a megabyte.
 const MAX_DELETED_CHUNKS: NonZeroUsize = NonZeroUsize::new(4).expect("not zero");
 
-/// Maximum time between the first chunk of a set and the batch that references the set. Far below the age at
-/// which the garbage collector deletes unreferenced sets.
+/// The maximum time between the first chunk of a set and the batch that references the set. It is far below the age
+/// at which the garbage collector deletes unreferenced sets.
 const MAX_UNREFERENCED_TIME: Duration = Duration::from_secs(12 * 3600);
 
 /// The chunks of one body.
@@ -45,8 +45,8 @@ pub struct ChunkSet {
     pub id: [u8; 16],
     /// The number of chunks.
     pub count: u32,
-    /// When this process wrote the first chunk; `None` for a set that was read from the store.
-    pub begun: Option<Begun>,
+    /// The time at which this process wrote the first chunk. `None` for a set that was read from the store.
+    pub begun: Option<ChunkSetStart>,
 }
 
 impl PartialEq for ChunkSet {
@@ -57,25 +57,25 @@ impl PartialEq for ChunkSet {
 
 impl Eq for ChunkSet {}
 
-/// A moment by the time of day and by the monotonic clock.
+/// The time at which the first chunk of a set was written, by the time of day and by the monotonic clock.
 #[derive(Debug, Clone, Copy)]
-pub struct Begun {
+pub struct ChunkSetStart {
     wall: Timestamp,
     monotonic: Duration,
 }
 
-impl Begun {
-    /// The earlier of two moments, by each of the clocks.
+impl ChunkSetStart {
+    /// Returns the earlier of two times, separately for each clock.
     pub fn earlier(self, other: Self) -> Self {
         Self { wall: self.wall.min(other.wall), monotonic: self.monotonic.min(other.monotonic) }
     }
 }
 
 impl ChunkSet {
-    /// The size of a set in a content row, in bytes.
+    /// The number of bytes by which a content row names a set.
     pub const ROW_SIZE: usize = 20;
 
-    /// The value of a content row that names the set.
+    /// Returns the value of a content row that names the set.
     pub fn to_bytes(&self) -> Bytes {
         let mut bytes = BytesMut::with_capacity(Self::ROW_SIZE);
         bytes.put_slice(&self.id);
@@ -83,7 +83,7 @@ impl ChunkSet {
         bytes.freeze()
     }
 
-    /// The inverse of [`Self::to_bytes`].
+    /// Decodes the bytes of [`Self::to_bytes`].
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (id, count) = bytes.split_at_checked(16)?;
@@ -98,24 +98,21 @@ impl ChunkSet {
     }
 }
 
-/// How long the chunks of a set exist.
+/// The lifetime of a chunk set. It determines which batch registers the set before its first chunk is written.
 #[derive(Clone, Copy)]
-#[expect(missing_debug_implementations, reason = "a note is a closure")]
+#[expect(missing_debug_implementations, reason = "a registration is a closure")]
 pub enum Lifetime<'a> {
-    /// For as long as this page references the set. Before the first chunk, an entry for the garbage
-    /// collector is written.
+    /// The set exists as long as this page references it. An entry for the garbage collector registers the set.
     Referenced(&'a Page),
-    /// Until an hour after this time, for a copy of a body of this revision. The garbage collector need not
-    /// examine such a set. Before the first chunk, a row is written by which an erasure of the revision finds
-    /// the set.
+    /// The set exists until an hour after this time. It is a copy of a body of this revision. The garbage collector
+    /// need not examine such a set. A row registers the set, so that an erasure of the revision finds it.
     Until(&'a Page, Revision, Timestamp),
-    /// For as long as the writer of this note decides. Before the first chunk, the batch is written that the
-    /// note returns for the set and the time.
-    Noted(&'a ChunkNote<'a>),
+    /// The caller decides how long the set exists, and registers the set by the batch that this function returns.
+    Registered(&'a ChunkRegistration<'a>),
 }
 
-/// Makes the batch that registers a chunk set, from the name of the set and the time.
-pub type ChunkNote<'a> = dyn Fn(ChunkSetId, Timestamp) -> Batch + Send + Sync + 'a;
+/// A function that returns the batch that registers a chunk set. Its arguments are the name of the set and the time.
+pub type ChunkRegistration<'a> = dyn Fn(ChunkSetId, Timestamp) -> Batch + Send + Sync + 'a;
 
 /// Writes and reads chunks.
 #[derive(Debug)]
@@ -129,21 +126,21 @@ pub struct ChunkStore {
 }
 
 impl ChunkStore {
-    /// A chunk store. `seed` is random: each process has its own.
+    /// Creates a chunk store. `seed` is a random number, and differs between processes.
     pub fn new(store: Arc<dyn TableStore>, clock: Arc<dyn Clock>, seed: u64) -> Self {
         Self { store, clock, seed, counter: AtomicU64::new(0) }
     }
 
-    /// Bits that no other call returns. Since the seed is random, no other process returns them either.
+    /// Returns bits that no other call returns. Since the seed is random, no other process returns these bits either.
     pub fn distinction(&self) -> u128 {
         let count = self.counter.fetch_add(1, Ordering::Relaxed);
         xxh3_128_with_seed(&count.to_be_bytes(), self.seed)
     }
 
-    /// Fails with `Unavailable` if a chunk set was begun so long ago, by either clock, that the garbage
-    /// collector may delete it before a write references it. The time of day may have jumped ahead during an
-    /// upload.
-    pub fn check_begun(&self, begun: Option<Begun>) -> Result<()> {
+    /// Checks that a chunk set was begun recently. Fails with `Unavailable` if it was begun so long ago, by one of the
+    /// clocks, that the garbage collector may delete the set before a write references it. The time of day may have
+    /// jumped ahead during an upload.
+    pub fn check_begun(&self, begun: Option<ChunkSetStart>) -> Result<()> {
         let Some(begun) = begun else { return Ok(()) };
         let by_wall = self.clock.now().since(begun.wall);
         let by_monotonic = self.clock.monotonic().saturating_sub(begun.monotonic);
@@ -155,7 +152,7 @@ impl ChunkStore {
         Err(StoreError::unavailable(late.to_owned()).into())
     }
 
-    /// A new, empty set.
+    /// Begins a new set, which is empty.
     pub fn begin(&self) -> ChunkSet {
         ChunkSet { id: self.distinction().to_be_bytes(), count: 0, begun: None }
     }
@@ -170,14 +167,14 @@ impl ChunkStore {
         let (registration, expires_at) = match lifetime {
             Lifetime::Referenced(page) => (Self::gc_entry_batch(page, set.id, now), None),
             Lifetime::Until(page, rev, until) => {
-                // A reader that found the body at the last moment has an hour to finish.
+                // A reader that has found the body at the last moment has another hour to read the chunks.
                 let until = until.saturating_add(HOUR);
                 (Self::copy_row_batch(page, rev, set, now, until), Some(until))
             }
-            Lifetime::Noted(note) => (note(set.id, now), None),
+            Lifetime::Registered(register) => (register(set.id, now), None),
         };
         let first = if set.count == 0 {
-            set.begun = Some(Begun { wall: now, monotonic: self.clock.monotonic() });
+            set.begun = Some(ChunkSetStart { wall: now, monotonic: self.clock.monotonic() });
             vec![registration]
         } else {
             Vec::new()
@@ -193,10 +190,10 @@ impl ChunkStore {
         Ok(())
     }
 
-    /// Releases a set in a batch of its page, since no body of the revision has the set any more. Returns a
-    /// batch that has to be written first, so that the garbage collector examines the set.
+    /// Releases a set in a batch of its page, since no body of the revision names the set any more. Returns a batch
+    /// that has to be written first, so that the garbage collector examines the set.
     ///
-    /// The garbage collector checks the rows of that revision again, and does not need the number of chunks.
+    /// The garbage collector checks the rows of the revision again. It does not need the number of chunks.
     #[must_use]
     pub fn release(
         batch: &mut Batch,
@@ -209,7 +206,7 @@ impl ChunkStore {
         Self::gc_entry_batch(page, chunk_set, at)
     }
 
-    /// The entry that makes the garbage collector examine the set.
+    /// Returns the batch of the entry that makes the garbage collector examine a set.
     fn gc_entry_batch(page: &Page, chunk_set: ChunkSetId, now: Timestamp) -> Batch {
         let mut gc_entry = Batch::new(vec![Value::Int(now.as_micros().div_euclid(HOUR.as_micros() as i64))]);
         let Page { domain, bucket, title } = page.clone();
@@ -217,7 +214,7 @@ impl ChunkStore {
         gc_entry
     }
 
-    /// The row that lets an erasure of the revision find the set of a copy.
+    /// Returns the batch of the row by which an erasure of the revision finds the set of a copy.
     fn copy_row_batch(page: &Page, rev: Revision, set: &ChunkSet, now: Timestamp, until: Timestamp) -> Batch {
         let mut copy_row = Batch::new(partition_of(page));
         ChunkCopy { rev, chunk_set: set.id, until }.put_until(&mut copy_row, now, until);
@@ -234,9 +231,10 @@ impl ChunkStore {
         })
     }
 
-    /// Returns the batch that deletes the chunks of a set, also damaged ones. In a store of a single process,
-    /// whose writers wait for each batch, this first deletes the others until at most
-    /// [`MAX_DELETED_CHUNKS`] chunks are left for the batch.
+    /// Returns the batch that deletes the chunks of a set, including damaged chunks.
+    ///
+    /// If only this process writes to the store, other writers wait for each batch. Then this function itself deletes
+    /// chunks in small batches, until at most [`MAX_DELETED_CHUNKS`] chunks are left for the returned batch.
     pub async fn deletion(&self, chunk_set: ChunkSetId) -> Result<Batch> {
         let partition = || vec![chunk_set.to_value()];
         while self.store.partition_versions().is_some() {
@@ -254,7 +252,7 @@ impl ChunkStore {
         Ok(rest)
     }
 
-    /// Copies a set: a new set with the same chunks.
+    /// Copies a set. Returns the new set, which has the same chunks.
     pub async fn copy(&self, lifetime: Lifetime<'_>, set: &ChunkSet) -> Result<ChunkSet> {
         let mut copy = self.begin();
         for number in 0..set.count {
@@ -274,7 +272,7 @@ impl ChunkStore {
         Ok(Stored::Chunks(set))
     }
 
-    /// Moves the largest bodies into chunks until the others take at most `limit` bytes together, and each of
+    /// Moves the largest bodies into chunks, until the other bodies take at most `limit` bytes together, and each of
     /// them fits into its row. A body from a block may be too large for a row.
     pub async fn fit_into_batch(
         &self,

@@ -14,19 +14,18 @@ pub use self::{
 };
 pub use self::{
     body::{BodyRow, compress, decompress},
-    chunks::{Begun, ChunkNote, ChunkSet, ChunkStore, Lifetime},
+    chunks::{ChunkRegistration, ChunkSet, ChunkSetStart, ChunkStore, Lifetime},
 };
 use crate::{PropertyName, Sha1};
 
 /// Bodies by the names of their properties.
 pub type Bodies = BTreeMap<PropertyName, BodyRow>;
 
-/// The number of bytes of a chunk. A chunk stays below the table layer's limit of 1 MiB for a value, even if
-/// zstd cannot compress it. A larger body is stored in chunks while it is received, before the write that
-/// references the chunks.
+/// The number of bytes of a chunk. Even if zstd cannot compress a chunk, it is below the table layer's limit of 1 MiB
+/// for a value. A larger body is stored in chunks while it is received, before the write that references the chunks.
 pub const CHUNK_SIZE: usize = 1_000_000;
 
-/// A received body that is ready to be stored. A small body is in memory. A large body is in chunks already,
+/// A received body that is ready to be stored. A small body is in memory. A large body is already stored in chunks,
 /// which no reader sees until a write references them.
 #[derive(Debug, Clone)]
 pub struct Staged {
@@ -38,7 +37,7 @@ pub struct Staged {
     pub stored: Stored,
 }
 
-/// How a body is stored.
+/// A body in its stored form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stored {
     /// Uncompressed.
@@ -52,7 +51,7 @@ pub enum Stored {
 }
 
 impl Stored {
-    /// The uncompressed bytes of a body of this size; `None` for a body in chunks.
+    /// Returns the uncompressed bytes of the body, which has this size. `None` for a body in chunks.
     pub fn plain(&self, size: u64) -> crate::Result<Option<Bytes>> {
         Ok(match self {
             Self::Chunks(_) => None,

@@ -1,4 +1,4 @@
-//! Receives the body of a property.
+//! Sinks, which receive bodies.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use sha1::Digest;
 use super::{CHUNK_SIZE, ChunkSet, ChunkStore, Lifetime, Staged, Stored, body::compress_if_smaller};
 use crate::{Error, Page, PropertyName, Result, Sha1};
 
-/// Receives a body piece by piece, and writes a large one in chunks as it arrives.
+/// A sink that receives a body piece by piece, and writes a large body in chunks while it arrives.
 ///
-/// The buffer has at most [`CHUNK_SIZE`] bytes. While a chunk is written, and when the sink is finished, a
-/// compressed copy of the buffer takes memory too, and so does the write of the copy in the store.
+/// The buffer has at most [`CHUNK_SIZE`] bytes. While a chunk is written, and when the sink is finished, a compressed
+/// copy of the buffer also takes memory, and so does the write of this copy in the store.
 #[derive(Debug)]
 pub struct ChunkingSink {
     chunks: Arc<ChunkStore>,
@@ -23,19 +23,19 @@ pub struct ChunkingSink {
 }
 
 impl ChunkingSink {
-    /// A sink for one body.
+    /// Creates a sink for one body.
     #[must_use]
     pub fn new(chunks: Arc<ChunkStore>) -> Self {
         Self { chunks, sha1: sha1::Sha1::new(), size: 0, buffer: Vec::new(), set: None }
     }
 
-    /// The number of bytes received.
+    /// The number of bytes that were received.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
     }
 
-    /// Receives more bytes. The calls for one body have the same lifetime.
+    /// Receives more bytes. All calls for one body must have the same lifetime.
     pub async fn write(&mut self, lifetime: Lifetime<'_>, mut bytes: &[u8]) -> Result<()> {
         self.size += bytes.len() as u64;
         self.sha1.update(bytes);
@@ -53,8 +53,8 @@ impl ChunkingSink {
         Ok(())
     }
 
-    /// Makes room for more bytes of a chunk. Doubles the buffer, as `Vec` does, but not beyond the size of a
-    /// chunk.
+    /// Makes room for more bytes of a chunk. Doubles the capacity of the buffer, as `Vec` does, but not beyond the size
+    /// of a chunk.
     fn reserve(&mut self, more: usize) {
         let (needed, capacity) = (self.buffer.len() + more, self.buffer.capacity());
         if needed > capacity {
@@ -76,7 +76,7 @@ impl ChunkingSink {
     }
 }
 
-/// Receives the body of a property piece by piece: see [`crate::Records::stage`].
+/// A sink that receives the body of a property piece by piece. [`crate::Records::stage`] creates it.
 #[derive(Debug)]
 pub struct PropertySink {
     sink: ChunkingSink,
@@ -86,7 +86,7 @@ pub struct PropertySink {
 }
 
 impl PropertySink {
-    /// A sink for a body of a page. `limit` is the largest size, in bytes.
+    /// Creates a sink for a body of a page. `limit` is the maximum size of the body, in bytes.
     #[must_use]
     pub fn new(chunks: Arc<ChunkStore>, page: Page, name: PropertyName, limit: u64) -> Self {
         Self { sink: ChunkingSink::new(chunks), page, name, limit }
@@ -109,7 +109,7 @@ impl PropertySink {
 }
 
 impl Stored {
-    /// A body in one piece, compressed if that makes it smaller.
+    /// Returns a body in one piece, compressed if this makes it smaller.
     pub(crate) fn inline(plain: &[u8]) -> Self {
         match compress_if_smaller(plain) {
             Some(frame) => Self::Zstd(frame),
@@ -119,7 +119,7 @@ impl Stored {
 }
 
 impl Stored {
-    /// Compresses an uncompressed body, if that makes it smaller.
+    /// Compresses an uncompressed body, if this makes it smaller.
     pub fn compress(&mut self) {
         if let Self::Identity(plain) = self {
             *self = Self::inline(plain);
@@ -128,7 +128,7 @@ impl Stored {
 }
 
 impl Staged {
-    /// The memory, in bytes, that the body takes until it is stored. Zero for a body in chunks.
+    /// The number of bytes that the body takes in memory until it is stored. Zero for a body in chunks.
     #[must_use]
     pub fn memory(&self) -> usize {
         match &self.stored {
@@ -137,7 +137,7 @@ impl Staged {
         }
     }
 
-    /// Like [`Self::inline`], but without compression.
+    /// Stages a body in memory without compression. `None` if the body is larger than a chunk.
     pub fn plain(plain: &[u8]) -> Option<Self> {
         (plain.len() <= CHUNK_SIZE).then(|| Self {
             size: plain.len() as u64,
@@ -146,7 +146,7 @@ impl Staged {
         })
     }
 
-    /// A body in memory; `None` if the body is larger than a chunk.
+    /// Stages a body in memory, compressed if this makes it smaller. `None` if the body is larger than a chunk.
     pub fn inline(plain: &[u8]) -> Option<Self> {
         (plain.len() <= CHUNK_SIZE).then(|| Self {
             size: plain.len() as u64,

@@ -1,4 +1,4 @@
-//! The headers that are neither stored nor an error: proxies add them to requests.
+//! The headers that are ignored: they are neither stored nor an error, since proxies add them to requests.
 
 use std::{fmt, str::FromStr};
 
@@ -7,25 +7,26 @@ use serde::{Deserialize, Serialize};
 use super::is_token;
 use crate::excerpt;
 
-/// The beginnings of the names of headers that proxy servers add to requests.
+/// The prefixes of the names of headers that proxy servers add to requests.
 const ADDED_PREFIXES: [&str; 3] = ["x-forwarded-", "x-amzn-", "x-envoy-"];
 
 /// Other headers that proxy servers add to requests.
 const ADDED_HEADERS: [&str; 2] = ["x-real-ip", "x-request-id"];
 
-/// The headers whose values clients choose, and which are therefore never ignored.
+/// The headers that are never ignored, since clients choose their values.
 const ALWAYS_STORED: [&str; 4] = ["content-type", "content-language", "content-disposition", "cache-control"];
 
-/// Whether proxy servers add a header to requests. `name` is in lower case.
+/// Whether proxy servers add a header to requests. `name` has to be in lower case.
 pub(super) fn is_added_by_proxies(name: &str) -> bool {
     ADDED_HEADERS.contains(&name) || ADDED_PREFIXES.iter().any(|beginning| name.starts_with(beginning))
 }
 
-/// The name of an ignored header; with a `*` at the end, all names that begin with the text before it.
+/// A pattern for ignored headers: the name of a header or, with a `*` at the end, all names that begin with the text
+/// before the `*`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HeaderPattern {
-    /// In lower case, without the `*`.
+    /// The pattern in lower case, without the `*`.
     beginning: Box<str>,
     /// Whether any ending may follow.
     is_open: bool,
@@ -35,7 +36,7 @@ impl HeaderPattern {
     /// The maximum number of bytes of a pattern.
     pub const MAX_BYTES: usize = 128;
 
-    /// Whether the pattern matches a name, which is in lower case.
+    /// Whether the pattern matches a name. `name` has to be in lower case.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         if self.is_open { name.starts_with(&*self.beginning) } else { name == &*self.beginning }
@@ -91,22 +92,22 @@ impl From<HeaderPattern> for String {
     }
 }
 
-/// The headers that are neither stored nor an error: those that proxies usually add, and configured ones.
+/// The ignored headers: the headers that proxies usually add, and the headers that match configured patterns.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct IgnoredHeaders(Vec<HeaderPattern>);
 
 impl IgnoredHeaders {
-    /// The maximum number of patterns that can be configured. Every name of a stored header is compared with each.
+    /// The maximum number of configured patterns. The name of each stored header is compared with all patterns.
     pub const MAX_PATTERNS: usize = 64;
 
-    /// Ignores headers that match one of the patterns, too.
+    /// Creates the set of ignored headers, with these patterns in addition to the headers that proxies usually add.
     #[must_use]
     pub fn new(patterns: impl IntoIterator<Item = HeaderPattern>) -> Self {
         Self(patterns.into_iter().collect())
     }
 
-    /// Whether a header is ignored. `name` is in lower case.
+    /// Whether a header is ignored. `name` has to be in lower case.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         is_added_by_proxies(name) || self.0.iter().any(|pattern| pattern.matches(name))

@@ -1,4 +1,4 @@
-//! Rows of the catalog.
+//! The rows of the catalog.
 
 use rashomon_clock::Timestamp;
 

@@ -1,4 +1,4 @@
-//! Rows about the chunks of large bodies.
+//! The rows of chunks, and of their references.
 
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
@@ -13,9 +13,8 @@ use crate::{
 pub type ChunkSetId = [u8; 16];
 
 typed_row! {
-    /// A chunk set that a page references, or referenced until `released_at`. `rev` and `tid` name the body.
-    /// `tid` is `None` for a property of the revision and for a released set. Both are `None` for a body in a
-    /// block.
+    /// A chunk set that a page references, or that it referenced until `released_at`. `rev` and `tid` name the body.
+    /// `tid` is `None` for a property of the revision and for a released set. Both are `None` for a body in a block.
     pub struct ChunkReference in CHUNK_REFERENCES {
         key { chunk_set: ChunkSetId }
         values {
@@ -27,19 +26,19 @@ typed_row! {
 }
 
 impl ChunkReference {
-    /// A reference of a body. `tid` is `None` for a property of the revision.
+    /// Creates the reference of a body. `tid` is `None` for a property of the revision.
     #[must_use]
     pub fn of_body(chunk_set: ChunkSetId, rev: Revision, tid: Option<Tid>) -> Self {
         Self { chunk_set, released_at: None, rev: Some(rev), tid }
     }
 
-    /// A reference that a body of the revision had until `released_at`.
+    /// Creates the released reference that a body of the revision had until `released_at`.
     #[must_use]
     pub fn released(chunk_set: ChunkSetId, rev: Option<Revision>, released_at: Timestamp) -> Self {
         Self { chunk_set, released_at: Some(released_at), rev, tid: None }
     }
 
-    /// A reference of a body in a block. No cull of a revision releases it.
+    /// Creates the reference of a body in a block. No cull of a revision releases it.
     #[must_use]
     pub fn archived(chunk_set: ChunkSetId) -> Self {
         Self { chunk_set, released_at: None, rev: None, tid: None }
@@ -47,8 +46,8 @@ impl ChunkReference {
 }
 
 typed_row! {
-    /// The chunk set of a copy of a body, by revision. An erasure of the revision finds the chunks by this
-    /// row. The row and the chunks expire at `until`, an hour after the copy.
+    /// The chunk set of a copy of a body, by revision. An erasure of the revision finds the chunks by this row. The row
+    /// and the chunks expire at `until`, an hour after the copy.
     pub struct ChunkCopy in CHUNK_COPIES {
         key { rev: Revision, chunk_set: ChunkSetId }
         values { until: Timestamp }
@@ -69,7 +68,7 @@ typed_row! {
 }
 
 typed_row! {
-    /// One chunk, as a zstd frame.
+    /// A chunk, as a zstd frame.
     pub struct ChunkRow in CHUNKS {
         key { number: i64 }
         values { value: Bytes }

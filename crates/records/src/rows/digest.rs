@@ -7,10 +7,10 @@ use crate::{PropertyInfo, PropertyName};
 /// A digest of a request. A repeat of the request has the same digest.
 pub type Digest = [u8; 16];
 
-/// The digest of erased content. It reveals nothing of the content.
+/// The digest of erased content. It reveals nothing about the content.
 pub const BLANK_DIGEST: Digest = [0; 16];
 
-/// A digest of names, headers and bytes.
+/// Computes a digest of the names, headers and bytes of properties.
 #[must_use]
 pub fn digest<'a>(properties: impl Iterator<Item = (&'a PropertyName, &'a PropertyInfo)>) -> Digest {
     let mut hash = Xxh3::new();

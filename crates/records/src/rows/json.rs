@@ -1,4 +1,4 @@
-//! JSON in columns.
+//! The codec of columns that contain JSON.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{Headers, PropertyInfo, PropertyName, Sha1, Tid};
 /// The properties of a revision or of a render.
 pub type Properties = BTreeMap<PropertyName, PropertyInfo>;
 
-/// A value as JSON text.
+/// Encodes a value as JSON text.
 pub fn to_json(value: &impl Serialize) -> Value {
     Value::Text(serde_json::to_string(value).expect("plain data with text keys"))
 }
@@ -65,7 +65,7 @@ impl Column for Properties {
     }
 }
 
-/// The number of bytes that properties take in an index row.
+/// Returns the number of bytes that properties take in an index row.
 #[must_use]
 pub fn index_size(properties: &Properties) -> usize {
     properties.to_value().size()
@@ -86,7 +86,7 @@ fn properties_from_json(json: &str) -> Option<Properties> {
         .collect()
 }
 
-/// A value of a key as JSON that people and programs can read.
+/// Encodes a value of a key as JSON that people and programs can read.
 #[must_use]
 pub fn value_to_json(value: &Value) -> serde_json::Value {
     match value {
@@ -98,7 +98,7 @@ pub fn value_to_json(value: &Value) -> serde_json::Value {
     }
 }
 
-/// The inverse of [`value_to_json`], for a column of this type.
+/// Decodes the JSON of [`value_to_json`], for a column of this type.
 #[must_use]
 pub fn value_from_json(column: ColumnType, json: &serde_json::Value) -> Option<Value> {
     Some(match column {

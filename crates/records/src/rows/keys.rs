@@ -1,4 +1,4 @@
-//! The keys of the tables of a page.
+//! The keys of the rows of a page, and ranges of these rows.
 
 use rashomon_tables::{ClusteringRange, Key, Row, Schema, Value};
 
@@ -46,12 +46,11 @@ row_key! {
 }
 
 row_key! {
-    /// The key of the one row that has the latest value of a property.
+    /// The key of the only row with the latest value of a property.
     pub struct CurrentKey of CURRENT { property: PropertyName }
 }
 
-/// The body of a property, by its key in one of the two content tables: `tid` is `None` for a property of the
-/// revision.
+/// The key of a body in one of the two content tables. `tid` is `None` for a property of the revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BodyKey {
     /// The property.
@@ -73,7 +72,7 @@ impl BodyKey {
         Some(Self { property, rev, tid: None })
     }
 
-    /// The key of the body in a row of a content table, or of the table `current`.
+    /// Returns the key of the body in a row of a content table, or of the table `current`.
     #[must_use]
     pub fn of_row(row: &Row) -> Option<Self> {
         if let Some(key) = Self::read(&row.key) {
@@ -84,20 +83,20 @@ impl BodyKey {
         Some(Self { property, rev: Column::read(rev)?, tid: Column::read(tid)? })
     }
 
-    /// The revision, and the render unless the body is of a property of the revision.
+    /// Returns the revision, and the render unless the body is that of a property of the revision.
     #[must_use]
     pub fn value(&self) -> (Revision, Option<Tid>) {
         (self.rev, self.tid)
     }
 }
 
-/// The partition of a page, in all tables of a page.
+/// Returns the partition of a page. It is the same in all tables of pages.
 #[must_use]
 pub fn partition_of(page: &Page) -> Vec<Value> {
     [page.domain.as_str(), page.bucket.as_key(), page.title.as_str()].map(Value::from).to_vec()
 }
 
-/// The page of a partition. `None` if the partition is not that of a page.
+/// Returns the page of a partition. `None` if the partition is not that of a page.
 #[must_use]
 pub fn page_of(partition: &[Value]) -> Option<Page> {
     match partition {
@@ -106,37 +105,37 @@ pub fn page_of(partition: &[Value]) -> Option<Page> {
     }
 }
 
-/// The clustering columns of a revision, which are a prefix of those of its renders and copies.
+/// Returns the clustering columns of a revision. They are a prefix of the columns of its renders and copies.
 #[must_use]
 pub fn rev_key(rev: Revision) -> Vec<Value> {
     vec![rev.to_value()]
 }
 
-/// The clustering columns of a render, which are a prefix of those of its copies.
+/// Returns the clustering columns of a render. They are a prefix of the columns of its copies.
 #[must_use]
 pub fn render_key(rev: Revision, tid: Tid) -> Vec<Value> {
     vec![rev.to_value(), tid.to_value()]
 }
 
-/// The rows of a revision in a table that is sorted by revision first.
+/// Returns the range of the rows of a revision, in a table that is sorted by revision first.
 #[must_use]
 pub fn of_revision(rev: Revision) -> ClusteringRange {
     ClusteringRange::prefix(rev_key(rev))
 }
 
-/// The rows of a property in a content table.
+/// Returns the range of the rows of a property, in a content table.
 #[must_use]
 pub fn of_property(name: &PropertyName) -> ClusteringRange {
     ClusteringRange::prefix(vec![name.to_value()])
 }
 
-/// The rows of a property of one revision in a content table.
+/// Returns the range of the rows of a property of one revision, in a content table.
 #[must_use]
 pub fn of_property_at(name: &PropertyName, rev: Revision) -> ClusteringRange {
     ClusteringRange::prefix(vec![name.to_value(), rev.to_value()])
 }
 
-/// The content table of properties with these versions.
+/// Returns the content table of properties with these versions.
 #[must_use]
 pub fn content_table(versions: Versions) -> &'static Schema {
     match versions {
@@ -145,7 +144,7 @@ pub fn content_table(versions: Versions) -> &'static Schema {
     }
 }
 
-/// The table and the clustering columns of a body.
+/// Returns the table and the clustering columns of a body.
 #[must_use]
 pub fn content_of(
     versions: Versions,

@@ -32,14 +32,14 @@ pub use self::{
 };
 use crate::{Error, Page, Tid, schemas};
 
-/// The value columns of a row. A row of an earlier version of its table has fewer columns; the missing ones
+/// Returns the value columns of a row. A row of an earlier version of its table has fewer columns; the missing columns
 /// are empty.
 #[must_use]
 pub fn columns<const N: usize>(row: &Row) -> [Option<&Value>; N] {
     std::array::from_fn(|column| row.values.get(column).and_then(Option::as_ref))
 }
 
-/// The error for a row that this version of the program cannot decode.
+/// Returns the error for a row that this version of the program cannot decode.
 #[must_use]
 pub fn unreadable(what: &str, row: &Row) -> Error {
     StoreError::Corrupt(format!("a row of {what} cannot be decoded: {}", key_in_words(what, &row.key))).into()
@@ -69,7 +69,7 @@ pub fn key_in_words(table: &str, key: &Key) -> String {
     columns.zip(values).map(|(column, value)| format!("{column} {value}")).collect::<Vec<_>>().join(", ")
 }
 
-/// All rows of a page in a range, in the reverse order of the table, such as the lowest revision first. Reads
+/// Reads all rows of a page in a range, in the reverse order of the table, for example the lowest revision first. Reads
 /// `at_a_time` rows at a time.
 pub async fn rows_of(
     store: &dyn TableStore,

@@ -1,4 +1,4 @@
-//! Rows of the table `renders`, and of the index of renders by tid.
+//! The rows of the table `renders`, and of the index of renders by tid.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Row, Value};
@@ -15,18 +15,18 @@ pub struct RenderRow {
     pub tid: Tid,
     /// The properties of the render.
     pub properties: Properties,
-    /// When the render was first stored.
+    /// The time at which the render was first stored.
     pub stored_at: Timestamp,
     /// The digest of the request that stored the render.
     pub digest: Digest,
-    /// Whether the bodies are not stored, since the policy of the archive does not keep them.
+    /// Whether the bodies are not stored, since the archive's policy did not keep them.
     pub left_out: bool,
-    /// When the row was last written. The bodies were written at this time or before.
+    /// The time at which the row was last written. The bodies were written at this time or before.
     pub written_at: Timestamp,
 }
 
 impl RenderRow {
-    /// The value columns.
+    /// Returns the value columns of the row.
     #[must_use]
     pub fn to_values(&self) -> Vec<Option<Value>> {
         vec![
@@ -56,17 +56,17 @@ impl RenderRow {
         })
     }
 
-    /// Whether a row may name a property. Does not parse the properties, of which there may be many.
+    /// Whether a row may name a property. Does not parse the properties, since a row may have many of them.
     pub fn names(row: &Row, name: &PropertyName) -> Result<bool> {
         let [properties] = columns(row);
         let json = properties.and_then(text).ok_or_else(|| unreadable("renders", row))?;
-        // The name is not escaped in JSON. If it occurs in another part of the JSON, the caller parses the
-        // properties and does not find the name.
+        // A name is never escaped in JSON. If the name occurs in another part of the JSON, the caller parses the
+        // properties, and does not find it.
         Ok(json.contains(&format!("\"{name}\"")))
     }
 
-    /// When the bodies were written, as far as the row shows. The row itself may have been written later, by
-    /// a replacement that was rolled back. The roll-back did not restore bodies that had been culled by then.
+    /// The time at which the bodies were written, as far as the row shows. The row itself may have been written later,
+    /// by the roll-back of a replacement. A roll-back does not restore bodies that were culled before.
     #[must_use]
     pub fn bodies_written_at(&self) -> Timestamp {
         let rewritten = self.properties.values().filter_map(|info| info.rewritten_at);
@@ -79,15 +79,15 @@ impl RenderRow {
         self.properties.is_empty() && self.digest == BLANK_DIGEST
     }
 
-    /// Whether the render has the property, and the archive's policy did not keep it. Properties of the
-    /// revision are always kept.
+    /// Whether the render has the property, but the archive's policy did not keep its body. Properties of the revision
+    /// are always kept.
     #[must_use]
     pub fn is_left_out_with(&self, name: &PropertyName) -> bool {
         self.left_out && self.properties.contains_key(name)
     }
 }
 
-/// The key of a render, and whether its bodies are stored. Reads less than [`RenderRow`].
+/// The key of a render, and whether its bodies are stored. Decoding it costs less than decoding a [`RenderRow`].
 #[derive(Debug, Clone, Copy)]
 pub struct RenderHead {
     /// The revision.
@@ -99,7 +99,7 @@ pub struct RenderHead {
 }
 
 impl RenderHead {
-    /// Reads a row, without its properties, of which there may be many.
+    /// Reads a row, without its properties. A row may have many of them.
     pub fn from_row(row: &Row) -> Result<Self> {
         Self::read(row).ok_or_else(|| unreadable("renders", row))
     }

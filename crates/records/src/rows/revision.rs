@@ -1,4 +1,4 @@
-//! Rows of the table `revisions`.
+//! The rows of the table `revisions`.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Row, Value};
@@ -9,17 +9,17 @@ use crate::{ExportRecord, Parent, Result, Revision, RevisionRecord, Tid};
 /// A revision, with the properties of the revision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RevisionRow {
-    /// Number, parent, time, user, comment.
+    /// The record: number, parent, time, user, comment.
     pub record: RevisionRecord,
     /// The properties of the revision.
     pub properties: Properties,
     /// The first render.
     pub first_tid: Tid,
-    /// When the revision was first stored.
+    /// The time at which the revision was first stored.
     pub stored_at: Timestamp,
     /// The digest of the request that stored the revision.
     pub digest: Digest,
-    /// When the row was last written. The bodies were written at this time or before.
+    /// The time at which the row was last written. The bodies were written at this time or before.
     pub written_at: Timestamp,
 }
 
@@ -34,7 +34,7 @@ impl ColumnValue for Parent {
 }
 
 impl RevisionRow {
-    /// The value columns.
+    /// Returns the value columns of the row.
     #[must_use]
     pub fn to_values(&self) -> Vec<Option<Value>> {
         let record = &self.record;
@@ -97,14 +97,14 @@ impl RevisionRow {
         })
     }
 
-    /// The time of the edit. Does not read the rest of the row.
+    /// Reads the time of the edit, without the rest of the row.
     #[must_use]
     pub fn timestamp_of(row: &Row) -> Option<Timestamp> {
         let [_parent, timestamp] = columns(row);
         Column::read(timestamp)
     }
 
-    /// The number of the revision. Does not read the rest of the row.
+    /// Reads the number of the revision, without the rest of the row.
     pub fn rev_of(row: &Row) -> Result<Revision> {
         RevisionKey::of(row).map(|key| key.rev)
     }

@@ -1,5 +1,5 @@
-//! Rows with named columns. The columns of a table are listed once, in the order of its schema, so that
-//! reading and writing cannot disagree.
+//! Rows with named columns. The columns of a table are listed only once, in the order of its schema, so that reading
+//! and writing cannot disagree.
 
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
@@ -20,7 +20,7 @@ pub trait ColumnValue: Sized {
 
 /// The type of a value column. An `Option` is the type of a column that may be empty.
 pub trait Column: Sized {
-    /// Reads a stored column. `None` if the column is empty and must not be, or has a value of another type.
+    /// Reads a stored column. `None` if the column has a value of another type, or is empty although it must not be.
     fn read(value: Option<&Value>) -> Option<Self>;
 
     /// The value to store; `None` for an empty column.
@@ -40,8 +40,8 @@ impl<T: ColumnValue> Column for Option<T> {
     }
 }
 
-/// Implements both traits. `$read` converts a stored value into the type, `$write` the type into a stored
-/// value.
+/// Implements [`ColumnValue`] and [`Column`]. `$read` converts a stored value into the type, and `$write` converts the
+/// type into a stored value.
 macro_rules! column_type {
     ($type:ty, $value:ident => $read:expr, $this:ident => $write:expr) => {
         impl ColumnValue for $type {
@@ -143,7 +143,7 @@ pub trait TypedRow: Sized {
     /// The table.
     fn table() -> &'static Schema;
 
-    /// The names of all columns but those of the partition, in the order of the type.
+    /// The names of all columns except those of the partition, in the order of the type.
     fn column_names() -> Vec<&'static str>;
 
     /// Reads a row. `None` if a column has another type, or a required column is missing or empty.
@@ -192,7 +192,7 @@ pub trait RowKey: Sized {
     }
 }
 
-/// Panics unless a type has the columns of its table, in the same order. For tests.
+/// Checks that a type has the columns of its table, in the same order, and panics otherwise. This is for tests.
 pub fn check_columns<T: TypedRow>() {
     let schema = T::table();
     let clustering = schema.clustering().iter().map(|(column, _)| column);

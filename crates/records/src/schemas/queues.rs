@@ -1,4 +1,4 @@
-//! The tables of queues, and of the cursors that say how far a queue was processed.
+//! The tables of the queues, and of the cursors that say how far a queue was processed.
 
 use std::sync::LazyLock;
 
@@ -8,12 +8,12 @@ use rashomon_tables::{
     Schema,
 };
 
-/// The retention queue: when a page has to be examined for bodies to cull. Partitioned by hour and shard.
+/// The retention queue: the times at which pages have to be examined for bodies to cull. Partitioned by hour and shard.
 ///
-/// A queue entry is written before the write that supersedes something. That write contains the revisions
-/// from `lowest` to `rev`, and supersedes values at `at` or earlier. `thorough` is set if the write may
-/// contain renders that are not the newest of their revisions. `again` is set on the last check for the
-/// write. Queue entries are not deleted one by one. They expire.
+/// A queue entry is written before a write that supersedes values. The write contains the revisions from `lowest` to
+/// `rev`, and supersedes values at `at` or earlier. `thorough` is set if the write may contain renders that are not the
+/// newest of their revisions. `again` is set on the last check for the write. Queue entries are not deleted one by one.
+/// They expire.
 pub static DUE: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("due")
         .partition("hour", Int)
@@ -37,8 +37,8 @@ pub static DUE_CURSORS: LazyLock<Schema> = LazyLock::new(|| {
 
 /// The purge queue: changes whose answers HTTP caches have to delete. Partitioned by hour and shard.
 ///
-/// An entry is written before or with its change, at `queued_at`. `id` is random. `change` (JSON) is what
-/// changes in the bucket. Entries are not deleted one by one. They expire.
+/// An entry is written before or with its change, at `queued_at`. `id` is random. `change` (JSON) describes the change
+/// in the bucket. Entries are not deleted one by one. They expire.
 pub static PURGES: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("purges")
         .partition("hour", Int)

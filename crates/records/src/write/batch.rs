@@ -1,4 +1,4 @@
-//! The batch of a page: everything that one write of a page stores.
+//! The batch of a page: all rows that one write of a page stores.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use rashomon_tables::{Batch, Mutation, Schema, Value};
 
 use crate::{
     Definitions, ImportUnit, Page, PageChange, PropertyName, Revision, Tid, Versions, catalog,
-    content::{Begun, Bodies, BodyRow, ChunkSet, ChunkStore, Stored},
+    content::{Bodies, BodyRow, ChunkSet, ChunkSetStart, ChunkStore, Stored},
     rows::{
         ChunkReference, RenderRow, RevisionRow, RowKey, TidRow, TimeKey, TypedRow, content_of, partition_of,
         render_key, rev_key,
@@ -15,16 +15,16 @@ use crate::{
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TIME},
 };
 
-/// The maximum number of bytes of bodies in one batch of a page. If a write has more, its largest bodies go
-/// into chunks, so that the whole batch stays below the table layer's 4 MiB.
+/// The maximum number of bytes of bodies in one batch of a page. If a write has more, its largest bodies are moved into
+/// chunks, so that the whole batch is below the table layer's limit of 4 MiB.
 pub const MAX_BODIES: usize = 7 << 19;
 
 /// A superseded value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Superseded {
-    /// A revision that a higher one superseded.
+    /// A revision that a higher revision superseded.
     Revision(Revision),
-    /// A render that a newer one of its revision superseded.
+    /// A render that a newer render of its revision superseded.
     Render(Revision, Tid),
 }
 
@@ -39,7 +39,7 @@ pub enum WriteKind {
     Import,
 }
 
-/// A body that a batch contains.
+/// A body in a batch.
 #[derive(Debug, Clone)]
 pub struct PageBody {
     /// The revision.
@@ -57,17 +57,16 @@ pub struct PageBody {
 }
 
 impl PageBody {
-    /// The content table of the body, and its key there.
+    /// Returns the content table of the body, and its key in this table.
     fn content_key(&self) -> (&'static Schema, Vec<Value>) {
         content_of(self.versions, &self.name, self.rev, self.tid)
     }
 }
 
-/// Collects everything that one write of a page stores: the batch of the page, and the batches that are
-/// written before it.
+/// All rows that one write of a page stores: the batch of the page, and the batches that are written before it.
 ///
-/// Bodies are put into the batch last, by [`Self::into_batches`]. Until then, a retention strategy may decide
-/// to store them elsewhere.
+/// The bodies are put into the batch last, by [`Self::into_batches`]. Until then, a retention strategy may decide to
+/// store them elsewhere.
 #[derive(Debug)]
 pub struct PageBatch<'a> {
     /// The page.
@@ -79,16 +78,16 @@ pub struct PageBatch<'a> {
     changed: Option<(Revision, Revision)>,
     /// The new revision that was added last.
     newest_new: Option<Revision>,
-    /// Whether the batch deletes bodies, or puts earlier ones back.
+    /// Whether the batch deletes bodies, or restores earlier bodies.
     pub deletes_bodies: bool,
-    /// Names of properties that the rows of the page may not have any more after the batch.
+    /// The names of properties that the rows of the page may no longer have after the batch.
     pub purged_names: BTreeSet<PropertyName>,
     /// Whether the batch contains renders that need not be the newest of their revisions.
     may_have_old_renders: bool,
     kind: WriteKind,
     is_leased: bool,
-    /// When the earliest chunk set of the batch was begun, among the sets that this process has written.
-    pub chunks_begun: Option<Begun>,
+    /// The time at which the earliest chunk set of the batch was begun, among the sets that this process has written.
+    pub chunks_begun: Option<ChunkSetStart>,
     /// The bodies.
     pub bodies: Vec<PageBody>,
     /// The superseded value that gets an entry in the timeline.
@@ -100,7 +99,7 @@ pub struct PageBatch<'a> {
 }
 
 impl<'a> PageBatch<'a> {
-    /// An empty batch of a page, with the write time `at`.
+    /// Creates an empty batch of a page, with the write time `at`.
     #[must_use]
     pub fn new(page: &'a Page, at: Timestamp) -> Self {
         let page_batch = Batch::new(partition_of(page));
@@ -141,8 +140,8 @@ impl<'a> PageBatch<'a> {
         self.kind
     }
 
-    /// Marks the batch as one that is written under a page lease. Another process that judges the lease dead
-    /// may roll the write back.
+    /// Marks the batch as written under a page lease. If another process judges the lease dead, that process may roll
+    /// the write back.
     #[must_use]
     pub fn leased(self) -> Self {
         Self { is_leased: true, ..self }
@@ -154,13 +153,13 @@ impl<'a> PageBatch<'a> {
         self.is_leased
     }
 
-    /// The lowest and the highest revision in the batch; `None` while it has none.
+    /// The lowest and the highest revision in the batch. `None` if the batch has no revision.
     #[must_use]
     pub fn written(&self) -> Option<(Revision, Revision)> {
         self.written
     }
 
-    /// Marks the batch as one that contains renders that need not be the newest of their revisions.
+    /// Marks the batch as containing renders that need not be the newest of their revisions.
     #[must_use]
     pub fn with_old_renders(mut self) -> Self {
         self.may_have_old_renders = true;
@@ -178,8 +177,8 @@ impl<'a> PageBatch<'a> {
         rev.extend(&mut self.written);
     }
 
-    /// The lowest and the highest revision that the batch changes and that were stored before; `None` if all its
-    /// revisions are new.
+    /// The lowest and the highest revision that the batch changes and that were stored before. `None` if all revisions
+    /// of the batch are new.
     #[must_use]
     pub fn changed(&self) -> Option<(Revision, Revision)> {
         self.changed
@@ -190,7 +189,7 @@ impl<'a> PageBatch<'a> {
         rev.extend(&mut self.changed);
     }
 
-    /// The change for the purge queue; `None` if the batch changes no revision.
+    /// Returns the change for the purge queue. `None` if the batch changes no revision.
     pub(super) fn purged_change(&self) -> Option<PageChange> {
         let all = [self.written, self.changed].into_iter().flatten();
         let revisions = all.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))?;
@@ -209,7 +208,7 @@ impl<'a> PageBatch<'a> {
         self.at
     }
 
-    /// Changes the write time, also of rows that the batch has already.
+    /// Changes the write time of the batch, including the rows that were added before.
     pub fn restamp(&mut self, at: Timestamp) {
         self.at = at;
         for mutation in self.page_batch.mutations.iter_mut() {
@@ -225,7 +224,7 @@ impl<'a> PageBatch<'a> {
         self.page_batch.mutations.len() + self.bodies.len()
     }
 
-    /// The tables and keys of the rows that the batch of the page puts.
+    /// Returns the tables and keys of the rows that the batch of the page puts.
     pub fn keys(&self) -> impl Iterator<Item = (&'static Schema, Vec<Value>)> {
         let put = self.page_batch.mutations.iter().filter_map(|mutation| match mutation {
             Mutation::Put { table, clustering, .. } => Some((*table, clustering.clone())),
@@ -235,12 +234,12 @@ impl<'a> PageBatch<'a> {
         put.chain(bodies.map(PageBody::content_key))
     }
 
-    /// Adds the catalog entries of a new page: that of its title, and that of its domain.
+    /// Adds the catalog entries of a new page: for its title and for its domain.
     pub fn new_page(&mut self) {
         self.batches_before.extend(catalog::entries(self.page, self.at));
     }
 
-    /// Adds a new revision, with its index entry.
+    /// Adds a new revision, with its entry in the index by time.
     pub fn new_revision(&mut self, row: &RevisionRow) {
         self.newest_new = Some(row.record.rev);
         self.put_revision(row);
@@ -248,7 +247,7 @@ impl<'a> PageBatch<'a> {
         self.page_batch.put(&REVISIONS_BY_TIME, key.clustering(), Vec::new(), self.at);
     }
 
-    /// Adds the row of a stored revision, which is written again.
+    /// Adds the row of a stored revision, to write it again.
     pub fn revision(&mut self, row: &RevisionRow) {
         self.add_changed(row.record.rev);
         self.put_revision(row);
@@ -259,13 +258,13 @@ impl<'a> PageBatch<'a> {
         self.page_batch.put(&REVISIONS, rev_key(row.record.rev), row.to_values(), self.at);
     }
 
-    /// Adds a new render, with its index entry.
+    /// Adds a new render, with its entry in the index by tid.
     pub fn new_render(&mut self, row: &RenderRow) {
         self.render(row);
         TidRow { tid: row.tid, rev: row.rev }.put(&mut self.page_batch, self.at);
     }
 
-    /// Adds the row of a render, new or written again.
+    /// Adds the row of a render, which may be new or stored.
     pub fn render(&mut self, row: &RenderRow) {
         self.add_revision_to_range(row.rev);
         if self.newest_new != Some(row.rev) {
@@ -274,8 +273,7 @@ impl<'a> PageBatch<'a> {
         self.page_batch.put(&RENDERS, render_key(row.rev, row.tid), row.to_values(), self.at);
     }
 
-    /// Adds bodies. The definition of each property says whether its body belongs to the render or the
-    /// revision.
+    /// Adds bodies. The definition of each property says whether its body belongs to the render or to the revision.
     pub fn bodies(&mut self, rev: Revision, tid: Tid, bodies: Bodies, definitions: &Definitions) {
         for (name, body) in bodies {
             let versions = definitions.get(&name).versions;
@@ -291,7 +289,7 @@ impl<'a> PageBatch<'a> {
         self.bodies.push(PageBody { rev, tid, name, body, versions, in_content: true });
     }
 
-    /// Adds a unit of an import: a render, and the revision if it is new.
+    /// Adds a unit of an import: a render, and its revision if the revision is new.
     pub fn unit(&mut self, unit: ImportUnit) {
         let (rev, tid, at) = (unit.render.rev, unit.render.tid, self.at);
         if let Some(revision) = unit.revision {
@@ -309,18 +307,18 @@ impl<'a> PageBatch<'a> {
     /// Adds a reference to the chunk set of a body. `tid` is `None` for a property of the revision.
     pub fn reference(&mut self, set: &ChunkSet, rev: Revision, tid: Option<Tid>) {
         let begun = [self.chunks_begun, set.begun];
-        self.chunks_begun = begun.into_iter().flatten().reduce(Begun::earlier);
+        self.chunks_begun = begun.into_iter().flatten().reduce(ChunkSetStart::earlier);
         ChunkReference::of_body(set.id, rev, tid).put(&mut self.page_batch, self.at);
     }
 
-    /// Releases a chunk set that no body of the revision names any more. The garbage collector deletes the
-    /// set when no reader can be reading it, and first checks the rows of that revision again.
+    /// Releases a chunk set that no body of the revision names any more. The garbage collector checks the rows of the
+    /// revision again, and deletes the set when no reader can be reading it.
     pub fn release(&mut self, set: &ChunkSet, rev: Revision) {
         let gc_entry = ChunkStore::release(&mut self.page_batch, self.page, set.id, Some(rev), self.at);
         self.batches_before.push(gc_entry);
     }
 
-    /// The batches that are written first, and the batch of the page with the bodies of content tables.
+    /// Returns the batches that have to be written first, and the batch of the page with the bodies for content tables.
     #[must_use]
     pub fn into_batches(mut self) -> (Vec<Batch>, Batch) {
         for body in self.bodies.iter().filter(|body| body.in_content) {

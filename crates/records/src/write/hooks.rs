@@ -1,4 +1,4 @@
-//! The points of a write at which retention takes part.
+//! The hooks of the write pipeline, by which retention takes part in writes.
 
 use std::{fmt::Debug, ops::RangeInclusive, time::Duration};
 
@@ -9,19 +9,19 @@ use rashomon_tables::Row;
 use super::{PageBatch, Superseded};
 use crate::{Page, Result, Revision, Written};
 
-/// Takes part in the writes of pages. The pipeline calls these functions in this order, except
-/// `complete_interrupted`.
+/// The hooks of the write pipeline. The pipeline calls these functions in this order, except `complete_interrupted`.
 #[async_trait]
 pub trait WriteHooks: Debug + Send + Sync {
-    /// Whether a write of the page needs the hooks. Called first; if `false`, no other function is called.
+    /// Whether a write of the page needs the hooks. The pipeline calls this first, and calls no other function if the
+    /// answer is `false`.
     fn apply_to(&self, page: &Page) -> bool;
 
-    /// Whether a write copies other bodies of the page. No other write may replace these bodies meanwhile, so
-    /// the write locks the page exclusively.
+    /// Whether a write copies other bodies of the page. If so, the write locks the page exclusively, so that no other
+    /// write replaces these bodies meanwhile.
     fn locks_page(&self, page: &Page) -> bool;
 
-    /// The write time for these revisions of a page, or for renders of them. `latest` is the row of the
-    /// latest render if the write may add revisions below it.
+    /// Returns the write time for these revisions of a page, or for their renders. `latest` is the row of the latest
+    /// render, if the write may add revisions below this render.
     async fn write_time(
         &self,
         page: &Page,
@@ -29,20 +29,19 @@ pub trait WriteHooks: Debug + Send + Sync {
         latest: Option<&Row>,
     ) -> Result<Timestamp>;
 
-    /// Called when a batch is planned that supersedes a value at the time `at`. Rows that this call adds to
-    /// the batch are part of the intent of a page lease.
+    /// Records that a planned batch supersedes a value at the time `at`. Rows that this call adds to the batch become
+    /// part of the intent of a page lease.
     fn supersede(&self, batch: &mut PageBatch<'_>, superseded: Superseded, at: Timestamp);
 
-    /// Adds copies, deletes and a queue entry to the batch of a write, directly before the batch is
-    /// committed. Decides where the bodies of the batch are stored. Returns the steps that follow the commit,
-    /// if there are any.
+    /// Adds copies, deletes and a queue entry to the batch of a write, directly before the batch is committed. Decides
+    /// where the bodies of the batch are stored. Returns the steps that remain after the commit, if there are any.
     async fn plan(&self, batch: &mut PageBatch<'_>) -> Result<Option<Box<dyn PostCommit>>>;
 
-    /// Completes the latest write of a page, if its writer was interrupted after the commit. Called for a
-    /// repeated write, and before an import.
+    /// Completes the latest write of a page, if its writer was interrupted after the commit. The pipeline calls this
+    /// for a repeated write, and before an import.
     async fn complete_interrupted(&self, page: &Page) -> Result<()>;
 
-    /// Called when a request has stored a revision or a render. `superseding` names the written value: a
+    /// Handles the end of a request that has stored a revision or a render. `superseding` names the written value: a
     /// revision, or a render of a stored revision.
     fn stored(&self, page: &Page, superseding: Superseded, written: Written);
 }
@@ -50,10 +49,10 @@ pub trait WriteHooks: Debug + Send + Sync {
 /// The steps that remain after the commit of a write.
 #[async_trait]
 pub trait PostCommit: Debug + Send {
-    /// Called directly after the commit, which took this long. If the call fails, the write fails, although
-    /// the batch is stored.
+    /// Runs the first steps, directly after the commit. `took` is the time that the commit took. If the call fails, the
+    /// write fails, although the batch is stored.
     async fn committed(&mut self, took: Duration) -> Result<()>;
 
-    /// Called when the page lease, if there was one, is released. The write is acknowledged after this.
+    /// Runs the last steps, after the page lease was released, if there was one. The write is acknowledged after this.
     async fn finish(self: Box<Self>) -> Result<()>;
 }

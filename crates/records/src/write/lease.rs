@@ -1,17 +1,17 @@
-//! Page leases: exclude other processes from a page during a conditional write.
+//! Page leases, which exclude other processes from a page during a write.
 //!
-//! Within a process, locks exclude other writers. If other processes write to the store too, two kinds of
-//! writes take a lease of the page: conditional writes, and writes that change rows of a stored revision.
-//! Such a write takes these steps:
+//! Within a process, locks exclude other writers. If other processes also write to the store, two kinds of writes take
+//! a lease of the page: conditional writes, and writes that change rows of a stored revision. Such a write takes these
+//! steps:
 //!
 //! 1. It swaps its owner name into the lease row of the page.
 //! 2. It reads the page.
 //! 3. It stores an intent in the lease row: the names of the rows that it is about to write.
 //! 4. It writes the rows.
-//! 5. It swaps its owner name out, and then answers.
+//! 5. It removes its owner name by another swap, and then answers.
 //!
-//! A writer that finds the lease of a dead owner completes the owner's write, or ensures that the write never
-//! happens. Decision 0006 explains why this is correct.
+//! A writer that finds the lease of a dead owner completes the owner's write, or ensures that this write never happens.
+//! Decision 0006 explains why this is correct.
 
 use std::time::Duration;
 
@@ -26,10 +26,10 @@ use super::{
 };
 use crate::{Error, Page, Records, Result, schemas::HEADS};
 
-/// The age at which a lease is dead. Longer than any write may take.
+/// The age at which a lease is dead. It is longer than any write may take.
 const LEASE: Duration = Duration::from_secs(10);
 
-/// The maximum number of leases of other processes whose first sighting is remembered.
+/// The maximum number of leases of other processes for which this process remembers when it first saw them.
 const MAX_SIGHTINGS: u64 = 4096;
 
 /// The maximum number of attempts to take a lease that another writer holds.
@@ -38,9 +38,9 @@ const MAX_LEASE_ATTEMPTS: u32 = 12;
 /// The maximum number of attempts to release a lease while the store does not answer.
 const MAX_RELEASE_ATTEMPTS: u32 = 4;
 
-/// The approximate pause after the first attempt. Each later pause is twice as long as the one before it.
+/// The approximate pause after the first attempt. Each later pause is twice as long as the previous pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
-/// The longest pause between two attempts.
+/// The maximum pause between two attempts.
 const MAX_PAUSE: Duration = Duration::from_millis(400);
 
 /// A page lease that a write of this process holds.
@@ -49,28 +49,28 @@ pub struct HeldLease {
     key: Key,
     holder: LeaseHolder,
     later_than: Option<Timestamp>,
-    /// When the lease was taken, by the monotonic clock.
+    /// The time at which the lease was taken, by the monotonic clock.
     begun: Duration,
 }
 
 impl HeldLease {
-    /// The row of the lease while the lease is held.
+    /// Returns the row of the lease while this write holds it.
     fn row(&self) -> Option<Row> {
         PageLease { holder: Some(self.holder.clone()), later_than: self.later_than }.to_row(&self.key)
     }
 }
 
-/// Identifies the leases of this process, and remembers when this process first saw the leases of others.
+/// The owner names of this process, and the times at which this process first saw the leases of other processes.
 #[derive(Debug)]
 pub(super) struct LeaseOwners {
     /// The first half of the owner names of this process.
     process: [u8; 8],
-    /// When each lease of another process was first seen, by the monotonic clock.
+    /// The time at which each lease of another process was first seen, by the monotonic clock.
     sightings: Cache<Owner, Duration>,
 }
 
 impl LeaseOwners {
-    /// `seed` is random: no two processes share a seed.
+    /// Creates the owner names of this process. `seed` is a random number, and differs between processes.
     pub(super) fn new(seed: u64) -> Self {
         Self { process: seed.to_be_bytes(), sightings: Cache::new(MAX_SIGHTINGS) }
     }
@@ -86,18 +86,18 @@ impl LeaseOwners {
 impl PageWriter<'_> {
     /// Takes the lease of the page. Returns `None` if no other process writes to the store.
     ///
-    /// Waits, for a bounded time, while another writer holds the lease. `batch` is the batch of the write if
-    /// its rows are known already. Then the intent of the batch is stored together with the lease, and the
-    /// batch gets its write time.
+    /// While another writer holds the lease, waits for a limited time. `batch` is the batch of the write, if its rows
+    /// are already known. In this case the intent of the batch is stored together with the lease, and the batch gets
+    /// its write time.
     ///
-    /// The caller holds the lock of the page in this process.
+    /// The caller must hold the lock of the page in this process.
     pub async fn take_lease(&self, mut batch: Option<&mut PageBatch<'_>>) -> Result<Option<HeldLease>> {
         if self.records.is_alone() {
             return Ok(None);
         }
         let key = PageLease::key(self.page);
         let asked = batch.as_deref().map(PageBatch::at);
-        // Most pages have no lease row, so the first swap expects none.
+        // The first swap expects no row, since most pages have no lease row.
         let mut existing = None;
         for attempt in 0..MAX_LEASE_ATTEMPTS {
             let found = PageLease::from_row(existing.as_ref())?;
@@ -111,7 +111,7 @@ impl PageWriter<'_> {
                 Ok(Swap::Applied) => return Ok(Some(lease)),
                 Ok(Swap::Refused { current }) => existing = current,
                 Err(error) => {
-                    // The lease may be stored in spite of the error.
+                    // The lease may be stored although the swap has failed.
                     self.release_unused(&lease).await;
                     return Err(error.into());
                 }
@@ -141,11 +141,12 @@ impl PageWriter<'_> {
         lease
     }
 
-    /// The write time of a write, later than `after`. Without a lease it is now.
+    /// Returns the write time of a write, which is later than `after`. Without a lease, the write time is the current
+    /// time.
     ///
-    /// The write time of a write under a lease is `skew` before now. If such a write is rolled back, its rows
-    /// are deleted at a time just after the write time. That time is not later than the clock of any process,
-    /// so the deletes hide no later write.
+    /// With a lease, the write time is `skew` before the current time. If such a write is rolled back, its rows are
+    /// deleted at a time just after the write time. This time is not later than the clock of any process, so the
+    /// deletes hide no later write.
     #[must_use]
     pub fn lease_time(&self, now: Timestamp, lease: Option<&HeldLease>, after: Timestamp) -> Timestamp {
         match lease {
@@ -183,7 +184,7 @@ impl PageWriter<'_> {
         }
     }
 
-    /// Stores the intent of a write in the lease row, unless the row has this intent already.
+    /// Stores the intent of a write in the lease row, unless the row already has this intent.
     async fn store_intent(&self, lease: &mut HeldLease, batch: &PageBatch<'_>, replaces: bool) -> Result<()> {
         let mut intent = Intent::of(batch);
         if replaces {
@@ -203,8 +204,8 @@ impl PageWriter<'_> {
         }
     }
 
-    /// Commits a write whose intent is stored, and releases the lease. If the commit fails, rolls the write
-    /// back at once, unless it has happened after all or the store fails again.
+    /// Commits a write whose intent is stored, and releases the lease. If the commit fails, rolls the write back at
+    /// once, unless the write has happened nevertheless or the store fails again.
     async fn commit_leased(&self, lease: &HeldLease, batch: PageBatch<'_>) -> Result<()> {
         if self.is_past_lease(lease) {
             self.release_unused(lease).await;
@@ -220,13 +221,13 @@ impl PageWriter<'_> {
         if let Err(error) = self.store(batches).await {
             let Some(intent) = &lease.holder.intent else { return Err(error) };
             match self.roll_back_unless_happened(intent).await {
-                // The write goes on as if the commit had succeeded.
+                // The write has happened, so it continues as after a successful commit.
                 Ok(None) => {}
                 Ok(Some(deleted_at)) => {
                     let released = self.release(lease, Some(deleted_at)).await;
                     return released.and(Err(error));
                 }
-                // The next writer that finds the dead lease completes the write.
+                // The next writer that finds the dead lease completes the write or rolls it back.
                 Err(_) => return Err(error),
             }
         }
@@ -237,13 +238,12 @@ impl PageWriter<'_> {
         post_commit.finish().await
     }
 
-    /// Whether a lease is dead: no process works under it any more.
+    /// Whether a lease is dead: no process writes under it any more.
     ///
-    /// `page_is_locked` says that the caller has locked the page in this process. No other request of this
-    /// process holds the page then, so a lease of this process is dead. A lease of another process is dead in
-    /// two cases. This process has seen it unchanged for longer than [`LEASE`]. Or it was taken longer than
-    /// [`LEASE`] and `skew` ago, by the clock of this process; `skew` allows for an owner whose clock is
-    /// ahead.
+    /// `page_is_locked` says that the caller has locked the page in this process. In this case no other request of this
+    /// process uses the page, so a lease of this process is dead. A lease of another process is dead in two cases.
+    /// Either this process has seen it unchanged for longer than [`LEASE`]. Or it was taken longer than [`LEASE`] plus
+    /// `skew` ago, by the clock of this process; `skew` is added because the clock of its owner may be ahead.
     fn is_dead(&self, holder: &LeaseHolder, page_is_locked: bool) -> bool {
         if page_is_locked && holder.owner.starts_with(&self.owners.process) {
             return true;
@@ -254,8 +254,8 @@ impl PageWriter<'_> {
         now.saturating_sub(first_seen) > LEASE || self.records.clock.now() > dead_at
     }
 
-    /// Waits a little for the owner of the lease. If the lease is dead, completes the owner's write or rolls
-    /// it back, and frees the lease instead.
+    /// Pauses, so that the owner of the lease can release it. If the lease is dead, completes or rolls back the owner's
+    /// write instead, and frees the lease.
     async fn wait_or_complete(&self, row: &Row, page_is_locked: bool, attempt: u32) -> Result<()> {
         let lease = PageLease::from_row(Some(row))?;
         let Some(holder) = &lease.holder else { return Ok(()) };
@@ -274,8 +274,8 @@ impl PageWriter<'_> {
         Ok(())
     }
 
-    /// Whether a write holds the lease of the page. If its owner is dead, completes or rolls back the write,
-    /// and still returns `true`.
+    /// Whether a write holds the lease of the page. If the lease is dead, completes or rolls back the write, but still
+    /// returns `true`.
     pub async fn is_held(&self) -> Result<bool> {
         if self.records.is_alone() {
             return Ok(false);
@@ -290,14 +290,16 @@ impl PageWriter<'_> {
         Ok(true)
     }
 
-    /// Ensures that a write has happened as a whole or never will. Returns `None` if the write has happened.
-    /// Otherwise deletes its new rows, and stores the rows that it was to replace again, with their existing
-    /// values. Both also hide parts of the write that arrive later. Returns the time of the deletes.
+    /// Ensures that a write has happened completely or never will. Returns `None` if the write has happened.
+    ///
+    /// Otherwise rolls the write back, and returns the time of the deletes. A roll-back deletes the new rows of the
+    /// write. It stores the rows that the write was about to replace again, with their existing values. Both also hide
+    /// parts of the write that arrive later.
     async fn roll_back_unless_happened(&self, intent: &Intent) -> Result<Option<Timestamp>> {
         let existing = self.rows_named(&intent.rows).await?;
         if intent.has_happened(&existing) {
-            // Some rows may have arrived after the first read. The second read brings these rows, too, to as
-            // many replicas as the others.
+            // Some rows may have arrived after the first read. The second read also brings these rows to a quorum of
+            // replicas.
             self.rows_named(&intent.rows).await?;
             return Ok(None);
         }
@@ -305,19 +307,19 @@ impl PageWriter<'_> {
         let mut batch = PageBatch::new(self.page, at).with_old_renders();
         batch.deletes_bodies = true;
         for (name, row) in intent.rows.iter().zip(&existing) {
-            // A reader may have seen a part of the write before, so its answers are purged.
+            // A reader may have seen a part of the write, so the answers about the revision are purged.
             if let Some(rev) = name.revision() {
                 batch.add_changed(rev);
             }
             if let Some(rev) = name.revision().filter(|_| name.replaces) {
-                // The row that is put back gets a new write time, so it needs a queue entry for that time.
+                // The restored row gets a new write time, so it needs a queue entry for this time.
                 batch.add_revision_to_range(rev);
             }
             match row {
                 Some(row) if name.replaces => {
-                    // The new write time is after that of the write that is rolled back. If the row was
-                    // written by a clock that is ahead, that write was to replace it just after the row's own
-                    // write time. A copy of a superseded value keeps its expiry.
+                    // The new write time is later than that of the write that is rolled back. If the clock that wrote
+                    // the row was ahead, the write time of that write was just after the row's own write time. A copy
+                    // of a superseded value keeps its expiry time.
                     let replaced_at = intent.at.max(row.written_at.just_after());
                     batch.page_batch.mutations.push(Mutation::Put {
                         table: name.table,
@@ -331,7 +333,7 @@ impl PageWriter<'_> {
                 _ => batch.page_batch.delete(name.table, name.clustering.clone(), at),
             }
         }
-        // A batch that supersedes nothing has no steps after its commit.
+        // This batch supersedes nothing, so no steps remain after its commit.
         let commit = self.begin_commit(batch).await?;
         self.store(commit.batches).await?;
         Ok(Some(at))
@@ -342,8 +344,8 @@ impl PageWriter<'_> {
         futures::future::try_join_all(rows).await
     }
 
-    /// Releases the lease of a page to which nothing was written. If the store does not answer, the lease
-    /// stays until it is dead.
+    /// Releases the lease of a page to which nothing was written. If the store does not answer, the lease remains until
+    /// it is dead.
     async fn release_unused(&self, lease: &HeldLease) {
         if let Err(error) = self.release(lease, lease.later_than).await {
             tracing::debug!(%error, "cannot release a page lease; it expires");
@@ -365,7 +367,7 @@ impl PageWriter<'_> {
                         // The outcome of storing the intent was unknown. The current row shows the outcome.
                         expected = current;
                     } else if failure.is_some() && !self.is_past_lease(lease) {
-                        // No process judges the lease dead yet, so an earlier attempt of this loop has
+                        // No process can have judged the lease dead yet, so an earlier attempt of this loop has
                         // released it.
                         return Ok(());
                     } else {
@@ -381,9 +383,9 @@ impl PageWriter<'_> {
         Err(failure.map_or_else(busy, Error::Store))
     }
 
-    /// Ensures that a row that was read will not be rolled back. Waits while the write of the row holds a
-    /// lease. Fails with `Unavailable` if the row was rolled back or changed meanwhile. `page_is_locked` says
-    /// that no other request of this process holds the page.
+    /// Ensures that the write of a row that was read will not be rolled back. Waits while this write holds a lease.
+    /// Fails with `Unavailable` if the row was rolled back or changed meanwhile. `page_is_locked` says that no other
+    /// request of this process uses the page.
     pub async fn ensure_not_rolled_back(
         &self,
         table: &'static Schema,
@@ -413,7 +415,7 @@ impl PageWriter<'_> {
         self.records.clock.monotonic().saturating_sub(lease.begun) > LEASE
     }
 
-    /// Pauses between two attempts. The length is partly random, so that waiting writers do not collide
+    /// Pauses between two attempts. The length of the pause is partly random, so that waiting writers do not collide
     /// again.
     async fn pause(&self, attempt: u32) {
         let most = FIRST_PAUSE.saturating_mul(1 << attempt.min(10)).min(MAX_PAUSE);
@@ -423,8 +425,8 @@ impl PageWriter<'_> {
 }
 
 impl Records {
-    /// The latest time up to which writes to the page may be hidden: by deletes of writes that were rolled
-    /// back, or by the deletes that a roll-back of the current intent would make.
+    /// Returns the latest time up to which writes to the page may be hidden. Deletes of rolled-back writes hide them,
+    /// and so would the deletes of a roll-back of the current intent.
     pub async fn rolled_back_until(&self, page: &Page) -> Result<Option<Timestamp>> {
         if self.is_alone() {
             return Ok(None);
@@ -452,7 +454,7 @@ fn too_slow() -> Error {
     unavailable("the write took too long, and may or may not have happened: repeat the request")
 }
 
-/// The error for a page that another process changed while this process read it.
+/// Returns the error for a page that another process has changed while this process was reading it.
 pub fn page_changed() -> Error {
     unavailable("the page was changed by another process meanwhile: repeat the request")
 }

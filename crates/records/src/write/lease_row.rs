@@ -1,4 +1,4 @@
-//! The row of a page lease: which process holds the lease, and its intent.
+//! The row of a page lease: the owner of the lease, and its intent.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Key, Row, Schema, Value};
@@ -12,20 +12,20 @@ use crate::{
     typed_row,
 };
 
-/// Identifies the owner of a lease. The name is random, so that no two leases have the same owner.
+/// The name of a lease's owner. It is random, and no two leases have the same owner.
 pub(super) type Owner = [u8; 16];
 
 /// The content of a row of `heads`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct PageLease {
-    /// The lease; `None` if it is free.
+    /// The holder of the lease. `None` if the lease is free.
     pub(super) holder: Option<LeaseHolder>,
-    /// Writes under a lease need a later write time than this. Otherwise the deletes of a write that was
-    /// rolled back could hide them.
+    /// Writes under a lease need a later write time than this time. Otherwise the deletes of a rolled-back write could
+    /// hide them.
     pub(super) later_than: Option<Timestamp>,
 }
 
-/// A lease that a process holds.
+/// The holder of a lease.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LeaseHolder {
     pub(super) owner: Owner,
@@ -41,7 +41,7 @@ pub(super) struct Intent {
     pub(super) at: Timestamp,
 }
 
-/// A row of the page, in one of the tables that have its partition.
+/// The name of a row of the page, in one of the tables of pages.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct RowName {
     pub(super) table: &'static Schema,
@@ -69,7 +69,7 @@ impl PageLease {
         Key::new(partition_of(page), Vec::new())
     }
 
-    /// The row with this content; `None` if all columns would be empty.
+    /// Returns the row with this content. `None` if all columns would be empty.
     pub(super) fn to_row(&self, key: &Key) -> Option<Row> {
         let holder = self.holder.as_ref();
         let intent = holder.and_then(|holder| holder.intent.as_ref());
@@ -110,17 +110,17 @@ impl PageLease {
 }
 
 impl Intent {
-    /// The intent of a batch. No row is marked yet as one that replaces another.
+    /// Creates the intent of a batch. Does not set [`RowName::replaces`].
     pub(super) fn of(batch: &PageBatch<'_>) -> Self {
         let rows = batch.keys().map(|(table, clustering)| RowName { table, clustering, replaces: false });
         Self { rows: rows.collect(), at: batch.at() }
     }
 
-    /// Whether the write has happened, given the rows that exist under the names of the intent.
+    /// Whether the write has happened. `existing` has the rows that exist under the names of the intent.
     ///
-    /// A write that replaces rows has happened as soon as one of the replaced rows has its write time, since
-    /// the previous value of that row is no longer known. Any other write has happened if all its index rows
-    /// have its write time. Bodies do not count: they may have been superseded and deleted since.
+    /// A write that replaces rows counts as happened as soon as one of the replaced rows has its write time, since the
+    /// previous value of this row is no longer known. Any other write has happened if all its index rows have its write
+    /// time. Bodies do not count, since they may have been superseded and deleted meanwhile.
     pub(super) fn has_happened(&self, existing: &[Option<Row>]) -> bool {
         let is_it = |row: &Option<Row>| row.as_ref().is_some_and(|row| row.written_at == self.at);
         let named = || self.rows.iter().zip(existing);
@@ -132,7 +132,7 @@ impl Intent {
 }
 
 impl RowName {
-    /// Whether the row is in an index: it exists for as long as its revision or render.
+    /// Whether the row is in an index. Such a row exists as long as its revision or render.
     fn is_of_an_index(&self) -> bool {
         let indexes = [
             &*schemas::REVISIONS,
@@ -143,7 +143,8 @@ impl RowName {
         self.is_in(indexes)
     }
 
-    /// The revision of a row of `revisions` or `renders`, whose write time is that of the revision or render.
+    /// Returns the revision of a row of `revisions` or `renders`. The write time of such a row is that of the revision
+    /// or render.
     pub(super) fn revision(&self) -> Option<Revision> {
         match self.clustering.first() {
             Some(Value::Int(rev)) if self.is_in([&schemas::REVISIONS, &schemas::RENDERS]) => {
@@ -163,7 +164,7 @@ impl RowName {
     }
 }
 
-/// The name of a row in the JSON of an intent, readable for people and programs.
+/// The name of a row in the JSON of an intent. People and programs can read it.
 #[derive(Serialize, Deserialize)]
 struct RowJson {
     table: String,

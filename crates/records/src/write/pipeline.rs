@@ -1,9 +1,9 @@
 //! The write pipeline, which executes every write of a page.
 //!
-//! The caller holds the locks of the page and the revision, and has planned the write: the batch, and the
-//! answer of the request. If other processes write to the store too, some writes take a page lease
-//! ([`lease`](super::lease)) before they are planned. The pipeline then commits the batch, and runs the steps
-//! that follow the commit. Retention takes part through [`WriteHooks`].
+//! The caller holds the locks of the page and the revision, and has planned the write: the batch, and the answer of the
+//! request. If other processes also write to the store, some writes take a page lease ([`lease`](super::lease)) before
+//! they are planned. The pipeline then commits the batch, and runs the post-commit steps. Retention takes part through
+//! [`WriteHooks`].
 
 use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{Page, Records, Result, Revision, Written};
 /// The plan of a write: the batch, and the answer of the request.
 #[derive(Debug)]
 pub struct PlannedWrite<'p, T> {
-    /// The batch; `None` if everything is stored already.
+    /// The batch. `None` if all data of the request is stored already.
     pub batch: Option<PageBatch<'p>>,
     /// Whether some rows of the batch replace existing rows.
     pub replaces: bool,
@@ -28,7 +28,7 @@ pub struct PlannedWrite<'p, T> {
 }
 
 impl<T> PlannedWrite<'_, T> {
-    /// A plan that writes nothing, since everything is stored already.
+    /// Creates a plan that writes nothing, since all data of the request is stored already.
     #[must_use]
     pub fn nothing(answer: T) -> Self {
         Self { batch: None, replaces: false, answer }
@@ -37,11 +37,11 @@ impl<T> PlannedWrite<'_, T> {
 
 /// A commit that has begun.
 pub(super) struct Commit {
-    /// When the commit was begun, by the monotonic clock.
+    /// The time at which the commit was begun, by the monotonic clock.
     pub(super) begun: Duration,
     /// The batches that are stored first, and the batch of the page.
     pub(super) batches: (Vec<Batch>, Batch),
-    /// The steps that follow the commit.
+    /// The steps that remain after the commit.
     pub(super) post_commit: Option<Box<dyn PostCommit>>,
 }
 
@@ -54,13 +54,13 @@ pub struct WritePipeline {
 }
 
 impl WritePipeline {
-    /// A pipeline over the records of a store. `seed` is random: no two processes share a seed.
+    /// Creates a pipeline for the records of a store. `seed` is a random number, and differs between processes.
     #[must_use]
     pub fn new(records: Arc<Records>, hooks: Arc<dyn WriteHooks>, seed: u64) -> Self {
         Self { records, owners: LeaseOwners::new(seed), hooks }
     }
 
-    /// The writer of a page, for one request.
+    /// Returns a writer of a page, for one request.
     #[must_use]
     pub fn writer<'a>(&'a self, page: &'a Page) -> PageWriter<'a> {
         let hooks = Some(&*self.hooks).filter(|hooks| hooks.apply_to(page));
@@ -84,14 +84,14 @@ impl<'a> PageWriter<'a> {
         self.page
     }
 
-    /// Whether the write has to lock the page exclusively, even if it has no condition.
+    /// Whether a write has to lock the page exclusively, even without a condition.
     #[must_use]
     pub fn locks_page(&self) -> bool {
         self.hooks.is_some_and(|hooks| hooks.locks_page(self.page))
     }
 
-    /// The write time for these revisions of the page, or for renders of them. `latest` is the row of the
-    /// latest render if the write may add revisions below it.
+    /// Returns the write time for these revisions of the page, or for their renders. `latest` is the row of the latest
+    /// render, if the write may add revisions below this render.
     pub async fn write_time(
         &self,
         revs: RangeInclusive<Revision>,
@@ -112,8 +112,8 @@ impl<'a> PageWriter<'a> {
 
     /// Executes a planned write, and releases its lease.
     ///
-    /// Fails with `Unavailable` if another process has judged the lease dead meanwhile. The write has then
-    /// happened or never will, and a repeat of the request shows which.
+    /// Fails with `Unavailable` if another process has judged the lease dead meanwhile. In this case the write has
+    /// happened or never will, and repeating the request shows which.
     pub async fn execute<T>(
         &self,
         lease: Option<HeldLease>,
@@ -129,7 +129,7 @@ impl<'a> PageWriter<'a> {
         Ok(answer)
     }
 
-    /// Commits a batch, and runs the steps that follow the commit.
+    /// Commits a batch, and runs the post-commit steps.
     pub async fn write(&self, batch: PageBatch<'_>) -> Result<()> {
         let Commit { begun, batches, post_commit } = self.begin_commit(batch).await?;
         self.store(batches).await?;
@@ -171,9 +171,8 @@ impl<'a> PageWriter<'a> {
         }
     }
 
-    /// The last step of a request that stores a revision or a render. If the request repeats a stored value,
-    /// completes the earlier write. `superseding` names the written value: a revision, or a render of a
-    /// stored revision.
+    /// Ends a request that stores a revision or a render. If the request repeats a stored value, completes the earlier
+    /// write. `superseding` names the written value: a revision, or a render of a stored revision.
     pub async fn finish(&self, superseding: Superseded, written: Written) -> Result<()> {
         let Some(hooks) = self.hooks else { return Ok(()) };
         if !written.created {
@@ -184,8 +183,8 @@ impl<'a> PageWriter<'a> {
     }
 }
 
-/// Runs a write to its end, even if its caller is cancelled. An aborted write would release its locks while
-/// the store still works on it.
+/// Runs a write to its end, even if the request of its caller is cancelled. An aborted write would release its locks
+/// while the store still executes it.
 pub async fn run_whole<T: Send + 'static>(
     write: impl Future<Output = Result<T>> + Send + 'static,
 ) -> Result<T> {
