@@ -8,7 +8,7 @@ use rashomon_admission::Permits;
 use rashomon_clock::Timestamp;
 use rashomon_records::{ImportUnit, VerifyReport};
 
-use super::{Maintenance, Shared};
+use super::{Maintenance, StoreInner};
 use crate::{
     BucketName, DomainName, ImportOutcome, ImportRevision, Page, Result, Revision,
     archive::{
@@ -18,14 +18,14 @@ use crate::{
 };
 
 impl Maintenance {
-    /// The permits to unpack a block of the archive. `None` if there is no archive.
+    /// Returns the permits to unpack a block of the archive, or `None` if there is no archive.
     #[must_use]
     pub fn unpacks(&self) -> Option<&Permits> {
         self.0.archive.as_ref().map(|archive| archive.permits())
     }
 
-    /// The number of blocks of the archive that were read from the store and unpacked, since the process
-    /// started.
+    /// Returns the number of blocks of the archive that were read from the store and unpacked, since the
+    /// process started.
     #[must_use]
     pub fn opened_blocks(&self) -> u64 {
         self.0.archive.as_ref().map_or(0, |archive| archive.opened_blocks())
@@ -81,8 +81,10 @@ impl Maintenance {
     }
 
     /// Verifies only the archive: every block can be decoded completely, the indexes of its pages reference
-    /// the revisions in it, and the blocks have the revisions that the indexes name. Skips the buckets that are
-    /// being deleted. Calls `progress` regularly with the number of blocks read.
+    /// the revisions in the block, and the blocks have the revisions that the indexes name.
+    ///
+    /// Skips the buckets `deleted`, which are being deleted. Calls `progress` regularly with the number of
+    /// blocks read.
     #[boxed]
     pub async fn verify_archive(
         &self,
@@ -98,9 +100,9 @@ impl Maintenance {
 
     /// Makes all later reads skip the unreadable parts of damaged blocks, as if these parts did not exist.
     ///
-    /// This is for a command that uses these buckets alone, and that reads everything readable and reports
-    /// the missing parts. If a value was written again after it was sealed, a reader may get its content from
-    /// an earlier block.
+    /// A command calls this function if no other reader uses these buckets, and if the command reads everything
+    /// readable and reports the missing parts. If a value was written again after its seal, a reader may get
+    /// the earlier content of the value from an earlier block.
     pub fn skip_damage(&self) {
         if let Some(archive) = &self.0.archive {
             archive.skip_damage();
@@ -113,8 +115,9 @@ impl Maintenance {
         self.0.archive.as_ref().map(|archive| archive.skipped_damage()).unwrap_or_default()
     }
 
-    /// Returns `Unsupported` if a later version of the program wrote a block that may have the revision. Only
-    /// that version can read the block. This version neither gives up the block nor rewrites it.
+    /// Returns the error `Unsupported` if a later version of the program wrote a block that may have the
+    /// revision. Only the later version can read the block. This version neither gives up the block nor
+    /// rewrites it.
     pub async fn check_versions(&self, page: &Page, rev: Revision) -> Result<()> {
         match &self.0.archive {
             Some(archive) => archive.check_versions(page, rev).await,
@@ -122,9 +125,9 @@ impl Maintenance {
         }
     }
 
-    /// Gives up completely unreadable blocks that may have the revision: removes them from the indexes of
-    /// their pages, and deletes them. Returns the lost revisions, by page. May be interrupted at any point; a
-    /// repeat completes the work.
+    /// Gives up completely unreadable blocks that may have the revision: removes the blocks from the indexes
+    /// of their pages, and deletes the blocks. Returns the lost revisions, by page. The call may be interrupted
+    /// at any point; a repeated call completes the work.
     #[boxed]
     pub async fn give_up_unreadable(&self, page: &Page, rev: Revision) -> Result<Vec<SkippedDamage>> {
         match &self.0.archive {
@@ -135,7 +138,7 @@ impl Maintenance {
 }
 
 #[async_trait]
-impl RowImporter for Shared {
+impl RowImporter for StoreInner {
     fn new_units(&self, revision: ImportRevision) -> std::result::Result<Vec<ImportUnit>, String> {
         self.importer().new_units(revision)
     }

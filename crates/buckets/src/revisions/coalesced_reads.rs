@@ -10,7 +10,7 @@ use crate::Result;
 
 /// Lets concurrent callers share one read per key.
 ///
-/// A caller that arrives during a read does not share this read, which may have missed a write that was
+/// A caller that arrives during a read does not share this read: the read may have missed a write that was
 /// acknowledged before the caller arrived. The caller waits until the read ends, and shares the next read
 /// with all other waiting callers. Unless a reading caller is cancelled, no caller waits for more than two
 /// reads.
@@ -47,8 +47,8 @@ impl<K: Eq + Hash + Clone, T: Clone> CoalescedReads<K, T> {
         Self { waiting: Mutex::default() }
     }
 
-    /// Returns the result of a read that begins after this call: of `read`, or of another caller's read of
-    /// the same key.
+    /// Returns the result of a read that begins after this call: either of `read`, or of another caller's read
+    /// of the same key.
     pub(super) async fn read(&self, key: K, read: impl Future<Output = Result<T>>) -> Result<T> {
         let caller = self.join(key);
         let mut last = caller.lock.lock().await;
@@ -89,8 +89,8 @@ struct WaitingCaller<'a, K: Eq + Hash + Clone, T> {
 }
 
 impl<K: Eq + Hash + Clone, T> WaitingCaller<'_, K, T> {
-    /// Counts a read that begins now. Takes the same lock as arriving callers, so that each caller arrives
-    /// either before or after the beginning of the read.
+    /// Counts a read that begins now, and returns the number of the read. Takes the same lock as arriving
+    /// callers, so that each caller arrives either before or after the beginning of the read.
     fn begin(&self) -> u64 {
         let mut waiting = self.reads.waiting();
         let callers = waiting.get_mut(&self.key).expect("the entry exists while a caller waits");

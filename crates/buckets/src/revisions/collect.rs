@@ -1,8 +1,8 @@
 //! Garbage collection: deletes unreferenced chunk sets and blocks.
 //!
-//! The collector examines a chunk set or a block only after a failed write that references it can no longer
-//! take effect by itself. The collector relies only on reads that all replicas have answered. See decision
-//! 0017.
+//! The collector examines a chunk set or a block only when no failed write that references the set or the block
+//! can still take effect by itself. The collector relies only on reads that all replicas have answered. See
+//! decision 0017.
 
 use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
@@ -26,17 +26,17 @@ use crate::{
     },
 };
 
-/// The maximum number of chunk set entries, and of partitions with entries of one hour, that are read at
-/// once.
+/// The maximum number of rows of a scan: of chunk set entries, and of the partitions that each have the entries
+/// of one hour.
 const ENTRY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
-/// The maximum number of rows of bodies that are read at once. Each row may have a megabyte.
+/// The maximum number of rows of a scan of bodies. Each row may have a megabyte.
 const BODY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 
 impl Maintenance {
     /// Deletes unreferenced chunks of large bodies that were received at least `age` ago, or released at
     /// least `age` ago by a replacement, a cull or a seal. Also deletes the blocks of the archive that no
-    /// page references. Returns the number of chunk sets deleted. `age` has to be longer than any write may
+    /// page references. Returns the number of deleted chunk sets. `age` has to be longer than any write may
     /// take.
     ///
     /// On a cluster, an entry waits until a failed write that references its chunk set can no longer take
@@ -49,11 +49,11 @@ impl Maintenance {
         self.0.chunk_collector().collect(self.0.records.entries_before(age).await?).await
     }
 
-    /// Deletes the blocks of the archive that no page references any more, and returns their number. This
-    /// process may do nothing else meanwhile.
+    /// Deletes the blocks of the archive that no page references any more, and returns the number of deleted
+    /// blocks. This process may do nothing else meanwhile.
     ///
-    /// If no other process uses the store, all such blocks are deleted. Otherwise the blocks that another
-    /// process may be reading are kept, as by [`Self::collect_orphans`].
+    /// If no other process uses the store, all unreferenced blocks are deleted. Otherwise the blocks that
+    /// another process may be reading are kept, as by [`Self::collect_orphans`].
     #[boxed]
     pub async fn collect_blocks(&self) -> Result<u64> {
         match &self.0.archive {
@@ -62,8 +62,8 @@ impl Maintenance {
         }
     }
 
-    /// Deletes the unreferenced chunks of large bodies, whatever their age, and returns the number of chunk
-    /// sets deleted. Does nothing if other processes use the store, since they may be receiving bodies.
+    /// Deletes the unreferenced chunks of large bodies of any age, and returns the number of deleted chunk
+    /// sets. Does nothing if other processes use the store, since they may be receiving bodies.
     ///
     /// Bodies that this process has staged and not stored yet lose their chunks.
     #[boxed]
@@ -109,8 +109,8 @@ impl ChunkCollector<'_> {
         let (mut collected, mut rows) =
             (0, self.records.rows(&CHUNK_SETS, Scan::new(hour.clone(), ENTRY_PAGE_ROWS)));
         while let Some(row) = rows.next().await? {
-            let Some((page, entry)) = noted(&row, until) else { continue };
-            match waiting.unless_unavailable(self.need_for(&page, entry.chunk_set, until).await)? {
+            let Some((page, entry)) = entry_until(&row, until) else { continue };
+            match waiting.unless_unavailable(self.state_of_set(&page, entry.chunk_set, until).await)? {
                 None | Some(SetState::ReleasedButNamed) => continue,
                 Some(SetState::Referenced) => {}
                 Some(SetState::Unreferenced { released }) => {
@@ -125,14 +125,14 @@ impl ChunkCollector<'_> {
         Ok(collected)
     }
 
-    /// Returns whether a chunk set is needed. All replicas have to confirm the answer: a batch that
-    /// references or releases the set may have failed, and may have reached only one replica.
-    async fn need_for(&self, page: &Page, set: ChunkSetId, until: Timestamp) -> Result<SetState> {
+    /// Returns whether a chunk set is needed. Reads from all replicas: a batch that references or releases the
+    /// set may have failed, and may have reached only one replica.
+    async fn state_of_set(&self, page: &Page, set: ChunkSetId, until: Timestamp) -> Result<SetState> {
         let range = ClusteringRange::prefix(vec![set.to_value()]);
         let row = self.rows_from_all_replicas(&CHUNK_REFERENCES, page, range, NonZeroUsize::MIN).await?.pop();
         let Some(row) = row else { return Ok(SetState::Unreferenced { released: None }) };
-        // A set that was released after `until` has another entry, and is examined when that entry is old
-        // enough.
+        // A set that was released after `until` has another entry for the release, and is examined when the
+        // other entry is old enough.
         let reference = ChunkReference::from_row(&row)?;
         if reference.released_at.is_none_or(|released_at| released_at > until) {
             return Ok(SetState::Referenced);
@@ -144,8 +144,8 @@ impl ChunkCollector<'_> {
         Ok(SetState::Unreferenced { released: Some(row.written_at) })
     }
 
-    /// Deletes the chunks of a set, and then its released reference. If this is interrupted, the entry of the
-    /// set stays, and the next run deletes the rest.
+    /// Deletes the chunks of a set, and then the set's released reference, whose write time is `released`. If
+    /// the call is interrupted, the entry of the set stays, and the next collection deletes the rest.
     async fn delete_set(&self, page: &Page, set: ChunkSetId, released: Option<Timestamp>) -> Result<()> {
         let chunks = self.records.chunks.deletion(set).await?;
         let mut unnamed = Batch::new(partition_of(page));
@@ -157,10 +157,10 @@ impl ChunkCollector<'_> {
 
     /// Whether a row still names a released set.
     ///
-    /// The release is in one batch with the row that replaces the body. If that batch failed and has reached
+    /// The release is in one batch with the row that replaces the body. If the batch failed and has reached
     /// only one replica, the other replicas still have a row that names the set. The reads from all replicas
-    /// make the batch take effect everywhere for this revision. So no replica needs the replaced body when
-    /// its chunks are deleted.
+    /// make the batch take effect on every replica for this revision. So no replica needs the replaced body
+    /// when the chunks of the body are deleted.
     async fn is_still_named(&self, page: &Page, reference: &ChunkReference) -> Result<bool> {
         let (rev, set) = (reference.rev, reference.chunk_set);
         let named = match rev {
@@ -264,7 +264,7 @@ impl ChunkCollector<'_> {
     async fn count_hour(&self, hour: Vec<Value>, until: Timestamp) -> Result<u64> {
         let (mut counted, mut rows) = (0, self.records.rows(&CHUNK_SETS, Scan::new(hour, ENTRY_PAGE_ROWS)));
         while let Some(row) = rows.next().await? {
-            let Some((page, entry)) = noted(&row, until) else { continue };
+            let Some((page, entry)) = entry_until(&row, until) else { continue };
             let counts = match self.records.get(&CHUNK_REFERENCES, &page, entry.clustering()).await? {
                 None => true,
                 // A set may have two entries. The set is counted at the entry of its release.
@@ -278,17 +278,18 @@ impl ChunkCollector<'_> {
 
 /// Whether a chunk set is needed.
 enum SetState {
-    /// The page references the set, or has released it a short time ago.
+    /// The page references the set, or released the set after the time until which entries are collected.
     Referenced,
-    /// The page has released the set, and a row still names the set.
+    /// The page released the set, and a row still names the set.
     ReleasedButNamed,
-    /// The set is not needed. `released` is the write time of its released reference, if there is one.
+    /// The set is not needed. `released` is the write time of the set's released reference, if the page has a
+    /// reference to the set.
     Unreferenced { released: Option<Timestamp> },
 }
 
 /// Returns the entry of a row, and its page. Returns `None` if the entry was written after `until`, or is
 /// unreadable.
-fn noted(row: &Row, until: Timestamp) -> Option<(Page, ChunkSetEntry)> {
+fn entry_until(row: &Row, until: Timestamp) -> Option<(Page, ChunkSetEntry)> {
     let entry = ChunkSetEntry::read(row).filter(|entry| entry.noted_at <= until)?;
     let ChunkSetEntry { domain, bucket, title, .. } = entry.clone();
     Some((Page { domain, bucket, title }, entry))

@@ -5,14 +5,14 @@ use std::time::Duration;
 use moka::future::Cache;
 use rashomon_records::write::run_whole;
 
-use super::{RevisionStore, Shared, write_request::body_of};
+use super::{RevisionStore, StoreInner, write_request::body_of};
 use crate::{
     Error, GenerateError, Generated, NewProperty, NewRender, Page, PropertyName, RenderBase, Result,
     Revision, Tid,
 };
 
-/// For how long a failed render of a revision is remembered, so that not every read calls a failing renderer.
-const FAILURES_REMEMBERED: Duration = Duration::from_secs(5);
+/// How long a failed render of a revision is remembered, so that not every read calls a failing renderer.
+const FAILURE_TTL: Duration = Duration::from_secs(5);
 
 /// The maximum number of revisions whose failed render is remembered.
 const MAX_REMEMBERED_RENDERS: u64 = 10_000;
@@ -24,42 +24,43 @@ pub(super) struct RendersInFlight(Cache<(Page, Revision), Result<Tid>>);
 impl RendersInFlight {
     pub(super) fn new() -> Self {
         let renders = Cache::builder().max_capacity(MAX_REMEMBERED_RENDERS);
-        Self(renders.time_to_live(FAILURES_REMEMBERED).build())
+        Self(renders.time_to_live(FAILURE_TTL).build())
     }
 }
 
 impl RevisionStore {
-    /// Generates the property of a revision, and returns the render that then has the property. Concurrent
-    /// callers share one call of the renderer. Returns `None` if the generator does not make this property.
-    pub(super) async fn generated(
+    /// Generates the property of a revision, and returns the tid of the render that has the property
+    /// afterwards. Concurrent callers share one call of the renderer. Returns `None` if the generator does not
+    /// make this property.
+    pub(super) async fn generate_property(
         &self,
         page: &Page,
         rev: Revision,
         name: &PropertyName,
     ) -> Result<Option<Tid>> {
-        let shared = &self.0;
-        let Some(generator) = &shared.settings.retention.generator else { return Ok(None) };
+        let inner = &self.0;
+        let Some(generator) = &inner.settings.retention.generator else { return Ok(None) };
         if !generator.makes(page).contains(name) {
             return Ok(None);
         }
         let key = (page.clone(), rev);
         // The first caller may be cancelled; the others still wait for the same render.
-        let made = shared.generated.0.get_with_by_ref(&key, async {
+        let made = inner.renders_in_flight.0.get_with_by_ref(&key, async {
             let (this, page) = (self.clone(), page.clone());
             run_whole(async move { this.0.generate(&page, rev).await }).await
         });
         let made = Box::pin(made).await;
         if !matches!(made, Err(Error::Generate(_))) {
             // Either the render is stored now, or something other than the renderer failed.
-            shared.generated.0.invalidate(&key).await;
+            inner.renders_in_flight.0.invalidate(&key).await;
         }
         made.map(Some)
     }
 }
 
-impl Shared {
-    /// Calls the renderer for a revision, and stores the result as a render. If the bucket has a policy and
-    /// the revision is not the latest, stores read copies instead.
+impl StoreInner {
+    /// Calls the renderer for a revision, stores the result as a render, and returns the tid of the render. If
+    /// the bucket has a policy and the revision is not the latest, stores read copies instead.
     async fn generate(&self, page: &Page, rev: Revision) -> Result<Tid> {
         let Some(generator) = &self.settings.retention.generator else {
             return Err(GenerateError::Failed("no renderer is configured".to_owned()).into());
@@ -69,7 +70,7 @@ impl Shared {
         let made = generator.generate(page, rev).await;
         counters.end_generation();
         let made =
-            made.and_then(|made| self.not_too_large(made)).inspect_err(|_| counters.fail_generation())?;
+            made.and_then(|made| self.check_sizes(made)).inspect_err(|_| counters.fail_generation())?;
         let is_latest = self.records.latest(page).await?.is_some_and(|latest| latest.rev == rev);
         if !is_latest && self.retention.has_policy(page) {
             return self.store_copies_of_generated(page, rev, made).await;
@@ -82,7 +83,8 @@ impl Shared {
         Ok(tid)
     }
 
-    fn not_too_large(&self, made: Vec<Generated>) -> std::result::Result<Vec<Generated>, GenerateError> {
+    /// Returns an error if a property is above the maximum size of its definition. Otherwise returns `made`.
+    fn check_sizes(&self, made: Vec<Generated>) -> std::result::Result<Vec<Generated>, GenerateError> {
         for Generated { name, body, .. } in &made {
             let limit = self.records.definitions.get(name).max_size;
             if body.len() as u64 > limit {
@@ -94,7 +96,7 @@ impl Shared {
     }
 
     async fn store_generated(&self, page: &Page, rev: Revision, made: Vec<Generated>) -> Result<Tid> {
-        let properties = self.staged(page, made).await?;
+        let properties = self.stage_generated(page, made).await?;
         let base = RenderBase::Revision(rev);
         let render = NewRender { base, timestamp: None, if_latest: None, properties };
         Ok(self.put_render(&self.writes.writer(page), render).await?.tid)
@@ -107,13 +109,13 @@ impl Shared {
         made: Vec<Generated>,
     ) -> Result<Tid> {
         let tid = Tid::new(self.records.clock.now(), self.records.distinction());
-        let properties = self.staged(page, made).await?.into_iter();
+        let properties = self.stage_generated(page, made).await?.into_iter();
         let bodies = properties.map(|property| body_of(property, None, &self.records.definitions)).collect();
         self.retention.store_generated(page, rev, tid, bodies).await?;
         Ok(tid)
     }
 
-    async fn staged(&self, page: &Page, made: Vec<Generated>) -> Result<Vec<NewProperty>> {
+    async fn stage_generated(&self, page: &Page, made: Vec<Generated>) -> Result<Vec<NewProperty>> {
         let mut properties = Vec::with_capacity(made.len());
         for Generated { name, content_type, body } in made {
             let body = self.records.stage_bytes(page, &name, &body).await?;

@@ -7,7 +7,7 @@ use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_retention::Culls;
 use rashomon_tables::{ClusteringRange, Scan};
 
-use super::{RevisionStore, Shared};
+use super::{RevisionStore, StoreInner};
 use crate::{
     Listing, Page, Property, PropertyName, PropertyVersion, RenderInfo, Result, Revision, StoredRevision,
     Tid,
@@ -22,7 +22,7 @@ use crate::{
 impl RevisionStore {
     /// Returns the revisions of a page above `after`, lowest first: at most `limit`, and about 4 MiB of rows.
     ///
-    /// Revisions without a render are left out, and so are revisions and renders whose rows are damaged;
+    /// Omits revisions without a render, and revisions and renders whose rows are damaged.
     /// [`Self::found_damage`] names the damaged rows.
     #[boxed]
     pub async fn history(
@@ -102,7 +102,8 @@ impl RevisionStore {
         Ok(bodies)
     }
 
-    /// Whether retention deleted a missing property of the revision. If not, the property is lost.
+    /// Whether retention deleted a missing property of the revision. If retention did not delete the property,
+    /// the property is lost.
     #[boxed]
     pub async fn was_deleted(&self, page: &Page, rev: Revision, name: &PropertyName) -> Result<bool> {
         match self.0.records.revision(page, rev).await? {
@@ -112,7 +113,7 @@ impl RevisionStore {
     }
 }
 
-impl Shared {
+impl StoreInner {
     /// Returns the renders of the revisions from `first` to `last`, the oldest of each revision first.
     async fn renders_between(
         &self,

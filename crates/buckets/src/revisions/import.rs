@@ -43,9 +43,9 @@ impl RevisionStore {
     /// Stores revisions of one page as they are in the input. Returns the outcomes in the order of the
     /// revisions.
     ///
-    /// A revision that is stored already is compared with the input. If they contradict each other, nothing
-    /// is stored (`Conflict`). Otherwise the renders that the stored revision lacks are added (`Created`, or
-    /// `Unchanged` if there are none).
+    /// A revision that is stored already is compared with the input. If the stored revision and the input
+    /// contradict each other, nothing is stored (`Conflict`). Otherwise the renders that the stored revision
+    /// lacks are added (`Created`, or `Unchanged` if the revision lacks none).
     ///
     /// A render without properties means that no render of the revision is known. Such a render is stored
     /// with a new revision, and is ignored if the revision is stored already.
@@ -66,9 +66,9 @@ fn unit_bytes(unit: &ImportUnit) -> usize {
     bodies + revision + 2 * index_size(&unit.render.properties) + 2 * MAX_KEY_BYTES
 }
 
-/// A revision of the input that was checked: it contradicts neither itself nor the definitions, and fits into
-/// a batch.
-struct Sound {
+/// A checked revision of the input. The revision contradicts neither itself nor the definitions, and fits into a
+/// batch.
+struct CheckedRevision {
     record: RevisionRecord,
     of_revision: Bodies,
     /// The renders, sorted by tid. No tid occurs twice.
@@ -123,14 +123,15 @@ impl Importer<'_> {
         let mut state = PageState { is_new, ..PageState::default() };
         if !is_new {
             // If the writer of the latest render was interrupted, the render may exist only in copies. After
-            // the import has superseded the render, nothing would complete it, so it is completed here.
+            // the import has superseded the render, nothing would complete the render, so this import
+            // completes it first.
             writer.complete_interrupted().await?;
             state.revisions = self.stored_revisions(page, &revisions).await?;
         }
         let mut units = Vec::with_capacity(revisions.len());
         let mut outcomes = Vec::with_capacity(revisions.len());
         for revision in revisions {
-            outcomes.push(match self.sound(revision) {
+            outcomes.push(match self.check_revision(revision) {
                 Ok(revision) => self.plan(page, revision, &mut state, &mut units).await?,
                 Err(flaw) => ImportOutcome::Conflict(flaw),
             });
@@ -147,12 +148,12 @@ impl Importer<'_> {
     /// fault of the revision.
     pub(super) fn new_units(&self, revision: ImportRevision) -> std::result::Result<Vec<ImportUnit>, String> {
         let (mut state, mut units) = (PageState::default(), Vec::new());
-        plan_new(self.sound(revision)?, &mut state, &mut units);
+        plan_new(self.check_revision(revision)?, &mut state, &mut units);
         Ok(units)
     }
 
     /// Checks a revision. The error describes the fault of the revision.
-    fn sound(&self, revision: ImportRevision) -> std::result::Result<Sound, String> {
+    fn check_revision(&self, revision: ImportRevision) -> std::result::Result<CheckedRevision, String> {
         let rev = revision.record.rev;
         if record_size(&revision.record) > MAX_RECORD_BYTES {
             return Err(format!(
@@ -171,20 +172,20 @@ impl Importer<'_> {
         if let Some(twice) = renders.windows(2).find(|pair| pair[0].render.tid == pair[1].render.tid) {
             return Err(format!("render {} occurs twice in the input", twice[0].render.tid));
         }
-        Ok(Sound { record: revision.record, of_revision, renders })
+        Ok(CheckedRevision { record: revision.record, of_revision, renders })
     }
 
     /// Plans the writes of a revision: adds them to `units` and to `state`. Returns the outcome.
     async fn plan(
         &self,
         page: &Page,
-        revision: Sound,
+        revision: CheckedRevision,
         state: &mut PageState,
         units: &mut Vec<ImportUnit>,
     ) -> Result<ImportOutcome> {
         let rev = revision.record.rev;
         for unit in &revision.renders {
-            if let Some(other) = self.other_with(page, rev, unit.render.tid, state).await? {
+            if let Some(other) = self.other_revision_with(page, rev, unit.render.tid, state).await? {
                 let what = format!("render {} already belongs to revision {other}", unit.render.tid);
                 return Ok(ImportOutcome::Conflict(what));
             }
@@ -197,12 +198,12 @@ impl Importer<'_> {
             Some(RevisionRow { record: RevisionRecord { erased: Some(erasure), .. }, .. }) => {
                 Ok(ImportOutcome::Erased(erasure))
             }
-            Some(stored) => self.plan_again(page, &stored, revision, state, units).await,
+            Some(stored) => self.plan_stored(page, &stored, revision, state, units).await,
         }
     }
 
     /// Returns another revision that has a render with this tid, if there is one.
-    async fn other_with(
+    async fn other_revision_with(
         &self,
         page: &Page,
         rev: Revision,
@@ -245,11 +246,11 @@ impl Importer<'_> {
     }
 
     /// Plans the writes of a revision that is stored already.
-    async fn plan_again(
+    async fn plan_stored(
         &self,
         page: &Page,
         stored: &RevisionRow,
-        revision: Sound,
+        revision: CheckedRevision,
         state: &mut PageState,
         units: &mut Vec<ImportUnit>,
     ) -> Result<ImportOutcome> {
@@ -298,8 +299,9 @@ impl Importer<'_> {
         Ok(ImportUnit { revision: None, render, of_revision: Bodies::new(), of_render })
     }
 
-    /// Returns the bodies of the properties. The error names a property whose definition has other versions,
-    /// since a reader would look for it in the other content table.
+    /// Returns the bodies of the properties. Fails if the definition of a property has other versions than
+    /// `versions`, since a reader would look for the property in the other content table. The error names the
+    /// property.
     fn bodies_of(
         &self,
         properties: Vec<(NewProperty, Option<Timestamp>)>,
@@ -369,7 +371,7 @@ impl Importer<'_> {
 }
 
 /// Plans the writes of a revision that is not stored.
-fn plan_new(mut revision: Sound, state: &mut PageState, units: &mut Vec<ImportUnit>) {
+fn plan_new(mut revision: CheckedRevision, state: &mut PageState, units: &mut Vec<ImportUnit>) {
     let rev = revision.record.rev;
     if let Some(first) = revision.renders.first_mut() {
         let bodies: BTreeMap<_, _> = revision.of_revision.iter().chain(&first.of_render).collect();
@@ -395,7 +397,7 @@ fn infos(bodies: &Bodies) -> Properties {
     bodies.iter().map(|(name, body)| (name.clone(), body.info.clone())).collect()
 }
 
-/// The bytes of the record of a revision in its row, without numbers.
+/// Returns the number of bytes that the texts of a record take in the row of the revision.
 fn record_size(record: &RevisionRecord) -> usize {
     let texts = record.user.iter().chain(&record.comment).map(String::len).sum::<usize>();
     texts + if record.export == ExportRecord::default() { 0 } else { to_json(&record.export).size() }

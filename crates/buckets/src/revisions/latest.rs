@@ -10,7 +10,7 @@ use moka::sync::Cache;
 use rashomon_retention::BodyId;
 use rashomon_tables::{ClusteringRange, Row, Slot, VersionedRead};
 
-use super::{MAX_READ_ATTEMPTS, RevisionStore, Shared, coalesced_reads::CoalescedReads};
+use super::{MAX_READ_ATTEMPTS, RevisionStore, StoreInner, coalesced_reads::CoalescedReads};
 use crate::{
     Body, Error, Missing, Page, Property, PropertyName, PropertyVersion, Render, Result, Revision, Tid,
     Versions,
@@ -19,11 +19,11 @@ use crate::{
     schemas::{RENDERS, REVISIONS},
 };
 
-/// The approximate memory of a cache entry beside the bytes of its body.
+/// The approximate memory of a cache entry without the bytes of its body.
 const ENTRY_OVERHEAD: usize = 1024;
 
-/// The cache of latest properties. An entry is used until the next commit to the page has ended, which
-/// partition versions show. In a store without them, the cache stays empty.
+/// The cache of latest properties. An entry is used until the version of the page's partition changes, which
+/// is at the end of the next commit to the page. In a store without partition versions, the cache stays empty.
 #[derive(Debug)]
 pub(super) struct LatestCache {
     entries: Cache<u128, Arc<Entry>>,
@@ -36,9 +36,9 @@ pub(super) struct LatestCache {
 /// Statistics of the cache of newest properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheStats {
-    /// Reads of the latest that were answered from memory.
+    /// The number of reads of the latest property that were answered from memory.
     pub hits: u64,
-    /// Reads of the latest that read the store, or waited for another read of the store.
+    /// The number of reads of the latest property that read the store, or waited for another read of the store.
     pub misses: u64,
     /// The number of properties in memory.
     pub entries: u64,
@@ -88,30 +88,30 @@ impl RevisionStore {
     /// Answers from the cache if possible: the same `Arc` is returned until the page changes or the cache
     /// drops the entry. Otherwise concurrent callers share a read that began after they called.
     pub async fn latest(&self, page: &Page, name: &PropertyName) -> Result<Arc<Property>> {
-        let shared = &self.0;
-        let cache = &shared.latest;
+        let inner = &self.0;
+        let cache = &inner.latest;
         let key = cache_key(page, name);
-        if let Some(property) = shared.kept_latest(key, page, name) {
+        if let Some(property) = inner.cached_latest(key, page, name) {
             cache.hits.fetch_add(1, Ordering::Relaxed);
-            shared.report_read(page, name, &property).await?;
+            inner.report_read(page, name, &property).await?;
             return Ok(property);
         }
         cache.misses.fetch_add(1, Ordering::Relaxed);
         // Boxed, so that the future of a read from memory stays small.
         let read = || {
-            let read = shared.read_and_keep_latest(key, page, name);
+            let read = inner.read_and_cache_latest(key, page, name);
             Box::pin(cache.reads.read((page.clone(), name.clone()), read))
         };
         let property = match read().await {
             // If the renderer generates the property, a second read finds it.
             Err(Error::NotFound(Missing::LatestProperty { latest, .. }))
-                if self.generated(page, latest, name).await?.is_some() =>
+                if self.generate_property(page, latest, name).await?.is_some() =>
             {
                 read().await?
             }
             result => result?,
         };
-        shared.report_read(page, name, &property).await?;
+        inner.report_read(page, name, &property).await?;
         Ok(property)
     }
 
@@ -134,7 +134,7 @@ impl RevisionStore {
     }
 }
 
-impl Shared {
+impl StoreInner {
     /// Reports to the archive and to retention that the property of the latest render was read.
     async fn report_read(&self, page: &Page, name: &PropertyName, property: &Property) -> Result<()> {
         self.note_read(page);
@@ -150,7 +150,7 @@ impl Shared {
     }
 
     /// Returns the cached property, if it is current.
-    fn kept_latest(&self, key: u128, page: &Page, name: &PropertyName) -> Option<Arc<Property>> {
+    fn cached_latest(&self, key: u128, page: &Page, name: &PropertyName) -> Option<Arc<Property>> {
         let partition_versions = self.records.store.partition_versions()?;
         let entry = self.latest.entries.get(&key)?;
         let is_current = partition_versions.published(entry.slot) == entry.version
@@ -160,14 +160,14 @@ impl Shared {
     }
 
     /// Reads the property from the store. Caches it if nothing was committed to the partition meanwhile.
-    async fn read_and_keep_latest(
+    async fn read_and_cache_latest(
         &self,
         key: u128,
         page: &Page,
         name: &PropertyName,
     ) -> Result<Arc<Property>> {
         // A read that finished meanwhile may have cached the property.
-        if let Some(property) = self.kept_latest(key, page, name) {
+        if let Some(property) = self.cached_latest(key, page, name) {
             return Ok(property);
         }
         let versions = self.records.store.partition_versions();
@@ -200,9 +200,11 @@ impl Shared {
         Err(self.records.incomplete(page))
     }
 
-    /// Reads the latest property from the store. Reads the first rows of the renders, of the revisions and of
-    /// the property concurrently. This is enough if the rows belong to one render. Otherwise reads the exact
-    /// rows, and repeats the reads if the page changes meanwhile.
+    /// Reads the latest property from the store.
+    ///
+    /// Reads the first rows of the renders, of the revisions and of the property concurrently. These rows are
+    /// enough if they belong to one render. Otherwise reads the exact rows, and repeats the reads if the page
+    /// changes meanwhile.
     async fn read_latest(&self, page: &Page, name: &PropertyName) -> Result<Property> {
         let versions = self.records.definitions.get(name).versions;
         let mut absent = None;

@@ -1,6 +1,7 @@
 //! Lists of the revisions of a page, and of the renders of a revision.
 //!
-//! The cost of a result page is bounded by its length, whatever the length of the list.
+//! The cost of a result page is bounded by the length of the result page, and does not depend on the length of
+//! the list.
 
 use std::{cmp::Reverse, collections::BTreeMap, num::NonZeroUsize, sync::Arc};
 
@@ -8,7 +9,7 @@ use async_recursion::async_recursion as boxed;
 use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_tables::{ClusteringRange, Order, Scan, Value};
 
-use super::{RevisionStore, SINGLE_ROW, Shared, read::with_revision};
+use super::{RevisionStore, SINGLE_ROW, StoreInner, read::with_revision};
 use crate::{
     Listing, Page, PropertyInfo, RenderInfo, Result, Revision, RevisionDetail, RevisionSummary, Tid,
     rows::{
@@ -26,11 +27,11 @@ const MAX_LIST_BYTES: usize = 4 << 20;
 /// with this number.
 pub const MAX_COUNTED_RENDERS: u64 = 5_000;
 
-/// The maximum number of bytes of rows that are read to count renders. A result page ends early there, too.
+/// The number of bytes of rows at which counting renders stops. A result page that needs more counts ends early.
 const MAX_COUNTED_BYTES: usize = 12 << 20;
 
-/// The maximum number of newest renders that a line of the list of revisions names.
-const NAMED_RENDERS: usize = 4;
+/// The maximum number of renders that a line of the list of revisions names: the newest ones of the revision.
+const MAX_NAMED_RENDERS: usize = 4;
 
 /// The renders before and after a render, in the same revision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,7 +44,7 @@ pub struct RendersBeside {
 
 impl RevisionStore {
     /// Returns a revision with its renders below `after`, newest first: at most `limit`, and fewer if their
-    /// rows are large. Also returns the render after which the next result page begins, if there is one.
+    /// rows are large. Also returns the render after which the next result page begins, if there is a next page.
     #[boxed]
     pub async fn revision_page(
         &self,
@@ -52,11 +53,11 @@ impl RevisionStore {
         after: Option<Tid>,
         limit: usize,
     ) -> Result<(RevisionDetail, Option<Tid>)> {
-        let shared = &self.0;
-        let Some(revision) = shared.records.revision(page, rev).await? else {
-            return Err(shared.records.no_revision(page, rev).await?);
+        let inner = &self.0;
+        let Some(revision) = inner.records.revision(page, rev).await? else {
+            return Err(inner.records.no_revision(page, rev).await?);
         };
-        let culls = shared.retention.culls(page, rev, rev).await?;
+        let culls = inner.retention.culls(page, rev, rev).await?;
         let of_rev = of_revision(rev);
         let range = match after {
             Some(tid) => of_rev.below(tid.as_time_uuid()),
@@ -68,7 +69,7 @@ impl RevisionStore {
             let scan = Scan::new(partition_of(page), NonZeroUsize::new(wanted).unwrap_or(SINGLE_ROW))
                 .range(range.clone())
                 .after(cursor);
-            let rows = shared.records.scan(&RENDERS, scan).await?;
+            let rows = inner.records.scan(&RENDERS, scan).await?;
             for row in &rows.items {
                 bytes += row.size();
                 let row = RenderRow::from_row(row)?;
@@ -124,7 +125,7 @@ impl RevisionStore {
     /// Returns the revisions of the page below `after`, latest first: at most `limit`, and fewer if they have
     /// many renders. A revision whose row is damaged is included, as [`RevisionSummary::unreadable`].
     ///
-    /// Returns `Missing::Page` if the list is empty and there is no such page.
+    /// Fails with `Missing::Page` if the list is empty and the page does not exist.
     #[boxed]
     pub async fn revisions(
         &self,
@@ -132,39 +133,39 @@ impl RevisionStore {
         after: Option<Revision>,
         limit: usize,
     ) -> Result<Listing<RevisionSummary, Revision>> {
-        let shared = &self.0;
+        let inner = &self.0;
         let below = |rev: Option<Revision>| match rev {
             Some(rev) => ClusteringRange::all().below(rev.get()),
             None => ClusteringRange::all(),
         };
         let mut items: Vec<RevisionSummary> = Vec::new();
         let mut last = after;
-        let whole_from = loop {
+        let complete_from = loop {
             let wanted = (limit + 1 - items.len()).clamp(1, INDEX_PAGE_ROWS.get());
             let scan = Scan::new(partition_of(page), NonZeroUsize::new(wanted).unwrap_or(SINGLE_ROW))
                 .range(below(last));
-            let rows = shared.records.scan_beside_damage(&REVISIONS, scan).await?;
+            let rows = inner.records.scan_beside_damage(&REVISIONS, scan).await?;
             let more = rows.next.is_some();
             let revisions = rows.items.iter().map(RevisionRow::from_row).collect::<Result<Vec<_>>>()?;
             let damaged = rows.damaged.iter().filter_map(|row| RevisionKey::read(&row.key));
             let damaged: Vec<_> = damaged.map(|key| key.rev).collect();
             let revs = revisions.iter().map(|row| row.record.rev).chain(damaged.iter().copied());
             last = revs.min().or(last);
-            let Summaries { mut lines, whole_from } = shared.summaries(page, revisions).await?;
-            let damaged = damaged.into_iter().filter(|rev| whole_from.is_none_or(|from| *rev >= from));
+            let Summaries { mut lines, complete_from } = inner.summaries(page, revisions).await?;
+            let damaged = damaged.into_iter().filter(|rev| complete_from.is_none_or(|from| *rev >= from));
             lines.extend(damaged.map(RevisionSummary::unreadable));
             lines.sort_by_key(|line| Reverse(line.record.rev));
             items.extend(lines);
-            if whole_from.is_some() || items.len() > limit || !more {
-                break whole_from;
+            if complete_from.is_some() || items.len() > limit || !more {
+                break complete_from;
             }
         };
-        if items.is_empty() && whole_from.is_none() {
-            shared.records.check_exists(page).await?;
+        if items.is_empty() && complete_from.is_none() {
+            inner.records.check_exists(page).await?;
         }
-        let more = whole_from.is_some() || items.len() > limit;
+        let more = complete_from.is_some() || items.len() > limit;
         items.truncate(limit);
-        let last = items.last().map(|last| last.record.rev).or(whole_from);
+        let last = items.last().map(|last| last.record.rev).or(complete_from);
         Ok(Listing { items, next: last.filter(|_| more) })
     }
 }
@@ -173,9 +174,9 @@ impl RevisionStore {
 #[derive(Default)]
 struct Summaries {
     lines: Vec<RevisionSummary>,
-    /// Revisions below this one were left out, since there are too many renders to count. `None` if no
-    /// revision was left out.
-    whole_from: Option<Revision>,
+    /// The number below which revisions were omitted, since there are too many renders to count. `None` if no
+    /// revision was omitted.
+    complete_from: Option<Revision>,
 }
 
 /// The number of renders of several revisions.
@@ -183,25 +184,25 @@ struct Summaries {
 struct RenderCounts {
     /// The counts by revision, the highest revision first.
     counted: Vec<CountedRenders>,
-    /// The revisions that have damaged rows of renders. For each, the newest of these renders, by the keys of
-    /// the rows, and the number of these renders.
+    /// The revisions that have damaged rows of renders. For each revision: the newest of its damaged renders,
+    /// by the keys of the rows, and the number of damaged renders.
     damaged: BTreeMap<Revision, (Tid, u64)>,
-    /// Revisions below this one have not been counted. `None` if all have been counted.
-    whole_from: Option<Revision>,
+    /// The number below which revisions have not been counted. `None` if all revisions were counted.
+    complete_from: Option<Revision>,
 }
 
 /// The number of renders of one revision.
 struct CountedRenders {
-    /// The newest render that the archive's policy kept, or the newest of all if the policy kept none.
+    /// The newest render that the archive's policy kept, or the newest render if the policy kept none.
     newest: RenderRow,
     count: u64,
-    /// The tids of the newest renders, at most [`NAMED_RENDERS`].
+    /// The tids of the newest renders, at most [`MAX_NAMED_RENDERS`].
     named: Vec<Tid>,
 }
 
-impl Shared {
-    /// Builds the lines of the list for consecutive revisions, the highest first. A revision without a stored
-    /// render is left out, since its render may not be visible yet.
+impl StoreInner {
+    /// Builds the lines of the list for consecutive revisions, the highest first. Omits a revision without a
+    /// stored render, since the render may not be visible yet.
     async fn summaries(&self, page: &Page, revisions: Vec<RevisionRow>) -> Result<Summaries> {
         let (Some(first), Some(last)) = (revisions.first(), revisions.last()) else {
             return Ok(Summaries::default());
@@ -210,11 +211,12 @@ impl Shared {
             .at_most(Value::Int(first.record.rev.get()))
             .at_least(Value::Int(last.record.rev.get()));
         let culls = self.retention.culls(page, last.record.rev, first.record.rev).await?;
-        let RenderCounts { counted, damaged, whole_from } = self.count_renders(page, range).await?;
+        let RenderCounts { counted, damaged, complete_from } = self.count_renders(page, range).await?;
         let mut counted = counted.into_iter().peekable();
         let mut lines = Vec::with_capacity(revisions.len());
-        let is_whole = |revision: &RevisionRow| whole_from.is_none_or(|from| revision.record.rev >= from);
-        for revision in revisions.into_iter().filter(is_whole) {
+        let is_complete =
+            |revision: &RevisionRow| complete_from.is_none_or(|from| revision.record.rev >= from);
+        for revision in revisions.into_iter().filter(is_complete) {
             while counted.next_if(|of| of.newest.rev > revision.record.rev).is_some() {}
             let of_damaged = damaged.get(&revision.record.rev).copied();
             let Some(CountedRenders { newest, count, named }) =
@@ -237,12 +239,13 @@ impl Shared {
             };
             let (_, damaged_renders) = of_damaged.unwrap_or((newest.tid, 0));
             // The properties of the revision are always kept, and can be read through any of its renders.
-            let own_alone = newest.left_out && !revision.properties.is_empty();
-            let of_render = (!own_alone).then_some(&newest.properties);
+            let counts_only_revision = newest.left_out && !revision.properties.is_empty();
+            let of_render = (!counts_only_revision).then_some(&newest.properties);
             let properties =
                 || of_render.into_iter().flat_map(Properties::values).chain(revision.properties.values());
             lines.push(RevisionSummary {
-                stored: culls.spare_revision(&revision) && (own_alone || culls.spare_render(&newest)),
+                stored: culls.spare_revision(&revision)
+                    && (counts_only_revision || culls.spare_render(&newest)),
                 size: properties().map(|info| info.size).sum(),
                 damaged: damaged_renders > 0 || properties().any(PropertyInfo::is_damaged),
                 record: Arc::new(revision.record),
@@ -252,7 +255,7 @@ impl Shared {
                 unreadable: false,
             });
         }
-        Ok(Summaries { lines, whole_from })
+        Ok(Summaries { lines, complete_from })
     }
 
     /// Counts the renders in a range by revision. Stops after the result page of the store that reaches
@@ -279,7 +282,7 @@ impl Shared {
                 match counts.counted.last_mut() {
                     Some(of) if of.newest.rev == rev => {
                         of.count += 1;
-                        if of.named.len() < NAMED_RENDERS {
+                        if of.named.len() < MAX_NAMED_RENDERS {
                             of.named.push(tid);
                         }
                         if of.newest.left_out && !left_out {
@@ -297,11 +300,11 @@ impl Shared {
                 return Ok(counts);
             }
             if renders >= MAX_COUNTED_RENDERS || bytes >= MAX_COUNTED_BYTES {
-                // The renders of the lowest revision may not all have been counted, so this revision is left
-                // to the next result page. If it is the only revision, its count so far is reported.
+                // The renders of the lowest revision may not all have been counted, so the next result page
+                // lists this revision. If it is the only revision, its count so far is reported.
                 let highest = (counts.counted.first().map(|of| of.newest.rev))
                     .max(counts.damaged.last_key_value().map(|(rev, _)| *rev));
-                counts.whole_from = match lowest {
+                counts.complete_from = match lowest {
                     Some(lowest) if Some(lowest) != highest => Revision::new(lowest.get().saturating_add(1)),
                     lowest => lowest,
                 };

@@ -1,19 +1,20 @@
 //! Past states of a page (RFC 7089): the states that the timegate selects and the timemap lists.
 //!
-//! Dates in RFC 7089 have a resolution of one second, so a state is the page at the end of a second. The
-//! state of the page at a time comes from the revision with the greatest timestamp until then, among the
-//! revisions that have the property. After a newer revision, a new render of an older one is not a state.
+//! Dates in RFC 7089 have a resolution of one second, so a state is the page at the end of a second. Among
+//! the revisions that have the property, the state of the page at a time comes from the revision with the
+//! greatest timestamp at or before this time. A new render of a revision that has been superseded is not a
+//! state.
 //!
-//! No index maps a time to a revision that has the property, so revisions are examined one after another. The
-//! number of revisions that a request examines is bounded, see [`walk`].
+//! No index maps a time to a revision that has the property, so revisions are examined one after another. A
+//! request examines a bounded number of revisions, see [`walk`].
 
 mod walk;
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 
-use self::walk::{Found, Walk};
-use super::{RevisionStore, Shared, read::render_of};
+use self::walk::{Walk, WalkStep};
+use super::{RevisionStore, StoreInner, read::render_of};
 use crate::{Error, Listing, Missing, Page, PropertyName, PropertyVersion, Render, Result, Revision, Tid};
 
 const SECOND: i64 = 1_000_000;
@@ -21,14 +22,16 @@ const SECOND: i64 = 1_000_000;
 /// The position at which a result page of a timemap begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MementoPosition {
-    /// The state that the previous result page has not finished: the time and the number of its revision, and
-    /// its last render that was listed. The result page begins with the other renders of this state.
+    /// The state that the previous result page has not finished: the time and the number of the state's
+    /// revision, and the last listed render of the revision. The result page begins with the other renders of
+    /// this state.
     pub state: Option<(Timestamp, Revision, Option<Tid>)>,
     /// The last revision that was examined, in the order of time. The next result page examines the revisions
-    /// after it.
+    /// after this revision.
     pub examined: (Timestamp, Revision),
 }
 
+/// Returns the second that contains a time, counted from 1970.
 fn second(time: Timestamp) -> i64 {
     time.as_micros().div_euclid(SECOND)
 }
@@ -43,19 +46,19 @@ struct State {
 }
 
 impl State {
-    /// The render that is selected at the end of a second.
+    /// Returns the render that is selected at the end of the second `at`.
     fn at(&self, at: i64) -> Option<PropertyVersion> {
         self.newest_until(|tid| second(tid.time()) <= at)
     }
 
-    /// The newest render for which `so_far` returns true, else the first render.
+    /// Returns the newest render for which `so_far` returns true, or else the first render.
     fn newest_until(&self, so_far: impl Fn(Tid) -> bool) -> Option<PropertyVersion> {
         let newest = self.renders.iter().rev().find(|render| so_far(render.tid));
         newest.or_else(|| self.renders.first()).copied()
     }
 
-    /// All renders that are selected at the end of some second, from the second of the revision until before
-    /// `next`, the second of the next revision (`None` if there is no next revision).
+    /// Returns all renders that are selected at the end of some second: from the second of the revision to the
+    /// second before `next`. `next` is the second of the next revision, or `None` if there is no next revision.
     fn selectable(&self, next: Option<i64>) -> Vec<PropertyVersion> {
         let begin = second(self.timestamp);
         let mut selected = Vec::new();
@@ -75,23 +78,23 @@ impl RevisionStore {
     /// Returns the render from which a property of the page is read as the property was at `time`.
     ///
     /// This is the render that [`at_time`](Self::at_time) returns. If the archive's policy left out all
-    /// renders of its revision, returns the newest kept render before them, as [`Self::memento`] does. Fails
-    /// with `Culled` if there is no kept render, and with `OutOfReach` if too many revisions would have to be
-    /// examined.
+    /// renders of this render's revision, returns the newest kept render of an earlier revision, as
+    /// [`Self::memento`] does. Fails with `Culled` if there is no kept render, and with `OutOfReach` if too
+    /// many revisions would have to be examined.
     #[boxed]
     pub async fn at_time_with(&self, page: &Page, time: Timestamp, name: &PropertyName) -> Result<Render> {
         let (revision, render) = self.0.rows_at(page, time).await?;
         if !render.is_left_out_with(name) {
             return Ok(render_of(revision, render));
         }
-        let mut walk = Walk::into_the_past(page, name, time);
+        let mut walk = Walk::backward_from(page, name, time);
         match walk.next(&self.0).await? {
-            Found::State(state) => match state.newest_until(|tid| tid.time() <= time) {
+            WalkStep::State(state) => match state.newest_until(|tid| tid.time() <= time) {
                 Some(kept) => self.render(page, kept.tid).await,
                 None => Err(self.0.records.incomplete(page)),
             },
-            Found::End => Err(Error::NotFound(Missing::Culled { rev: render.rev, tid: render.tid })),
-            Found::Exhausted => Err(walk.out_of_reach()),
+            WalkStep::End => Err(Error::NotFound(Missing::Culled { rev: render.rev, tid: render.tid })),
+            WalkStep::Exhausted => Err(walk.out_of_reach()),
         }
     }
 
@@ -110,33 +113,33 @@ impl RevisionStore {
         if time.is_none() {
             match self.latest(page, name).await {
                 Ok(latest) => return Ok(latest.version),
-                // The latest revision is the one with the highest number. If it lacks the property, the state
-                // is chosen by time instead.
+                // The latest revision is the revision with the highest number. If this revision lacks the
+                // property, the state is chosen by time instead.
                 Err(Error::NotFound(Missing::LatestProperty { .. })) => {}
                 Err(error) => return Err(error),
             }
         }
         let at = time.map_or(i64::MAX / SECOND, second);
         let until = Timestamp::from_micros(at.saturating_mul(SECOND).saturating_add(SECOND - 1));
-        let mut walk = Walk::into_the_past(page, name, until);
+        let mut walk = Walk::backward_from(page, name, until);
         match walk.next(&self.0).await? {
-            Found::State(state) => return state.at(at).ok_or_else(|| self.0.records.incomplete(page)),
-            Found::Exhausted => return Err(walk.out_of_reach()),
-            Found::End => {}
+            WalkStep::State(state) => return state.at(at).ok_or_else(|| self.0.records.incomplete(page)),
+            WalkStep::Exhausted => return Err(walk.out_of_reach()),
+            WalkStep::End => {}
         }
-        // No revision until `time` has the property, so the first state after it is the answer.
-        let mut walk = walk.back_to_the_present(until);
+        // No revision at or before `time` has the property, so the answer is the first state after `time`.
+        let mut walk = walk.forward_with_remaining_cost(until);
         let mut first = match walk.next(&self.0).await? {
-            Found::State(state) => state,
-            Found::Exhausted => return Err(walk.out_of_reach()),
-            Found::End => return Err(self.0.no_state(page).await?),
+            WalkStep::State(state) => state,
+            WalkStep::Exhausted => return Err(walk.out_of_reach()),
+            WalkStep::End => return Err(self.0.no_state(page).await?),
         };
         let next = loop {
             match walk.next(&self.0).await? {
-                Found::State(next) if second(next.timestamp) == second(first.timestamp) => first = next,
-                Found::State(next) => break Some(second(next.timestamp)),
-                Found::End => break None,
-                Found::Exhausted => {
+                WalkStep::State(next) if second(next.timestamp) == second(first.timestamp) => first = next,
+                WalkStep::State(next) => break Some(second(next.timestamp)),
+                WalkStep::End => break None,
+                WalkStep::Exhausted => {
                     match walk.examined_until().filter(|until| *until > second(first.timestamp)) {
                         Some(until) => break Some(until),
                         None => return Err(walk.out_of_reach()),
@@ -150,8 +153,8 @@ impl RevisionStore {
     /// Lists the states of the page that [`Self::memento`] can select, oldest first, from a position on: at
     /// most `limit`.
     ///
-    /// The list is shorter, and may be empty, where many revisions lack the property, since the number of
-    /// examined revisions is bounded. The next position is after the examined revisions.
+    /// The number of examined revisions is bounded. So the list is shorter, and may be empty, where many
+    /// revisions lack the property. The next position is after the examined revisions.
     #[boxed]
     pub async fn mementos(
         &self,
@@ -160,38 +163,38 @@ impl RevisionStore {
         after: Option<MementoPosition>,
         limit: usize,
     ) -> Result<Listing<PropertyVersion, MementoPosition>> {
-        let shared = &self.0;
-        let mut walk = Walk::into_the_future(page, name, after.map(|position| position.examined));
+        let inner = &self.0;
+        let mut walk = Walk::forward_after(page, name, after.map(|position| position.examined));
         let (mut current, mut skip) = (None, None);
         if let Some((timestamp, rev, listed)) = after.and_then(|position| position.state) {
-            current = walk.resume(shared, timestamp, rev).await?;
+            current = walk.resume(inner, timestamp, rev).await?;
             skip = listed;
         }
-        let mut list = List { items: Vec::new(), limit };
+        let mut list = TimemapPage { items: Vec::new(), limit };
         let next = loop {
-            let found = walk.next(shared).await?;
+            let found = walk.next(inner).await?;
             let Some(state) = current.take() else {
                 match found {
-                    Found::State(state) => current = Some(state),
-                    Found::End => break None,
-                    Found::Exhausted => break walk.position(None),
+                    WalkStep::State(state) => current = Some(state),
+                    WalkStep::End => break None,
+                    WalkStep::Exhausted => break walk.position(None),
                 }
                 continue;
             };
             match found {
                 // Of several revisions within one second, only the last is a state.
-                Found::State(next) if second(next.timestamp) == second(state.timestamp) => {
+                WalkStep::State(next) if second(next.timestamp) == second(state.timestamp) => {
                     (current, skip) = (Some(next), None);
                 }
-                Found::State(next) => {
+                WalkStep::State(next) => {
                     list.add(&state, Some(second(next.timestamp)), skip.take());
                     current = Some(next);
                 }
-                Found::End => {
+                WalkStep::End => {
                     list.add(&state, None, skip.take());
                     break None;
                 }
-                Found::Exhausted => {
+                WalkStep::Exhausted => {
                     // The next state is not earlier than the last examined revision.
                     let until = walk.examined_until().unwrap_or(i64::MIN);
                     let listed = list.add(&state, Some(until), skip).or(skip);
@@ -203,21 +206,21 @@ impl RevisionStore {
             }
         };
         if list.items.is_empty() && after.is_none() && next.is_none() {
-            return Err(shared.no_state(page).await?);
+            return Err(inner.no_state(page).await?);
         }
         Ok(list.into_listing(next))
     }
 }
 
 /// A result page of a timemap that is being filled.
-struct List {
+struct TimemapPage {
     /// The entries so far. With more than `limit` entries the list is over-full: no more states are added,
-    /// and [`List::into_listing`] drops the surplus.
+    /// and [`TimemapPage::into_listing`] drops the surplus.
     items: Vec<(PropertyVersion, MementoPosition)>,
     limit: usize,
 }
 
-impl List {
+impl TimemapPage {
     /// Adds the renders of a state that can be selected, after the render `skip`. Returns the last added
     /// render.
     fn add(&mut self, state: &State, next: Option<i64>, skip: Option<Tid>) -> Option<Tid> {
@@ -238,7 +241,7 @@ impl List {
         self.items.len() > self.limit
     }
 
-    /// The finished result page. `next` is the next position if all entries fit.
+    /// Returns the finished result page. `next` is the next position if all entries fit.
     fn into_listing(mut self, next: Option<MementoPosition>) -> Listing<PropertyVersion, MementoPosition> {
         let next = if self.is_over_full() {
             self.items.truncate(self.limit);
@@ -250,7 +253,7 @@ impl List {
     }
 }
 
-impl Shared {
+impl StoreInner {
     /// Returns the error for a page without a state: no revision has the property, or there is no page.
     async fn no_state(&self, page: &Page) -> Result<Error> {
         Ok(match self.records.check_exists(page).await {

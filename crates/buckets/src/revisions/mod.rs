@@ -77,27 +77,29 @@ impl Default for Settings {
     }
 }
 
-/// All buckets of revisions in a store. Cheap to clone.
+/// All buckets of revisions in a store. Cloning a `RevisionStore` is cheap.
 #[derive(Debug, Clone)]
-pub struct RevisionStore(pub(crate) Arc<Shared>);
+pub struct RevisionStore(pub(crate) Arc<StoreInner>);
 
-/// The operations that keep a store in order: retention, the archive and garbage collection. Cheap to clone.
+/// The operations that keep a store in order: retention, the archive and garbage collection. Cloning a
+/// `Maintenance` is cheap.
 #[derive(Debug, Clone)]
-pub struct Maintenance(Arc<Shared>);
+pub struct Maintenance(Arc<StoreInner>);
 
+/// The state that [`RevisionStore`] and [`Maintenance`] share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct StoreInner {
     pub(crate) records: Arc<Records>,
     pub(crate) settings: Settings,
     writes: WritePipeline,
     pub(crate) retention: RetentionEngine,
     latest: LatestCache,
-    generated: RendersInFlight,
+    renders_in_flight: RendersInFlight,
     /// The archive. `None` if it is not configured and the store has no blocks.
     pub(crate) archive: Option<Arc<Archive>>,
 }
 
-impl Shared {
+impl StoreInner {
     fn importer(&self) -> Importer<'_> {
         Importer { records: &self.records, writes: &self.writes }
     }
@@ -139,11 +141,11 @@ impl RevisionStore {
         let records = Records::new(store, union, clock, definitions, skew, seed);
         let records = Arc::new(records.with_purges(settings.queues_purges));
         let retention = RetentionEngine::new(Arc::clone(&records), settings.retention.clone());
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(StoreInner {
             writes: WritePipeline::new(Arc::clone(&records), Arc::new(retention.clone()), seed),
             retention,
             latest: LatestCache::new(settings.cache_bytes),
-            generated: RendersInFlight::new(),
+            renders_in_flight: RendersInFlight::new(),
             archive: blocks.map(|blocks| {
                 let (records, settings) = (Arc::clone(&records), settings.archive.clone());
                 Arc::new(Archive::new(records, blocks, settings))
@@ -153,7 +155,7 @@ impl RevisionStore {
         })))
     }
 
-    /// Returns the settings that the buckets were opened with.
+    /// Returns the settings with which the buckets were opened.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.0.settings
@@ -205,16 +207,16 @@ impl RevisionStore {
         Ok(Staged { stored, ..body })
     }
 
-    /// Whether the content of a revision was erased. Then writes of the revision are refused, so the caller
-    /// should not stage its bodies.
+    /// Whether the content of a revision was erased. Writes of an erased revision are refused, so the caller
+    /// should not stage bodies for it.
     #[boxed]
     pub async fn is_erased(&self, page: &Page, rev: Revision) -> Result<bool> {
         self.0.records.is_erased(page, rev).await
     }
 
-    /// Returns the error `Erased` if the content of the revision of a new render was erased. Then the caller
-    /// should not stage the properties of the render. A missing revision is no error here; the write checks
-    /// again.
+    /// Returns the error `Erased` if the content of the revision of a new render was erased. After this error
+    /// the caller should not stage the properties of the render. A missing revision is no error here; the
+    /// write checks again.
     #[boxed]
     pub async fn check_takes_renders(&self, page: &Page, base: RenderBase) -> Result<()> {
         let rev = match base {
@@ -230,7 +232,7 @@ impl RevisionStore {
         }
     }
 
-    /// The operations that keep the store in order.
+    /// Returns the operations that keep the store in order.
     #[must_use]
     pub fn maintenance(&self) -> Maintenance {
         Maintenance(Arc::clone(&self.0))
@@ -254,7 +256,8 @@ impl Maintenance {
         self.0.retention.rescan(domain, bucket).await
     }
 
-    /// Counts what the configured retention would delete of a bucket. See [`RetentionEngine::dry_run`].
+    /// Counts the values of a bucket that the configured retention would delete. See
+    /// [`RetentionEngine::dry_run`].
     pub async fn dry_run(
         &self,
         domain: &DomainName,
@@ -264,7 +267,7 @@ impl Maintenance {
         self.0.retention.dry_run(domain, bucket, progress).await
     }
 
-    /// Waits until the background culls that writes have started are done.
+    /// Waits for the end of the background culls that writes have started.
     pub async fn drain_background_culls(&self) {
         self.0.retention.drain_background_culls().await;
     }

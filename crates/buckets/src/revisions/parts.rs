@@ -28,12 +28,12 @@ impl RevisionStore {
     /// Returns the parts of the store.
     #[must_use]
     pub fn parts(&self) -> StoreParts<'_> {
-        let shared = &self.0;
+        let inner = &self.0;
         StoreParts {
-            records: &shared.records,
-            writes: &shared.writes,
-            retention: &shared.retention,
-            archive: shared.archive.as_ref(),
+            records: &inner.records,
+            writes: &inner.writes,
+            retention: &inner.retention,
+            archive: inner.archive.as_ref(),
         }
     }
 }

@@ -8,7 +8,7 @@ use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_retention::BodyId;
 use rashomon_tables::{ClusteringRange, Scan};
 
-use super::{MAX_READ_ATTEMPTS, RevisionStore, SINGLE_ROW, Shared};
+use super::{MAX_READ_ATTEMPTS, RevisionStore, SINGLE_ROW, StoreInner};
 use crate::{
     Error, Missing, Page, Property, PropertyName, PropertyVersion, Render, RenderInfo, Result, Revision,
     RevisionDetail, Tid,
@@ -20,30 +20,31 @@ use crate::{
 const MAX_SEARCHED_RENDERS: usize = 5_000;
 
 impl RevisionStore {
-    /// Returns a property of a render. In a bucket with a retention policy, a superseded property stays
-    /// readable for the bucket's `ttl` after the call. Two-table does not ensure this for a property that has
-    /// no copy.
+    /// Returns a property of a render.
+    ///
+    /// In a bucket with a retention policy, a superseded property stays readable for the bucket's `ttl` after
+    /// the call. The strategy two-table does not ensure this for a property that has no copy.
     #[boxed]
     pub async fn property(&self, page: &Page, tid: Tid, name: &PropertyName) -> Result<Property> {
-        let shared = &self.0;
-        shared.note_read(page);
-        let rev = shared.records.revision_of(page, tid).await?;
-        let versions = shared.records.definitions.get(name).versions;
+        let inner = &self.0;
+        inner.note_read(page);
+        let rev = inner.records.revision_of(page, tid).await?;
+        let versions = inner.records.definitions.get(name).versions;
         let id = BodyId { page, rev, tid, name, versions };
         for _ in 0..MAX_READ_ATTEMPTS {
             let (found, revision) =
-                futures::future::try_join(shared.retention.locate(id), shared.records.revision(page, rev))
+                futures::future::try_join(inner.retention.locate(id), inner.records.revision(page, rev))
                     .await?;
             let revision = revision.ok_or(Error::NotFound(Missing::Revision(rev)))?;
             revision.record.check_not_erased()?;
-            if let Some(body) = shared.retention.on_read(found, id, &revision).await? {
-                let (info, body) = body.into_body(&shared.records.chunks)?;
+            if let Some(body) = inner.retention.on_read(found, id, &revision).await? {
+                let (info, body) = body.into_body(&inner.records.chunks)?;
                 let version = PropertyVersion { rev, tid, rewritten_at: info.rewritten_at };
                 return Ok(Property { version, parent: revision.record.parent, info, body });
             }
-            // If the index has no entry for the property, it was never stored. If the index has one, the
-            // property has been stored meanwhile, was culled, or is lost.
-            let render = shared.records.render(page, rev, tid).await?;
+            // If the index has no entry for the property, the property was never stored. If the index has an
+            // entry, the property was stored after the body was looked up, was culled, or is lost.
+            let render = inner.records.render(page, rev, tid).await?;
             let render = render.ok_or(Error::NotFound(Missing::Render(tid)))?;
             let is_of_render = render.properties.contains_key(name);
             if !is_of_render && !revision.properties.contains_key(name) {
@@ -51,27 +52,27 @@ impl RevisionStore {
             }
             if render.is_left_out_with(name)
                 || match is_of_render {
-                    true => shared.retention.was_render_body_deleted(page, &render, name).await?,
-                    false => shared.retention.was_revision_body_deleted(page, &revision, name).await?,
+                    true => inner.retention.was_render_body_deleted(page, &render, name).await?,
+                    false => inner.retention.was_revision_body_deleted(page, &revision, name).await?,
                 }
             {
                 return Err(Error::NotFound(Missing::Culled { rev, tid }));
             }
         }
-        Err(shared.records.incomplete(page))
+        Err(inner.records.incomplete(page))
     }
 
-    /// Returns a render of a revision from which a property can be read: the newest render, else the newest
-    /// read copy, else a render that the renderer generates now.
+    /// Returns the tid of a render of a revision from which a property can be read: the newest render, else
+    /// the newest read copy, else a render that the renderer generates now.
     #[boxed]
     pub async fn newest_with(&self, page: &Page, rev: Revision, name: &PropertyName) -> Result<Tid> {
-        let shared = &self.0;
-        let (revision, newest) = shared.newest_of(page, rev).await?;
+        let inner = &self.0;
+        let (revision, newest) = inner.newest_of(page, rev).await?;
         revision.record.check_not_erased()?;
         let is_left_out = newest.is_left_out_with(name);
         let named = newest.properties.contains_key(name) || revision.properties.contains_key(name);
-        let generates = shared.settings.retention.generator.is_some();
-        if !shared.retention.has_policy(page) && ((named && !is_left_out) || !generates) {
+        let generates = inner.settings.retention.generator.is_some();
+        if !inner.retention.has_policy(page) && ((named && !is_left_out) || !generates) {
             return match (named, is_left_out) {
                 (true, false) => Ok(newest.tid),
                 // `newest_of` prefers kept renders. If it returned one that was left out, none was kept.
@@ -79,12 +80,12 @@ impl RevisionStore {
                 (false, _) => Err(no_property(rev, newest.tid)),
             };
         }
-        let versions = shared.records.definitions.get(name).versions;
+        let versions = inner.records.definitions.get(name).versions;
         let id = BodyId { page, rev, tid: newest.tid, name, versions };
-        if let Some(tid) = shared.retention.newest_stored(id, named).await? {
+        if let Some(tid) = inner.retention.newest_stored(id, named).await? {
             return Ok(tid);
         }
-        match self.generated(page, rev, name).await? {
+        match self.generate_property(page, rev, name).await? {
             // If the renderer generates the bytes of the left-out render again, the write is a repeat, and
             // stores no body.
             Some(tid) if is_left_out && tid == newest.tid => {
@@ -129,18 +130,18 @@ impl RevisionStore {
 
     /// Returns the render of the page as the page was at `time`.
     ///
-    /// The revision is the one with the greatest timestamp at or before `time`; of several, the one with the
-    /// highest number. The render is the newest of this revision at or before `time`, or else the oldest of
-    /// this revision. Renders that the archive's policy kept are preferred to others. Fails with
-    /// `BeforeFirst` if there was no page yet.
+    /// Selects the revision with the greatest timestamp at or before `time`. Of several revisions with this
+    /// timestamp, selects the revision with the highest number. Returns the newest render of the revision at or
+    /// before `time`, or else the oldest render of the revision. Prefers renders that the archive's policy
+    /// kept. Fails with `BeforeFirst` if there was no page yet.
     #[boxed]
     pub async fn at_time(&self, page: &Page, time: Timestamp) -> Result<Render> {
         let (revision, render) = self.0.rows_at(page, time).await?;
         Ok(render_of(revision, render))
     }
 
-    /// Returns a revision with all its renders, however many there are. [`Self::revision_page`] returns a
-    /// bounded number of them.
+    /// Returns a revision with all its renders, without a limit. [`Self::revision_page`] returns a bounded
+    /// number of renders.
     #[boxed]
     pub async fn revision(&self, page: &Page, rev: Revision) -> Result<RevisionDetail> {
         let Some(revision) = self.0.records.revision(page, rev).await? else {
@@ -169,7 +170,7 @@ fn no_property(rev: Revision, tid: Tid) -> Error {
     Error::NotFound(Missing::Property { rev, tid })
 }
 
-impl Shared {
+impl StoreInner {
     /// Returns a revision, and its newest render that the archive's policy kept, or its newest render if none
     /// was kept.
     async fn newest_of(&self, page: &Page, rev: Revision) -> Result<(RevisionRow, RenderRow)> {

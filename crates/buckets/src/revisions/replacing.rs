@@ -26,9 +26,9 @@ pub struct OpenValue {
 }
 
 impl RevisionStore {
-    /// Returns the values of a property that the page has in the tables, the highest revision first. Values in
-    /// blocks are left out. Returns the cursor of the next result page, if there is one. A result page may be
-    /// empty.
+    /// Returns the values of a property that the page has in the tables, the highest revision first. Omits
+    /// values in blocks. Also returns the cursor of the next result page, if there is a next page. A result
+    /// page may be empty.
     #[boxed]
     pub async fn open_values(
         &self,

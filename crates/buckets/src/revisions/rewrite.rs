@@ -9,7 +9,7 @@ use rashomon_retention::BodyId;
 use rashomon_tables::Row;
 
 use super::{
-    RevisionStore, Shared,
+    RevisionStore, StoreInner,
     write_request::{body_of, check_index},
 };
 use crate::{
@@ -24,7 +24,7 @@ impl RevisionStore {
     /// values. A request with the stored bytes and headers changes nothing.
     ///
     /// All bodies of the render get a new write time, or all bodies of the revision if the property belongs
-    /// to the revision. So a cull that was planned for the earlier write time does not delete them.
+    /// to the revision. So a cull that was planned for the earlier write time does not delete these bodies.
     #[boxed]
     pub async fn rewrite(
         &self,
@@ -38,7 +38,7 @@ impl RevisionStore {
     }
 }
 
-impl Shared {
+impl StoreInner {
     async fn rewrite(
         &self,
         page: &Page,
@@ -90,8 +90,8 @@ impl Shared {
             let answer = Rewritten { version: current, info: old.info, replaced: false };
             return Ok(PlannedWrite::nothing(answer));
         }
-        // The write time is later than those of the rows that are written again, and later than the last
-        // replacement. The time of an imported replacement may be from a clock that was ahead.
+        // The write time is later than the write times of all rows that are written again, and later than the
+        // last replacement. The time of an imported replacement may be from a clock that was ahead.
         let at = self
             .records
             .write_time_after(stored.last_written().max(old.info.rewritten_at.unwrap_or(Timestamp::MIN)));
@@ -197,6 +197,7 @@ struct StoredRender {
 }
 
 impl StoredRender {
+    /// Returns the latest write time of the rows.
     fn last_written(&self) -> Timestamp {
         (self.bodies.values().map(|(_, written_at)| *written_at))
             .fold(self.revision.written_at.max(self.render.written_at), Ord::max)

@@ -10,7 +10,7 @@ use rashomon_retention::BodyId;
 use rashomon_tables::ClusteringRange;
 
 use super::{
-    RevisionStore, Shared,
+    RevisionStore, StoreInner,
     write_request::{WriteRequest, added_to_revision, by_versions, check_index, same_content},
 };
 use crate::{
@@ -29,8 +29,8 @@ const EARLIEST: Timestamp = Timestamp::from_micros(631_152_000_000_000);
 impl RevisionStore {
     /// Stores a new revision with its first render.
     ///
-    /// A repeat of the request changes nothing, and returns the stored tid. If a revision with the same
-    /// number has other properties, headers, parent or timestamp, this is a `Conflict`.
+    /// A repeat of the request changes nothing, and returns the stored tid. Fails with `Conflict` if a revision
+    /// with the same number has other properties, headers, parent or timestamp.
     #[boxed]
     pub async fn put_revision(&self, page: &Page, new: NewRevision) -> Result<Written> {
         let (this, page) = (self.clone(), page.clone());
@@ -39,8 +39,9 @@ impl RevisionStore {
 
     /// Stores a new render of an existing revision.
     ///
-    /// A request without a timestamp takes over from its base the properties that it lacks. If the result
-    /// equals the newest render, it is not stored again. A request with a timestamp is stored as it is.
+    /// A request without a timestamp takes over from its base the properties that the request lacks. If the
+    /// result equals the newest render, the result is not stored again. A request with a timestamp is stored
+    /// without properties of a base.
     #[boxed]
     pub async fn put_render(&self, page: &Page, new: NewRender) -> Result<Written> {
         let (this, page) = (self.clone(), page.clone());
@@ -54,7 +55,7 @@ impl RevisionStore {
     }
 }
 
-impl Shared {
+impl StoreInner {
     async fn put_revision(&self, page: &Page, new: NewRevision) -> Result<Written> {
         let request = WriteRequest::new(new.properties, &self.records.definitions)?;
         let (of_revision, of_render) = by_versions(&request.bodies, &self.records.definitions);
@@ -62,7 +63,7 @@ impl Shared {
         check_parent(new.rev, new.parent)?;
         self.check_time(new.timestamp)?;
         let writer = self.writes.writer(page);
-        let claim = Claim {
+        let identity = RequestIdentity {
             rev: new.rev,
             parent: new.parent,
             timestamp: new.timestamp,
@@ -77,7 +78,7 @@ impl Shared {
             comment: new.comment,
             minor: new.minor,
         };
-        let written = self.write_revision(&writer, claim, content).await?;
+        let written = self.write_revision(&writer, identity, content).await?;
         writer.finish(Superseded::Revision(written.rev), written).await?;
         Ok(written)
     }
@@ -86,33 +87,35 @@ impl Shared {
     async fn write_revision(
         &self,
         writer: &PageWriter<'_>,
-        claim: Claim,
+        identity: RequestIdentity,
         content: NewContent,
     ) -> Result<Written> {
         let page = writer.page();
-        let _page = match claim.if_latest.is_some() || writer.locks_page() {
+        let _page = match identity.if_latest.is_some() || writer.locks_page() {
             true => Either::Left(self.records.locks.page(page).await),
             false => Either::Right(self.records.locks.page_shared(page).await),
         };
-        let _revision = self.records.locks.revision(page, claim.rev).await;
-        let latest = match self.examine(writer, claim).await? {
-            Examined::Stored(written) => return Ok(written),
-            Examined::Fits { latest } => latest,
+        let _revision = self.records.locks.revision(page, identity.rev).await;
+        let latest = match self.examine(writer, identity).await? {
+            ExaminedState::Stored(written) => return Ok(written),
+            ExaminedState::Fits { latest } => latest,
         };
-        let (mut batch, written) = self.plan_revision(writer, claim, content, latest).await?;
+        let (mut batch, written) = self.plan_revision(writer, identity, content, latest).await?;
         // If the write has a condition and other processes write to the store too, no other conditional write
         // may happen between the check and the write.
-        let lease = match claim.if_latest {
+        let lease = match identity.if_latest {
             Some(_) => writer.take_lease(Some(&mut batch)).await?,
             None => None,
         };
         let examined = match lease.is_some() {
-            true => self.examine(writer, claim).await,
-            false => Ok(Examined::Fits { latest }),
+            true => self.examine(writer, identity).await,
+            false => Ok(ExaminedState::Fits { latest }),
         };
         let planned = examined.map(|examined| match examined {
-            Examined::Stored(written) => PlannedWrite::nothing(written),
-            Examined::Fits { .. } => PlannedWrite { batch: Some(batch), replaces: false, answer: written },
+            ExaminedState::Stored(written) => PlannedWrite::nothing(written),
+            ExaminedState::Fits { .. } => {
+                PlannedWrite { batch: Some(batch), replaces: false, answer: written }
+            }
         });
         writer.execute(lease, planned).await
     }
@@ -121,26 +124,26 @@ impl Shared {
     async fn plan_revision<'p>(
         &self,
         writer: &PageWriter<'p>,
-        claim: Claim,
+        identity: RequestIdentity,
         content: NewContent,
         latest: Option<Revision>,
     ) -> Result<(PageBatch<'p>, Written)> {
         let page = writer.page();
-        let Claim { rev, digest, .. } = claim;
+        let RequestIdentity { rev, digest, .. } = identity;
         let bodies = self
             .records
             .chunks
             .fit_into_batch(Lifetime::Referenced(page), content.bodies, MAX_BODIES)
             .await?;
         let now = self.records.clock.now();
-        let tid = match claim.timestamp {
+        let tid = match identity.timestamp {
             Some(time) => Tid::imported(page, rev, time),
             None => Tid::new(now, self.records.distinction()),
         };
         let record = RevisionRecord {
             rev,
-            parent: claim.parent,
-            timestamp: claim.timestamp.unwrap_or(now),
+            parent: identity.parent,
+            timestamp: identity.timestamp.unwrap_or(now),
             user: content.user,
             comment: content.comment,
             minor: content.minor,
@@ -179,25 +182,25 @@ impl Shared {
     }
 
     /// Checks whether a new revision is stored already, and whether its condition holds.
-    async fn examine(&self, writer: &PageWriter<'_>, claim: Claim) -> Result<Examined> {
+    async fn examine(&self, writer: &PageWriter<'_>, identity: RequestIdentity) -> Result<ExaminedState> {
         let page = writer.page();
         // Most new revisions are the highest of the page, and then one read is enough.
         let latest = self.records.first(&REVISIONS, page, ClusteringRange::all()).await?;
         let latest_rev = latest.as_ref().and_then(|row| RevisionKey::read(&row.key)).map(|key| key.rev);
         let stored = match latest_rev {
-            Some(latest) if latest > claim.rev => {
-                self.records.get(&REVISIONS, page, rev_key(claim.rev)).await?
+            Some(latest) if latest > identity.rev => {
+                self.records.get(&REVISIONS, page, rev_key(identity.rev)).await?
             }
-            Some(latest_rev) if latest_rev == claim.rev => latest,
+            Some(latest_rev) if latest_rev == identity.rev => latest,
             _ => None,
         };
         if let Some(row) = stored {
-            let written = repeat(&RevisionRow::from_row(&row)?, claim)?;
+            let written = check_repeated_revision(&RevisionRow::from_row(&row)?, identity)?;
             writer.ensure_not_rolled_back(&REVISIONS, &row, true).await?;
-            return Ok(Examined::Stored(written));
+            return Ok(ExaminedState::Stored(written));
         }
-        self.check_latest(page, claim.if_latest, latest_rev).await?;
-        Ok(Examined::Fits { latest: latest_rev })
+        self.check_latest(page, identity.if_latest, latest_rev).await?;
+        Ok(ExaminedState::Fits { latest: latest_rev })
     }
 
     pub(super) async fn put_render(&self, writer: &PageWriter<'_>, new: NewRender) -> Result<Written> {
@@ -208,21 +211,27 @@ impl Shared {
             RenderBase::Revision(rev) => rev,
             RenderBase::Render(tid) => self.records.revision_of(page, tid).await?,
         };
-        let asked = AskedRender { rev, base: new.base, timestamp: new.timestamp, if_latest: new.if_latest };
-        let takes_lease = new.if_latest.is_some() || self.adds_beside_others(page, rev, &request).await?;
+        let render_request =
+            RenderRequest { rev, base: new.base, timestamp: new.timestamp, if_latest: new.if_latest };
+        let takes_lease = new.if_latest.is_some() || self.rewrites_revision_row(page, rev, &request).await?;
         let _page = match takes_lease || writer.locks_page() {
             true => Some(self.records.locks.page(page).await),
             false => None,
         };
         let _revision = self.records.locks.revision(page, rev).await;
         let lease = if takes_lease { writer.take_lease(None).await? } else { None };
-        let planned = self.plan_new_render(writer, &asked, request, lease.as_ref()).await;
+        let planned = self.plan_new_render(writer, &render_request, request, lease.as_ref()).await;
         writer.execute(lease, planned).await
     }
 
     /// Whether a new render adds a property of the revision, so that the row of the revision is written
     /// again, while other processes may write this row too.
-    async fn adds_beside_others(&self, page: &Page, rev: Revision, request: &WriteRequest) -> Result<bool> {
+    async fn rewrites_revision_row(
+        &self,
+        page: &Page,
+        rev: Revision,
+        request: &WriteRequest,
+    ) -> Result<bool> {
         let (of_revision, _) = by_versions(&request.bodies, &self.records.definitions);
         if self.records.is_alone() || of_revision.is_empty() {
             return Ok(false);
@@ -234,20 +243,20 @@ impl Shared {
     async fn plan_new_render<'p>(
         &self,
         writer: &PageWriter<'p>,
-        asked: &AskedRender,
+        render_request: &RenderRequest,
         request: WriteRequest,
         lease: Option<&HeldLease>,
     ) -> Result<PlannedWrite<'p, Written>> {
-        let (page, rev) = (writer.page(), asked.rev);
+        let (page, rev) = (writer.page(), render_request.rev);
         let Some(revision) = self.records.revision(page, rev).await? else {
             return Err(self.records.no_revision(page, rev).await?);
         };
         revision.record.check_not_erased()?;
-        let tid_of_history = asked.timestamp.map(|time| Tid::imported(page, rev, time));
+        let tid_of_history = render_request.timestamp.map(|time| Tid::imported(page, rev, time));
         if let Some(tid) = tid_of_history
             && let Some(row) = self.records.get(&RENDERS, page, render_key(rev, tid)).await?
         {
-            let written = repeated_render(&RenderRow::from_row(&row)?, request.digest)?;
+            let written = check_repeated_render(&RenderRow::from_row(&row)?, request.digest)?;
             writer.ensure_not_rolled_back(&RENDERS, &row, lease.is_some()).await?;
             return Ok(PlannedWrite::nothing(written));
         }
@@ -255,14 +264,16 @@ impl Shared {
         let added = added_to_revision(&revision.properties, of_revision)?;
         let render = match tid_of_history {
             Some(tid) => PlannedRender { tid, properties: of_render, taken_over: None, supersedes: None },
-            None => match self.plan_render(writer, asked, of_render, added.is_empty()).await? {
-                Plan::Stored(tid) => return Ok(PlannedWrite::nothing(Written { rev, tid, created: false })),
-                Plan::Render(render) => render,
+            None => match self.plan_render(writer, render_request, of_render, added.is_empty()).await? {
+                RenderPlan::Stored(tid) => {
+                    return Ok(PlannedWrite::nothing(Written { rev, tid, created: false }));
+                }
+                RenderPlan::Render(render) => render,
             },
         };
-        if asked.if_latest.is_some() {
+        if render_request.if_latest.is_some() {
             let latest = self.records.latest(page).await?;
-            self.check_latest(page, asked.if_latest, latest.map(|latest| latest.rev)).await?;
+            self.check_latest(page, render_request.if_latest, latest.map(|latest| latest.rev)).await?;
         }
         let mut of_revision = revision.properties.clone();
         of_revision.extend(added.clone());
@@ -278,7 +289,7 @@ impl Shared {
         if self.records.catalog.has_damaged_entry(page) {
             batch.new_page();
         }
-        if asked.timestamp.is_some() {
+        if render_request.timestamp.is_some() {
             batch = batch.with_old_renders();
         }
         if !added.is_empty() {
@@ -302,20 +313,20 @@ impl Shared {
         Ok(PlannedWrite { batch: Some(batch), replaces: !added.is_empty(), answer })
     }
 
-    /// Plans a new render: the properties of the request, and those that the render takes over from its base.
-    /// Returns [`Plan::Stored`] if the result equals the newest render.
+    /// Plans a new render: the properties of the request, and the properties that the render takes over from
+    /// its base. Returns [`RenderPlan::Stored`] if the result equals the newest render.
     async fn plan_render(
         &self,
         writer: &PageWriter<'_>,
-        asked: &AskedRender,
+        render_request: &RenderRequest,
         mut properties: Properties,
         nothing_added: bool,
-    ) -> Result<Plan> {
-        let (page, rev) = (writer.page(), asked.rev);
+    ) -> Result<RenderPlan> {
+        let (page, rev) = (writer.page(), render_request.rev);
         let row = self.records.first(&RENDERS, page, of_revision(rev)).await?;
         let row = row.ok_or(Error::NotFound(Missing::Revision(rev)))?;
         let newest = RenderRow::from_row(&row)?;
-        let base = match asked.base {
+        let base = match render_request.base {
             RenderBase::Render(tid) if tid != newest.tid => {
                 let render = self.records.render(page, rev, tid).await?;
                 render.ok_or(Error::NotFound(Missing::Render(tid)))?
@@ -331,7 +342,7 @@ impl Shared {
         }
         if nothing_added && same_content(&properties, &newest.properties) {
             writer.ensure_not_rolled_back(&RENDERS, &row, false).await?;
-            return Ok(Plan::Stored(newest.tid));
+            return Ok(RenderPlan::Stored(newest.tid));
         }
         let at_now = Tid::new(self.records.clock.now(), self.records.distinction());
         let Some(next) = newest.tid.next(self.records.distinction()) else {
@@ -340,7 +351,7 @@ impl Shared {
         };
         let tid = at_now.max(next);
         let taken_over = Some((base.tid, taken_over));
-        Ok(Plan::Render(PlannedRender { tid, properties, taken_over, supersedes: Some(newest.tid) }))
+        Ok(RenderPlan::Render(PlannedRender { tid, properties, taken_over, supersedes: Some(newest.tid) }))
     }
 
     /// Reads the bodies that a render takes over from its base. Copies the chunks of large bodies, so that
@@ -373,7 +384,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Returns `NotLatest` unless the latest revision is the one that the write expects.
+    /// Fails with `NotLatest` unless the latest revision is the revision that the write expects.
     async fn check_latest(
         &self,
         page: &Page,
@@ -414,16 +425,16 @@ fn check_parent(rev: Revision, parent: Option<Parent>) -> Result<()> {
     Ok(())
 }
 
-/// Compares a new revision with the stored revision of the same number. Different properties or headers, or a
-/// given parent or timestamp that differs, are a `Conflict`.
-fn repeat(stored: &RevisionRow, claim: Claim) -> Result<Written> {
+/// Compares a new revision with the stored revision of the same number. Fails with `Conflict` if properties or
+/// headers differ, or if the request has a parent or a timestamp that differs.
+fn check_repeated_revision(stored: &RevisionRow, identity: RequestIdentity) -> Result<Written> {
     let rev = stored.record.rev;
     stored.record.check_not_erased()?;
-    let differs = if claim.digest != stored.digest {
+    let differs = if identity.digest != stored.digest {
         "other properties"
-    } else if claim.parent.is_some_and(|parent| stored.record.parent != Some(parent)) {
+    } else if identity.parent.is_some_and(|parent| stored.record.parent != Some(parent)) {
         "another parent"
-    } else if claim.timestamp.is_some_and(|timestamp| stored.record.timestamp != timestamp) {
+    } else if identity.timestamp.is_some_and(|timestamp| stored.record.timestamp != timestamp) {
         "another timestamp"
     } else {
         return Ok(Written { rev, tid: stored.first_tid, created: false });
@@ -431,9 +442,9 @@ fn repeat(stored: &RevisionRow, claim: Claim) -> Result<Written> {
     Err(Conflict::Revision { rev, differs }.into())
 }
 
-/// Compares a new render that has a timestamp with the request that stored the render of the same tid. Other
-/// properties or headers are a `Conflict`.
-fn repeated_render(stored: &RenderRow, digest: Digest) -> Result<Written> {
+/// Compares a new render that has a timestamp with the request that stored the render of the same tid. Fails
+/// with `Conflict` if properties or headers differ.
+fn check_repeated_render(stored: &RenderRow, digest: Digest) -> Result<Written> {
     if stored.digest == digest {
         return Ok(Written { rev: stored.rev, tid: stored.tid, created: false });
     }
@@ -442,7 +453,7 @@ fn repeated_render(stored: &RenderRow, digest: Digest) -> Result<Written> {
 
 /// The parts of a request for a new revision that identify a repeat, and the condition of the request.
 #[derive(Debug, Clone, Copy)]
-struct Claim {
+struct RequestIdentity {
     rev: Revision,
     parent: Option<Parent>,
     timestamp: Option<Timestamp>,
@@ -460,8 +471,8 @@ struct NewContent {
     minor: bool,
 }
 
-/// The state of the page for a new revision.
-enum Examined {
+/// What the page has stored, compared with a request for a new revision.
+enum ExaminedState {
     /// The revision is stored already.
     Stored(Written),
     /// No revision has this number, and the condition holds.
@@ -469,7 +480,7 @@ enum Examined {
 }
 
 /// A request for a new render, without its properties.
-struct AskedRender {
+struct RenderRequest {
     rev: Revision,
     base: RenderBase,
     timestamp: Option<Timestamp>,
@@ -477,8 +488,8 @@ struct AskedRender {
 }
 
 /// The plan for a new render.
-enum Plan {
-    /// The newest render is equal, and has this tid.
+enum RenderPlan {
+    /// The newest render equals the request, and has this tid.
     Stored(Tid),
     /// The render has to be written.
     Render(PlannedRender),

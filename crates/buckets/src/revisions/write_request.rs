@@ -11,10 +11,10 @@ use crate::{
 };
 
 /// The maximum number of bytes that the properties of a render and of its revision take in the indexes:
-/// names, headers and sizes. A batch has these bytes twice: in index rows and in rows of bodies.
-pub(super) const MAX_INDEX: usize = 96 << 10;
+/// names, headers and sizes. A batch contains these bytes twice: in index rows and in rows of bodies.
+pub(super) const MAX_INDEX_BYTES: usize = 96 << 10;
 
-/// The properties of a request.
+/// The properties of a request, with their bodies, and the digest by which a repeat is recognized.
 pub(super) struct WriteRequest {
     pub(super) bodies: Bodies,
     pub(super) digest: Digest,
@@ -57,15 +57,15 @@ pub(super) fn by_versions(bodies: &Bodies, definitions: &Definitions) -> (Proper
         .partition(|(name, _)| definitions.get(name).versions == Versions::Revision)
 }
 
-/// Returns the size of the properties in the indexes, or an error if the size is above [`MAX_INDEX`].
+/// Returns the size of the properties in the indexes, or an error if the size is above [`MAX_INDEX_BYTES`].
 pub(super) fn check_index(of_revision: &Properties, of_render: &Properties) -> Result<usize> {
     let size = index_size(of_revision) + index_size(of_render);
-    if size <= MAX_INDEX {
+    if size <= MAX_INDEX_BYTES {
         return Ok(size);
     }
     Err(Error::Invalid(format!(
         "the names and headers of a render's properties, including copied properties, take {size} bytes in \
-         the index, and the limit is {MAX_INDEX}: send fewer properties, or shorter headers"
+         the index, and the limit is {MAX_INDEX_BYTES}: send fewer properties, or shorter headers"
     )))
 }
 

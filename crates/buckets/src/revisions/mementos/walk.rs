@@ -1,8 +1,8 @@
-//! Iterates over the revisions of a page by time, to find those that have a property.
+//! Iterates over the revisions of a page by time, to find the revisions that have a property.
 //!
-//! The cost of a walk is bounded, whatever the length of the history. A walk examines at most
-//! [`MAX_REVISIONS`] revisions, and stops when the cost of the rows that it has read reaches [`MAX_COST`].
-//! Revisions with close numbers are read together.
+//! The cost of a walk is bounded for a history of any length. A walk examines at most [`MAX_REVISIONS`]
+//! revisions, and stops when the cost of the rows that it has read reaches [`MAX_COST`]. Revisions with close
+//! numbers are read together.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,7 +17,7 @@ use rashomon_tables::{ClusteringRange, Cursor, Order, Row, Scan, Value};
 use super::{MementoPosition, State, second};
 use crate::{
     Error, Missing, Page, PropertyInfo, PropertyName, PropertyVersion, Result, Revision, Tid, Versions,
-    revisions::Shared,
+    revisions::StoreInner,
     rows::{
         RenderHead, RenderKey, RenderRow, RevisionRow, RowKey, TimeKey, of_revision, partition_of, rev_key,
     },
@@ -27,31 +27,31 @@ use crate::{
 /// The maximum number of revisions that a walk examines.
 const MAX_REVISIONS: usize = 2_000;
 
-/// The cost at which a walk stops: the [`cost`] of each row that it has read, and one for each read. The last
-/// reads may exceed it.
+/// The cost at which a walk stops: the sum of the [`cost`] of each row that the walk has read, and of one for
+/// each read. The last reads may exceed this cost.
 const MAX_COST: usize = 10_000;
 
-/// The maximum cost of the renders of one revision that [`Walk::renders_of`] reads. If all of them cost more,
-/// only the newest are read. The older ones can then be neither selected nor listed.
+/// The maximum cost of the renders of one revision that [`Walk::renders_of`] returns. If all renders of the
+/// revision cost more, only the newest are returned, and the older renders can be neither selected nor listed.
 const MAX_COST_OF_STATE: usize = 4_000;
 
 /// The number of revisions that the first step looks up. Each further step looks up four times as many, up to
 /// [`INDEX_PAGE_ROWS`].
 const FIRST_STEP: usize = 8;
 
-/// A step reads rows for all its revisions in one scan. The limit of the scan is this number times the number
-/// of revisions, but at most [`INDEX_PAGE_ROWS`]. Revisions that the scan does not cover completely are read
-/// one by one.
+/// The number of rows that a step reads for each of its revisions, on average. A step reads the rows of all its
+/// revisions in one scan. The limit of the scan is this number times the number of revisions, but at most
+/// [`INDEX_PAGE_ROWS`]. Revisions that the scan does not cover completely are read one by one.
 const ROWS_OF_REVISION: usize = 4;
 
-/// The cost of reading a row: one, and one for each KiB.
+/// Returns the cost of reading a row: one, plus one for each KiB.
 fn cost(row: &Row) -> usize {
     1 + row.size() / 1024
 }
 
 /// The result of a step of a walk.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum WalkStep {
     /// The next revision that has the property.
     State(State),
     /// No further revision has the property.
@@ -84,9 +84,9 @@ pub(super) struct Walk<'a> {
 #[derive(Default)]
 struct RowsAhead {
     culls: Culls,
-    /// All rows of this revision, and of the higher ones in [`Walk::ahead`], were read. `None` if that is
-    /// known of no revision.
-    whole_from: Option<Revision>,
+    /// The number from which the rows are complete: all rows of the revisions in [`Walk::ahead`] with this
+    /// number or a higher one were read. `None` if the rows of no revision are known to be complete.
+    complete_from: Option<Revision>,
     renders: BTreeMap<Revision, Vec<RenderRow>>,
     revisions: BTreeMap<Revision, RevisionRow>,
 }
@@ -108,13 +108,13 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A walk back from a time.
-    pub(super) fn into_the_past(page: &'a Page, name: &'a PropertyName, from: Timestamp) -> Self {
+    /// Creates a walk back in time, which begins at `from`.
+    pub(super) fn backward_from(page: &'a Page, name: &'a PropertyName, from: Timestamp) -> Self {
         Self::new(page, name, vec![ClusteringRange::all().at_most(from)], Order::Forward)
     }
 
-    /// A walk forward in time, beginning after a revision, or at the first revision.
-    pub(super) fn into_the_future(
+    /// Creates a walk forward in time, which begins after the revision `after`, or at the first revision.
+    pub(super) fn forward_after(
         page: &'a Page,
         name: &'a PropertyName,
         after: Option<(Timestamp, Revision)>,
@@ -130,20 +130,21 @@ impl<'a> Walk<'a> {
         Self { examined: after, ..walk }
     }
 
-    /// A walk forward in time, beginning after `from`. Its bounds are what this walk has not used of its own.
-    pub(super) fn back_to_the_present(self, from: Timestamp) -> Self {
+    /// Creates a walk forward in time, which begins after `from`. The bounds of the new walk are the numbers of
+    /// revisions and of cost that this walk has not used.
+    pub(super) fn forward_with_remaining_cost(self, from: Timestamp) -> Self {
         let ranges = vec![ClusteringRange::all().above(from)];
         let Self { revisions_left, cost_left, .. } = self;
         Self { revisions_left, cost_left, ..Self::new(self.page, self.name, ranges, Order::Reverse) }
     }
 
-    /// The time of the last examined revision, in whole seconds since 1970.
+    /// Returns the time of the last examined revision, in whole seconds since 1970.
     pub(super) fn examined_until(&self) -> Option<i64> {
         self.examined.map(|(time, _)| second(time))
     }
 
-    /// The position at which the next result page continues. `state` is the state whose renders may not all
-    /// be listed yet, because this walk stopped before it found the next state.
+    /// Returns the position at which the next result page continues. `state` is the state whose renders may not
+    /// all be listed yet, because this walk stopped before it found the next state.
     pub(super) fn position(
         &self,
         state: Option<(Timestamp, Revision, Option<Tid>)>,
@@ -151,30 +152,30 @@ impl<'a> Walk<'a> {
         self.examined.map(|examined| MementoPosition { state, examined })
     }
 
-    /// The error for a walk that reached its bounds before the state was certain.
+    /// Returns the error for a walk that reached its bounds before the state was certain.
     pub(super) fn out_of_reach(&self) -> Error {
         Error::NotFound(Missing::OutOfReach { examined: MAX_REVISIONS - self.revisions_left })
     }
 
     /// Finds the next revision that has the property.
-    pub(super) async fn next(&mut self, shared: &Shared) -> Result<Found> {
+    pub(super) async fn next(&mut self, inner: &StoreInner) -> Result<WalkStep> {
         loop {
             while let Some((timestamp, rev)) = self.ahead.front().copied() {
                 if self.revisions_left == 0 || self.cost_left == 0 {
-                    return Ok(Found::Exhausted);
+                    return Ok(WalkStep::Exhausted);
                 }
                 self.ahead.pop_front();
                 self.revisions_left -= 1;
-                let state = self.state_of(shared, timestamp, rev).await?;
+                let state = self.state_of(inner, timestamp, rev).await?;
                 self.examined = Some((timestamp, rev));
                 if let Some(state) = state {
-                    return Ok(Found::State(state));
+                    return Ok(WalkStep::State(state));
                 }
             }
             if self.ranges.is_empty() {
-                return Ok(Found::End);
+                return Ok(WalkStep::End);
             }
-            self.look_ahead(shared).await?;
+            self.look_ahead(inner).await?;
         }
     }
 
@@ -182,35 +183,35 @@ impl<'a> Walk<'a> {
     /// property.
     pub(super) async fn resume(
         &mut self,
-        shared: &Shared,
+        inner: &StoreInner,
         timestamp: Timestamp,
         rev: Revision,
     ) -> Result<Option<State>> {
         self.rows_ahead =
-            RowsAhead { culls: shared.retention.culls(self.page, rev, rev).await?, ..RowsAhead::default() };
-        self.state_of(shared, timestamp, rev).await
+            RowsAhead { culls: inner.retention.culls(self.page, rev, rev).await?, ..RowsAhead::default() };
+        self.state_of(inner, timestamp, rev).await
     }
 
     /// Reads the state of a revision. Returns `None` if the revision lacks the property.
     async fn state_of(
         &mut self,
-        shared: &Shared,
+        inner: &StoreInner,
         timestamp: Timestamp,
         rev: Revision,
     ) -> Result<Option<State>> {
-        let renders = self.renders_with(shared, rev).await?;
+        let renders = self.renders_with(inner, rev).await?;
         Ok((!renders.is_empty()).then_some(State { timestamp, rev, renders }))
     }
 
     /// Reads the next part of the index by time, and the rows of the revisions in it.
-    async fn look_ahead(&mut self, shared: &Shared) -> Result<()> {
+    async fn look_ahead(&mut self, inner: &StoreInner) -> Result<()> {
         let Some(range) = self.ranges.front() else { return Ok(()) };
         let limit = NonZeroUsize::new(self.step.min(self.revisions_left)).unwrap_or(NonZeroUsize::MIN);
         self.step = (self.step * 4).min(INDEX_PAGE_ROWS.get());
         let mut scan = Scan::new(partition_of(self.page), limit).range(range.clone());
         scan.order = self.order;
-        let rows = shared.records.scan(&REVISIONS_BY_TIME, scan.after(self.cursor.take())).await?;
-        self.pay(&rows.items);
+        let rows = inner.records.scan(&REVISIONS_BY_TIME, scan.after(self.cursor.take())).await?;
+        self.count_cost(&rows.items);
         for row in &rows.items {
             let TimeKey { timestamp, rev } = RowKey::of(row)?;
             self.ahead.push_back((timestamp, rev));
@@ -219,32 +220,32 @@ impl<'a> Walk<'a> {
         if self.cursor.is_none() {
             self.ranges.pop_front();
         }
-        self.read_rows_ahead(shared).await
+        self.read_rows_ahead(inner).await
     }
 
     /// Reads rows for the revisions in `ahead`: rows of renders, or, for a property of the revision, rows of
     /// revisions.
-    async fn read_rows_ahead(&mut self, shared: &Shared) -> Result<()> {
+    async fn read_rows_ahead(&mut self, inner: &StoreInner) -> Result<()> {
         self.rows_ahead = RowsAhead::default();
         let revs = || self.ahead.iter().map(|(_, rev)| *rev);
         let (Some(lowest), Some(highest)) = (revs().min(), revs().max()) else { return Ok(()) };
-        self.rows_ahead.culls = shared.retention.culls(self.page, lowest, highest).await?;
-        let is_of_render = self.is_of_render(shared);
+        self.rows_ahead.culls = inner.retention.culls(self.page, lowest, highest).await?;
+        let is_of_render = self.is_of_render(inner);
         let range = ClusteringRange::all().at_least(lowest.get()).at_most(highest.get());
         let limit = NonZeroUsize::new(self.ahead.len() * ROWS_OF_REVISION)
             .unwrap_or(INDEX_PAGE_ROWS)
             .min(INDEX_PAGE_ROWS);
         let scan = Scan::new(partition_of(self.page), limit).range(range);
         let table = if is_of_render { &RENDERS } else { &REVISIONS };
-        let rows = shared.records.scan_beside_damage(table, scan).await?;
-        self.pay(&rows.items);
+        let rows = inner.records.scan_beside_damage(table, scan).await?;
+        self.count_cost(&rows.items);
         let last = rows
             .items
             .last()
             .map(|row| if is_of_render { Ok(RenderKey::of(row)?.rev) } else { RevisionRow::rev_of(row) });
-        self.rows_ahead.whole_from = match (rows.next, last.transpose()?) {
-            // These rows are not used if one of them is damaged. A walk that reaches the damaged revision
-            // then fails.
+        self.rows_ahead.complete_from = match (rows.next, last.transpose()?) {
+            // If one of the rows is damaged, none of them is used. Each revision is then read by itself, and
+            // the walk fails if it reaches the damaged revision.
             _ if !rows.damaged.is_empty() => return Ok(()),
             (None, _) => Some(lowest),
             // The last revision may have further rows.
@@ -265,11 +266,11 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn is_of_render(&self, shared: &Shared) -> bool {
-        shared.settings.definitions.get(self.name).versions == Versions::Render
+    fn is_of_render(&self, inner: &StoreInner) -> bool {
+        inner.settings.definitions.get(self.name).versions == Versions::Render
     }
 
-    fn pay(&mut self, rows: &[Row]) {
+    fn count_cost(&mut self, rows: &[Row]) {
         let cost: usize = rows.iter().map(cost).sum();
         self.cost_left = self.cost_left.saturating_sub(cost + 1);
     }
@@ -277,18 +278,18 @@ impl<'a> Walk<'a> {
     /// Returns the renders of a revision that have the property, oldest first.
     ///
     /// For a property of the render, skips renders whose bodies were culled or left out by the archive's
-    /// policy. For a property of the revision, includes them: the property can still be read.
-    async fn renders_with(&mut self, shared: &Shared, rev: Revision) -> Result<Vec<PropertyVersion>> {
-        let is_whole = self.rows_ahead.whole_from.is_some_and(|from| from <= rev);
-        let of_revision = if self.is_of_render(shared) {
+    /// policy. For a property of the revision, includes these renders: the property can still be read.
+    async fn renders_with(&mut self, inner: &StoreInner, rev: Revision) -> Result<Vec<PropertyVersion>> {
+        let is_complete = self.rows_ahead.complete_from.is_some_and(|from| from <= rev);
+        let of_revision = if self.is_of_render(inner) {
             None
         } else {
             let revision = match self.rows_ahead.revisions.remove(&rev) {
                 Some(revision) => Some(revision),
-                None if is_whole => None,
+                None if is_complete => None,
                 None => {
-                    let row = shared.records.get(&REVISIONS, self.page, rev_key(rev)).await?;
-                    self.pay(row.as_slice());
+                    let row = inner.records.get(&REVISIONS, self.page, rev_key(rev)).await?;
+                    self.count_cost(row.as_slice());
                     row.as_ref().map(RevisionRow::from_row).transpose()?
                 }
             };
@@ -304,16 +305,16 @@ impl<'a> Walk<'a> {
         };
         let mut versions = Vec::new();
         if let Some(PropertyInfo { rewritten_at, .. }) = of_revision {
-            for row in self.renders_of(shared, rev).await? {
+            for row in self.renders_of(inner, rev).await? {
                 let RenderHead { tid, .. } = RenderHead::from_row(&row)?;
                 versions.push(PropertyVersion { rev, tid, rewritten_at });
             }
         } else {
-            let renders = if is_whole {
+            let renders = if is_complete {
                 self.rows_ahead.renders.remove(&rev).unwrap_or_default()
             } else {
                 let mut renders = Vec::new();
-                for row in self.renders_of(shared, rev).await? {
+                for row in self.renders_of(inner, rev).await? {
                     if RenderRow::names(&row, self.name)? {
                         renders.push(RenderRow::from_row(&row)?);
                     }
@@ -332,15 +333,15 @@ impl<'a> Walk<'a> {
         Ok(versions)
     }
 
-    /// Reads the rows of a revision's renders, newest first, within [`MAX_COST_OF_STATE`]. Does not parse the
+    /// Reads the rows of a revision's renders, newest first, up to [`MAX_COST_OF_STATE`]. Does not parse the
     /// properties, since there may be many.
-    async fn renders_of(&mut self, shared: &Shared, rev: Revision) -> Result<Vec<Row>> {
+    async fn renders_of(&mut self, inner: &StoreInner, rev: Revision) -> Result<Vec<Row>> {
         let (mut renders, mut after, mut left) = (Vec::new(), None, MAX_COST_OF_STATE);
         loop {
             let range = of_revision(rev);
             let scan = Scan::new(partition_of(self.page), INDEX_PAGE_ROWS).range(range).after(after);
-            let rows = shared.records.scan(&RENDERS, scan).await?;
-            self.pay(&rows.items);
+            let rows = inner.records.scan(&RENDERS, scan).await?;
+            self.count_cost(&rows.items);
             for row in rows.items {
                 let Some(rest) = left.checked_sub(cost(&row)) else { return Ok(renders) };
                 left = rest;

@@ -110,9 +110,9 @@ fn by_versions_uses_the_definitions() {
 fn check_index_enforces_the_limit() {
     let properties = |bytes: usize| properties_of(&[("a", info(&"x".repeat(bytes), &[], ""))]);
     let none = Properties::new();
-    let most = MAX_INDEX - index_size(&properties(0)) - index_size(&none);
-    assert_eq!(check_index(&properties(most), &none).unwrap(), MAX_INDEX);
-    assert_eq!(check_index(&none, &properties(most)).unwrap(), MAX_INDEX);
+    let most = MAX_INDEX_BYTES - index_size(&properties(0)) - index_size(&none);
+    assert_eq!(check_index(&properties(most), &none).unwrap(), MAX_INDEX_BYTES);
+    assert_eq!(check_index(&none, &properties(most)).unwrap(), MAX_INDEX_BYTES);
     assert!(check_index(&properties(most + 1), &none).is_err());
     assert!(check_index(&none, &properties(most + 1)).is_err());
     assert!(check_index(&properties(most), &properties(0)).is_err(), "both indexes count");
