@@ -21,17 +21,17 @@ use crate::{
 /// The maximum number of attempts of a compare-and-set that other writers make fail.
 pub(crate) const MAX_ATTEMPTS: usize = 64;
 
-/// The one partition of the table of deleted buckets.
-pub(crate) const DELETED: &str = "deleted";
+/// The single partition of the table of deleted buckets.
+pub(crate) const DELETED_PARTITION: &str = "deleted";
 
-/// Checks that a bucket can be made under a name: it is neither reserved, nor that of the built-in bucket of pages.
-/// Fails with `ReservedName`.
+/// Checks that a bucket can be created under a name: the name is neither reserved, nor the name of the built-in bucket
+/// of pages. Otherwise fails with `ReservedName`.
 pub fn check_new_bucket(name: &BucketName) -> Result<()> {
     let is_taken = name.is_reserved() || *name == BucketName::page();
     if is_taken { Err(Error::ReservedName { name: name.clone() }) } else { Ok(()) }
 }
 
-/// A bucket that was made.
+/// A bucket that was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bucket {
     /// The domain.
@@ -52,7 +52,7 @@ pub struct Bucket {
 pub struct CreatedBucket {
     /// The bucket.
     pub bucket: Bucket,
-    /// Whether the request made it. Otherwise it existed with the same definition.
+    /// Whether the request created the bucket. Otherwise the bucket existed with the same definition.
     pub is_new: bool,
 }
 
@@ -82,7 +82,7 @@ impl Bucket {
 }
 
 impl KeyValueStore {
-    /// Returns a bucket; `None` if there is none of this name.
+    /// Returns the bucket of this name, or `None` if there is no such bucket.
     #[boxed]
     pub async fn bucket(&self, domain: &DomainName, name: &BucketName) -> Result<Option<Arc<Bucket>>> {
         let key = (domain.clone(), name.clone());
@@ -98,7 +98,7 @@ impl KeyValueStore {
         Ok(self.0.records.store.get(&BUCKETS, &bucket_key(domain, name)).await?)
     }
 
-    /// Creates a bucket. Fails with `OtherDefinition` if it exists with another definition.
+    /// Creates a bucket. Fails with `OtherDefinition` if the bucket exists with another definition.
     #[boxed]
     pub async fn create_bucket(
         &self,
@@ -130,8 +130,8 @@ impl KeyValueStore {
         Err(Error::OtherDefinition { stored: Box::new(stored) })
     }
 
-    /// Returns a bucket, and makes it if it is missing. A definition that differs only in defaults that are left
-    /// out is the same one. Several processes may make the same bucket at the same time.
+    /// Returns a bucket, and creates it if it is missing. Two definitions are the same if they differ only in defaults
+    /// that one of them omits. Several processes may create the same bucket at the same time.
     ///
     /// Fails with `ReservedName`, or with `OtherDefinition` if the bucket exists with another definition.
     #[boxed]
@@ -158,8 +158,10 @@ impl KeyValueStore {
         Err(Error::Contended)
     }
 
-    /// Replaces the definition of a bucket, whose type stays. Fails with `ConditionFailed` if the stored
-    /// version is not the expected one.
+    /// Replaces the definition of a bucket.
+    ///
+    /// Fails with `ConditionFailed` if the bucket does not exist, or if `allows` returns false for the stored version.
+    /// Fails with `OtherDefinition` if the new definition has another type.
     #[boxed]
     pub async fn replace_definition(
         &self,
@@ -184,7 +186,7 @@ impl KeyValueStore {
             }
             let changed_at = self.0.now().max(stored.changed_at.just_after());
             let new = Bucket { definition: definition.clone(), etag: self.new_tag(), changed_at, ..stored };
-            // Other clients may read the entries now, or for another time.
+            // The new definition may change which clients may read the entries, and how long caches may keep them.
             let purge = purge_of(&self.0.records, domain, name);
             match self.swap_bucket(purge, Some(&stored_row), Some(&new), domain, name).await? {
                 Swap::Applied => return Ok(new),
@@ -194,8 +196,8 @@ impl KeyValueStore {
         Err(Error::Contended)
     }
 
-    /// Lists the buckets of a domain after `after`, in the order of their names, at most `limit`. The
-    /// built-in bucket `page` is not among them.
+    /// Lists the buckets of a domain after `after`, in the order of their names, at most `limit`. Omits the built-in
+    /// bucket `page`.
     #[boxed]
     pub async fn buckets(
         &self,
@@ -222,8 +224,8 @@ impl KeyValueStore {
         Ok(Listing { items, next })
     }
 
-    /// Deletes a bucket. Returns whether there was one. Its entries cannot be read any more when this
-    /// returns. [`KeyValueStore::collect`] deletes them from the store.
+    /// Deletes a bucket. Returns whether the bucket existed. After the return, the entries of the bucket cannot be read
+    /// any more. [`KeyValueStore::collect`] deletes the entries from the store.
     pub async fn delete_bucket(&self, domain: &DomainName, name: &BucketName) -> Result<bool> {
         self.delete_bucket_if(domain, name, &|_| true).await
     }
@@ -245,11 +247,11 @@ impl KeyValueStore {
             if !allows(&stored.etag) {
                 return Err(Error::ConditionFailed);
             }
-            let mut note = Batch::new(vec![DELETED.into()]);
+            let mut deletion = Batch::new(vec![DELETED_PARTITION.into()]);
             let now = self.0.now();
             DeletedBucketRow { id: stored.id, domain: domain.clone(), bucket: name.clone(), deleted_at: now }
-                .put(&mut note, now);
-            let first = std::iter::once(note).chain(purge_of(&self.0.records, domain, name)).collect();
+                .put(&mut deletion, now);
+            let first = std::iter::once(deletion).chain(purge_of(&self.0.records, domain, name)).collect();
             match self.swap_bucket(first, Some(&stored_row), None, domain, name).await? {
                 Swap::Applied => return Ok(true),
                 Swap::Refused { current } => row = current,
@@ -271,13 +273,13 @@ impl KeyValueStore {
         Ok(store.swap(first, &BUCKETS, &key, expected, new.map(Bucket::to_row)).await?)
     }
 
-    /// A version that no other call returns.
+    /// Returns a random version, which no other call returns.
     pub(crate) fn new_tag(&self) -> EntryTag {
         EntryTag::from_random(self.0.random())
     }
 }
 
-/// The batches that queue the purge of a whole bucket: one, or none without caches.
+/// Returns the batches that queue the purge of a whole bucket: one batch, or none if no caches are configured.
 fn purge_of(records: &Records, domain: &DomainName, name: &BucketName) -> Vec<Batch> {
     records.purge(domain, name, || PurgedChange::Bucket).into_iter().collect()
 }

@@ -7,8 +7,9 @@ use rashomon_tables::{Slot, TableStore, Value, VersionedRead};
 
 use crate::Result;
 
-/// Values that were made from one partition each. A value is used until the next commit to the partition has
-/// ended, which partition versions show. In a store without partition versions, nothing is cached.
+/// A cache of values, each of which was read from one partition. A value is used until the version of its partition
+/// changes, which is at the end of the next commit to the partition. In a store without partition versions, nothing
+/// is cached.
 pub(crate) struct VersionedCache<K, V> {
     values: Cache<K, Arc<Versioned<V>>>,
 }
@@ -26,15 +27,15 @@ struct Versioned<V> {
     bytes: u32,
 }
 
-/// The approximate memory of a cached value beside its bytes.
-const OVERHEAD: usize = 512;
+/// The approximate memory of a cached value, in addition to the bytes of the value.
+const VALUE_OVERHEAD: usize = 512;
 
 impl<K, V> VersionedCache<K, V>
 where
     K: Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// A cache of at most so many bytes.
+    /// Creates a cache that takes at most `bytes` bytes.
     pub(crate) fn new(bytes: u64) -> Self {
         let values = Cache::builder()
             .max_capacity(bytes)
@@ -43,8 +44,8 @@ where
         Self { values }
     }
 
-    /// Returns the value from memory if it is current. Otherwise reads it. `memory` is the number of bytes
-    /// that a value takes.
+    /// Returns the value from memory if it is current. Otherwise calls `read`, and caches the value. `memory` returns
+    /// the number of bytes that a value takes.
     pub(crate) async fn get_or_read<F>(
         &self,
         store: &dyn TableStore,
@@ -65,7 +66,7 @@ where
         let reading = versions.begin_read(partition);
         let value = read().await?;
         if let Some(reading) = reading.filter(VersionedRead::is_current) {
-            let bytes = u32::try_from(memory(&value) + OVERHEAD).unwrap_or(u32::MAX);
+            let bytes = u32::try_from(memory(&value) + VALUE_OVERHEAD).unwrap_or(u32::MAX);
             let (slot, version) = (reading.slot(), reading.version());
             self.values
                 .insert(key.clone(), Arc::new(Versioned { slot, version, value: value.clone(), bytes }));

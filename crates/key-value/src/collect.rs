@@ -14,20 +14,24 @@ use rashomon_tables::{Batch, Row, Scan, Swap};
 
 use crate::{
     KeyValueStore, Result,
-    bucket::DELETED,
+    bucket::DELETED_PARTITION,
     counter, index,
     page_buckets::is_deleted,
     parts::{self, Position},
-    rows::{BucketId, ChunkNoteRow, DeletedBucketRow, EntryRow, IndexKey, chunk_note, entry_key},
+    rows::{
+        BucketId, ChunkRegistrationRow, DeletedBucketRow, EntryRow, IndexKey, chunk_registration, entry_key,
+    },
     split,
     store::PAGE_ROWS,
 };
 
 impl KeyValueStore {
-    /// Deletes chunks that no entry references, and the entries of deleted buckets. Chunks are deleted if
-    /// they were released, or received without a PUT that references them, at least `age` ago. A deleted
-    /// bucket is forgotten when it was deleted at least `age` ago, and has no title of a page any more. `age` has to be
-    /// longer than any request may take. Returns the number of chunk sets and entries deleted.
+    /// Deletes chunks that no entry references, and the entries of deleted buckets. Returns the number of deleted chunk
+    /// sets and entries.
+    ///
+    /// Chunks are deleted if they were released, or received without a PUT that references them, at least `age` ago.
+    /// The row of a deleted bucket is deleted when the bucket was deleted at least `age` ago, and has no title of a
+    /// page any more. `age` has to be longer than any request may take.
     #[boxed]
     pub async fn collect(&self, age: Duration) -> Result<u64> {
         let until = self.0.records.entries_before(age).await?;
@@ -37,21 +41,21 @@ impl KeyValueStore {
     }
 }
 
-/// The buckets that are being deleted, with the write times of their rows.
+/// Returns the buckets that are being deleted, with the write times of their rows.
 pub(crate) async fn deleted_buckets(store: &KeyValueStore) -> Result<Vec<(DeletedBucketRow, Timestamp)>> {
-    let scan = Scan::new(vec![DELETED.into()], PAGE_ROWS);
+    let scan = Scan::new(vec![DELETED_PARTITION.into()], PAGE_ROWS);
     let rows = store.0.records.rows(&DELETED_BUCKETS, scan).collect().await?;
     rows.iter().map(|row| Ok((DeletedBucketRow::from_row(row)?, row.written_at))).collect()
 }
 
-/// One run of the collection.
+/// One run of the garbage collection.
 #[derive(Debug)]
 struct Collector<'s> {
     store: &'s KeyValueStore,
 }
 
 impl Collector<'_> {
-    /// Resumes the splits of all buckets that were interrupted.
+    /// Resumes the interrupted splits of all buckets.
     async fn resume_splits(&self) -> Result<()> {
         let mut buckets = self.store.0.records.partitions(&ENTRY_PARTS, PAGE_ROWS);
         while let Some(partition) = buckets.next().await? {
@@ -68,34 +72,37 @@ impl Collector<'_> {
         while let Some(hour) = hours.next().await? {
             let mut rows = records.rows(&ENTRY_CHUNK_SETS, Scan::new(hour.clone(), PAGE_ROWS));
             while let Some(row) = rows.next().await? {
-                let note = ChunkNoteRow::from_row(&row)?;
-                if note.due_at > until {
+                let registration = ChunkRegistrationRow::from_row(&row)?;
+                if registration.due_at > until {
                     continue;
                 }
                 let mut chunks = Vec::new();
-                if !self.references(&note).await? {
-                    chunks.push(records.chunks.deletion(note.chunk_set).await?);
+                if !self.references(&registration).await? {
+                    chunks.push(records.chunks.deletion(registration.chunk_set).await?);
                     collected += 1;
                 }
                 let mut done = Batch::new(hour.clone());
-                done.delete(&ENTRY_CHUNK_SETS, note.clustering(), row.written_at);
+                done.delete(&ENTRY_CHUNK_SETS, registration.clustering(), row.written_at);
                 records.store.write(chunks, done).await?;
             }
         }
         Ok(collected)
     }
 
-    /// Whether the entry references the chunk set. A PUT with an unknown outcome may still take effect. The
-    /// compare-and-set without a row ends each earlier one, so its answer is final.
-    async fn references(&self, note: &ChunkNoteRow) -> Result<bool> {
-        let key = entry_key(note.bucket, &note.key);
+    /// Whether the entry references the chunk set.
+    ///
+    /// An earlier PUT with an unknown outcome may still take effect. So this function reads the row by a
+    /// compare-and-set that expects no row and writes none: afterwards, no earlier compare-and-set of the row can take
+    /// effect.
+    async fn references(&self, registration: &ChunkRegistrationRow) -> Result<bool> {
+        let key = entry_key(registration.bucket, &registration.key);
         let row = match self.store.0.records.store.swap(Vec::new(), &BUCKET_ENTRIES, &key, None, None).await?
         {
             Swap::Applied => None,
             Swap::Refused { current } => current,
         };
         let stored = row.as_ref().map(EntryRow::from_row).transpose()?.and_then(|entry| entry.stored());
-        Ok(matches!(stored, Some(Stored::Chunks(set)) if set.id == note.chunk_set))
+        Ok(matches!(stored, Some(Stored::Chunks(set)) if set.id == registration.chunk_set))
     }
 
     async fn collect_buckets(&self, until: Timestamp) -> Result<u64> {
@@ -105,8 +112,8 @@ impl Collector<'_> {
             if is_deleted {
                 collected += self.delete_entries(deleted.id).await?;
             }
-            // A request that found the bucket before its deletion may still store an entry. So the row stays
-            // until no such request is left.
+            // A request that found the bucket before its deletion may still store an entry. So the row stays until all
+            // such requests have ended.
             if deleted.deleted_at <= until {
                 if is_deleted && self.has_pages(&deleted).await? {
                     continue;
@@ -114,7 +121,7 @@ impl Collector<'_> {
                 if is_deleted {
                     split::delete_map(records, deleted.id).await?;
                 }
-                let mut done = Batch::new(vec![DELETED.into()]);
+                let mut done = Batch::new(vec![DELETED_PARTITION.into()]);
                 done.delete(&DELETED_BUCKETS, deleted.clustering(), written_at);
                 records.store.write(Vec::new(), done).await?;
             }
@@ -122,14 +129,14 @@ impl Collector<'_> {
         Ok(collected)
     }
 
-    /// Whether a deleted bucket still has titles of pages. The pages are deleted by their own garbage collection.
+    /// Whether a deleted bucket still has titles of pages. The garbage collection of pages deletes the titles.
     async fn has_pages(&self, deleted: &DeletedBucketRow) -> Result<bool> {
         let pages = deleted.bucket.with_id(deleted.id);
         let titles = self.store.0.records.catalog.titles(&deleted.domain, &pages, None, 1).await?;
         Ok(!titles.items.is_empty())
     }
 
-    /// Deletes the entries and counters of a bucket.
+    /// Deletes the entries and counters of a bucket. Returns the number of deleted entries and counters.
     async fn delete_entries(&self, bucket: BucketId) -> Result<u64> {
         let (mut deleted, records) = (0, &self.store.0.records);
         split::resume(records, bucket).await?;
@@ -152,15 +159,16 @@ impl Collector<'_> {
     }
 }
 
-/// The batch that makes the garbage collector examine the chunks of an entry that is deleted.
+/// Returns the batch that makes the garbage collector examine the chunks of an entry that is deleted. Returns no batch
+/// if the body is not in chunks.
 fn release(bucket: BucketId, key: &EntryKey, row: &Row, now: Timestamp) -> Result<Vec<Batch>> {
     Ok(match EntryRow::from_row(row)?.stored() {
-        Some(Stored::Chunks(set)) => vec![chunk_note(bucket, key, set.id, now, now)],
+        Some(Stored::Chunks(set)) => vec![chunk_registration(bucket, key, set.id, now, now)],
         _ => Vec::new(),
     })
 }
 
-/// Deletes the row of an entry. Returns whether there was one.
+/// Deletes the row of an entry. Returns whether the row existed.
 async fn delete_entry(buckets: &KeyValueStore, bucket: BucketId, key: &EntryKey) -> Result<bool> {
     let (row_key, store) = (entry_key(bucket, key), &buckets.0.records.store);
     let mut row = store.get(&BUCKET_ENTRIES, &row_key).await?;

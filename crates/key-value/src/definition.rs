@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BucketType {
-    /// Entries without a promised order.
+    /// Entries that are listed in an unspecified order.
     Blob,
     /// Entries that are listed in the byte order of their keys.
     OrderedBlob,
@@ -19,7 +19,7 @@ pub enum BucketType {
 }
 
 impl BucketType {
-    /// The name, as in a definition.
+    /// Returns the name of the type in a definition.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -47,17 +47,17 @@ impl fmt::Display for BucketType {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
-    /// The type of the bucket. It never changes.
+    /// The type of the bucket. The type never changes.
     #[serde(rename = "type")]
     pub bucket_type: BucketType,
-    /// The content type of entries that are stored without one.
+    /// The content type of entries that are stored without a content type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// Whether everybody who may read the pages of the domain may read the entries. They may read the pages of
-    /// a bucket of type `revisioned` in either case.
+    /// Whether all clients that may read the pages of the domain may read the entries. In a bucket of type
+    /// `revisioned`, these clients may read the pages in either case.
     #[serde(default)]
     pub public: bool,
-    /// The number of seconds from the last PUT of an entry until it expires.
+    /// The number of seconds from the last PUT of an entry until the entry expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u64>,
     /// The maximum size of a body, in bytes.
@@ -75,13 +75,13 @@ const MAX_TTL: u64 = 1000 * 366 * 24 * 3600;
 const MAX_CONTENT_TYPE_BYTES: usize = 1024;
 
 impl Definition {
-    /// A definition that has only a type.
+    /// Creates a definition that has only a type.
     #[must_use]
     pub const fn of(bucket_type: BucketType) -> Self {
         Self { bucket_type, content_type: None, public: false, ttl: None, max_size: None }
     }
 
-    /// Checks a definition. `body_limit` is the largest body that the service takes.
+    /// Checks a definition. `body_limit` is the maximum size of a body that the service accepts, in bytes.
     pub fn check(&self, body_limit: u64) -> Result<(), DefinitionError> {
         let of_bodies = [
             ("content_type", self.content_type.is_some()),
@@ -110,19 +110,20 @@ impl Definition {
         }
     }
 
-    /// The content type of an entry that is stored without one.
+    /// Returns the content type of an entry that is stored without a content type.
     #[must_use]
     pub fn content_type(&self) -> &str {
         self.content_type.as_deref().unwrap_or(DEFAULT_CONTENT_TYPE)
     }
 
-    /// The time from the last PUT of an entry until it expires.
+    /// Returns the time from the last PUT of an entry until the entry expires.
     #[must_use]
     pub fn ttl(&self) -> Option<Duration> {
         self.ttl.map(Duration::from_secs)
     }
 
-    /// The definition with its defaults filled in. `body_limit` is the largest body that the service takes.
+    /// Returns the definition with its defaults filled in. `body_limit` is the maximum size of a body that the service
+    /// accepts, in bytes.
     #[must_use]
     pub fn with_defaults(&self, body_limit: u64) -> Self {
         let mut filled = self.clone();

@@ -17,18 +17,18 @@ use crate::{
     Bucket, Error, KeyValueStore, Result,
     bucket::MAX_ATTEMPTS,
     index::{self, Change},
-    rows::{EntryRow, chunk_note, entry_key},
-    store::Shared,
+    rows::{EntryRow, chunk_registration, entry_key},
+    store::StoreInner,
 };
 
-/// How long the row of a deleted entry is kept. Much longer than the clocks of two processes differ, and than
-/// a request takes.
-pub(crate) const DELETED_FOR: Duration = Duration::from_secs(24 * 3600);
+/// How long the row of a deleted entry is kept. This time is much longer than a request takes, and much longer than the
+/// difference between the clocks of two processes.
+pub(crate) const DELETED_ROW_TTL: Duration = Duration::from_secs(24 * 3600);
 
-/// The name of the stored header that says how long caches may keep an entry.
+/// The name of the stored header with the time for which caches may keep an entry.
 const CACHE_CONTROL: &str = "cache-control";
 
-/// The version of an entry. Each PUT makes another one.
+/// The version of an entry. Each PUT gives the entry another version.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EntryTag([u8; 8]);
 
@@ -67,7 +67,7 @@ pub struct Entry {
     pub etag: EntryTag,
     /// The time of the last PUT.
     pub modified: Timestamp,
-    /// The time from which the entry does not exist any more.
+    /// The time from which the entry does not exist any more. `None` if the entry does not expire.
     pub expires_at: Option<Timestamp>,
     /// The stored headers.
     pub headers: Headers,
@@ -93,22 +93,23 @@ pub struct PutOutcome {
     pub replaced: bool,
 }
 
-/// Whether a write may be carried out, by the version of the entry. `None`: there is no entry.
+/// Returns whether a write may be carried out. The argument is the version of the entry, or `None` if there is no
+/// entry.
 pub type Allows<'a> = dyn Fn(Option<&EntryTag>) -> bool + Sync + 'a;
 
-/// The current row of an entry, and what it says.
-struct Current {
+/// The current row of an entry, and the columns of the row.
+struct CurrentRow {
     row: Option<Row>,
     entry: Option<EntryRow>,
 }
 
-impl Current {
+impl CurrentRow {
     fn of(row: Option<Row>) -> Result<Self> {
         let entry = row.as_ref().map(EntryRow::from_row).transpose()?;
         Ok(Self { row, entry })
     }
 
-    /// The row of the entry, unless it was deleted.
+    /// Returns the columns of the entry. `None` if there is no row, or if the entry was deleted.
     fn live(&self) -> Option<&EntryRow> {
         self.entry.as_ref().filter(|entry| entry.etag.is_some())
     }
@@ -121,32 +122,33 @@ impl Current {
         }
     }
 
-    /// A time for a write after this row.
+    /// Returns a time for a write that replaces this row: `now`, or a time directly after this row if `now` is earlier.
     fn time_after(&self, now: Timestamp) -> Timestamp {
         self.entry.as_ref().map_or(now, |entry| now.max(entry.modified.just_after()))
     }
 
-    /// The batch that queues the purge of the entry; `None` if there was none, or if no caches are configured.
-    fn purge(&self, shared: &Shared, bucket: &Bucket, key: &EntryKey) -> Option<Batch> {
+    /// Returns the batch that queues the purge of the entry. `None` if the entry did not exist, or if no caches are
+    /// configured.
+    fn purge(&self, inner: &StoreInner, bucket: &Bucket, key: &EntryKey) -> Option<Batch> {
         let live = self.live()?;
         let own_life =
             live.headers.as_ref().is_some_and(|headers| headers.0.other.contains_key(CACHE_CONTROL));
         let change = || PurgedChange::Entry { key: key.clone(), own_life };
-        shared.records.purge(&bucket.domain, &bucket.name, change)
+        inner.records.purge(&bucket.domain, &bucket.name, change)
     }
 
-    /// The batch that makes the garbage collector examine the chunks that the row references.
-    fn release(&self, shared_key: (&Bucket, &EntryKey), now: Timestamp) -> Option<Batch> {
+    /// Returns the batch that makes the garbage collector examine the chunks that the row references.
+    fn release(&self, target: (&Bucket, &EntryKey), now: Timestamp) -> Option<Batch> {
         match self.live()?.stored()? {
-            Stored::Chunks(set) => Some(chunk_note(shared_key.0.id, shared_key.1, set.id, now, now)),
+            Stored::Chunks(set) => Some(chunk_registration(target.0.id, target.1, set.id, now, now)),
             _ => None,
         }
     }
 }
 
 impl Entry {
-    /// The entry of a row; `None` if it was deleted.
-    pub(crate) fn from_row(shared: &Shared, row: &Row) -> Result<Option<Self>> {
+    /// Returns the entry of a row, or `None` if the entry was deleted.
+    pub(crate) fn from_row(inner: &StoreInner, row: &Row) -> Result<Option<Self>> {
         let entry = EntryRow::from_row(row)?;
         if entry.etag.is_none() {
             return Ok(None);
@@ -157,7 +159,7 @@ impl Entry {
         };
         let (etag, headers, size, sha1, stored) =
             read().ok_or_else(|| unreadable(BUCKET_ENTRIES.name(), row))?;
-        let body = stored.into_body(size, &shared.records.chunks)?;
+        let body = stored.into_body(size, &inner.records.chunks)?;
         let (modified, expires_at) = (entry.modified, row.expires_at);
         Ok(Some(Self { etag, modified, expires_at, headers, size, sha1, body }))
     }
@@ -171,28 +173,28 @@ impl Entry {
 }
 
 impl KeyValueStore {
-    /// Returns an entry; `None` if there is none under this key.
+    /// Returns an entry, or `None` if there is no entry under this key.
     ///
-    /// A large body is read chunk by chunk. If the entry is replaced and the garbage collector deletes the
-    /// chunks meanwhile, the read of a chunk is an error.
+    /// A large body is read chunk by chunk. If the entry is replaced and the garbage collector deletes the chunks
+    /// meanwhile, the read of a chunk fails.
     #[boxed]
     pub async fn entry(&self, bucket: &Bucket, key: &EntryKey) -> Result<Option<Arc<Entry>>> {
-        let shared = &self.0;
+        let inner = &self.0;
         let row_key = entry_key(bucket.id, key);
         let read = || async {
-            let row = shared.records.store.get(&BUCKET_ENTRIES, &row_key).await?;
-            Ok(row.map(|row| Entry::from_row(shared, &row)).transpose()?.flatten().map(Arc::new))
+            let row = inner.records.store.get(&BUCKET_ENTRIES, &row_key).await?;
+            Ok(row.map(|row| Entry::from_row(inner, &row)).transpose()?.flatten().map(Arc::new))
         };
         let memory = |entry: &Option<Arc<Entry>>| entry.as_ref().map_or(0, |entry| entry.memory());
         let cache_key = (bucket.id, key.clone());
-        let store = &*shared.records.store;
-        let entry = shared.entries.get_or_read(store, &cache_key, &row_key.partition, memory, read).await?;
-        // The store does not return expired rows, but memory does.
-        let now = shared.now();
+        let store = &*inner.records.store;
+        let entry = inner.entries.get_or_read(store, &cache_key, &row_key.partition, memory, read).await?;
+        // The store does not return expired rows, but the cache may return an expired entry.
+        let now = inner.now();
         Ok(entry.filter(|entry| entry.expires_at.is_none_or(|expires_at| now < expires_at)))
     }
 
-    /// Stores an entry, unless `allows` forbids it. Durable on return.
+    /// Stores an entry, unless `allows` forbids it. The entry is durable when this function returns.
     ///
     /// Fails with `ConditionFailed` if `allows` returns false for the version of the current entry.
     #[boxed]
@@ -204,26 +206,27 @@ impl KeyValueStore {
         body: Staged,
         allows: &Allows<'_>,
     ) -> Result<PutOutcome> {
-        let shared = &self.0;
-        let _lock = shared.locks.lock((bucket.id, key)).await;
+        let inner = &self.0;
+        let _lock = inner.locks.lock((bucket.id, key)).await;
         let row_key = entry_key(bucket.id, key);
         let (encoding, value) = body.stored.to_columns();
         let begun = match &body.stored {
             Stored::Chunks(set) => set.begun,
             _ => None,
         };
-        let mut row = shared.records.store.get(&BUCKET_ENTRIES, &row_key).await?;
+        let mut row = inner.records.store.get(&BUCKET_ENTRIES, &row_key).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let current = Current::of(row)?;
+            let current = CurrentRow::of(row)?;
             let tag = current.tag()?;
             if !allows(tag.as_ref()) {
                 return Err(Error::ConditionFailed);
             }
-            let now = current.time_after(shared.now());
+            let now = current.time_after(inner.now());
             let expires_at = bucket.definition.ttl().map(|ttl| now.saturating_add(ttl));
             let mut first: Vec<Batch> = current.release((bucket, key), now).into_iter().collect();
-            first.extend(current.purge(shared, bucket, key));
-            // The key is in the index for as long as an entry without an expiry is stored.
+            first.extend(current.purge(inner, bucket, key));
+            // If neither the stored entry nor the new entry expires, the key is in the index already, and stays there.
+            // Otherwise the key is added with a new time.
             let indexed_at = match (&current.entry, &current.row) {
                 (Some(entry), Some(row))
                     if entry.etag.is_some() && row.expires_at.is_none() && expires_at.is_none() =>
@@ -238,7 +241,7 @@ impl KeyValueStore {
                 first.extend(self.prepare_index(bucket.id, key, change).await?);
             }
             if let (Stored::Chunks(set), Some(expires_at)) = (&body.stored, expires_at) {
-                first.push(chunk_note(bucket.id, key, set.id, expires_at, now));
+                first.push(chunk_registration(bucket.id, key, set.id, expires_at, now));
             }
             let etag = self.new_tag();
             let new = EntryRow {
@@ -252,9 +255,9 @@ impl KeyValueStore {
                 value: Some(value.clone()),
             };
             let new = Row { key: row_key.clone(), values: new.values(), written_at: now, expires_at };
-            shared.records.chunks.check_begun(begun)?;
+            inner.records.chunks.check_begun(begun)?;
             let swap =
-                shared.records.store.swap(first, &BUCKET_ENTRIES, &row_key, current.row.as_ref(), Some(new));
+                inner.records.store.swap(first, &BUCKET_ENTRIES, &row_key, current.row.as_ref(), Some(new));
             match swap.await? {
                 Swap::Applied => return Ok(PutOutcome { etag, modified: now, replaced: tag.is_some() }),
                 Swap::Refused { current } => row = current,
@@ -263,38 +266,41 @@ impl KeyValueStore {
         Err(Error::Contended)
     }
 
-    /// Deletes an entry, unless `allows` forbids it. Returns whether there was one. Durable on return.
+    /// Deletes an entry, unless `allows` forbids it. Returns whether the entry existed. The deletion is durable when
+    /// this function returns.
     ///
     /// Fails with `ConditionFailed` if `allows` returns false for the version of the current entry.
     #[boxed]
     pub async fn delete(&self, bucket: &Bucket, key: &EntryKey, allows: &Allows<'_>) -> Result<bool> {
-        let shared = &self.0;
-        let _lock = shared.locks.lock((bucket.id, key)).await;
+        let inner = &self.0;
+        let _lock = inner.locks.lock((bucket.id, key)).await;
         let row_key = entry_key(bucket.id, key);
-        let mut row = shared.records.store.get(&BUCKET_ENTRIES, &row_key).await?;
+        let mut row = inner.records.store.get(&BUCKET_ENTRIES, &row_key).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let current = Current::of(row)?;
+            let current = CurrentRow::of(row)?;
             if !allows(current.tag()?.as_ref()) {
                 return Err(Error::ConditionFailed);
             }
             let Some(live) = current.live() else { return Ok(false) };
-            let now = current.time_after(shared.now());
-            // Another process may have added the key later than this entry, for a PUT that then found the entry.
-            let added_at = index::added_at(&shared.records, bucket.id, key).await?;
+            let now = current.time_after(inner.now());
+            // Another process may have added the key to the index at a later time than this entry's: for a PUT whose
+            // swap was refused, since the entry existed then.
+            let added_at = index::added_at(&inner.records, bucket.id, key).await?;
             let indexed_at = added_at.map_or(live.indexed_at, |added_at| added_at.max(live.indexed_at));
             let new = Row {
                 key: row_key.clone(),
                 values: EntryRow::deleted(now, indexed_at).values(),
                 written_at: now,
-                expires_at: Some(now.saturating_add(DELETED_FOR)),
+                expires_at: Some(now.saturating_add(DELETED_ROW_TTL)),
             };
             let mut first: Vec<Batch> = current.release((bucket, key), now).into_iter().collect();
-            first.extend(current.purge(shared, bucket, key));
+            first.extend(current.purge(inner, bucket, key));
             let swap =
-                shared.records.store.swap(first, &BUCKET_ENTRIES, &row_key, current.row.as_ref(), Some(new));
+                inner.records.store.swap(first, &BUCKET_ENTRIES, &row_key, current.row.as_ref(), Some(new));
             match swap.await? {
                 Swap::Applied => {
-                    // An entry that is stored under this key from now on is in the index from a later time.
+                    // An entry that is stored under this key from now on has a later time in the index, so this removal
+                    // does not remove its key.
                     self.change_index(bucket.id, key, Change::Remove { indexed_at }).await?;
                     return Ok(true);
                 }

@@ -13,7 +13,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No bucket can be made under this name.
+    /// No bucket can be created under this name.
     #[error("'{name}' is reserved: choose another name for the bucket")]
     ReservedName {
         /// The name.
@@ -82,7 +82,7 @@ pub enum Error {
 }
 
 impl From<Error> for rashomon_records::Error {
-    /// An error that is not one of the store becomes `Invalid`.
+    /// Unwraps an error of the store. Converts any other error to `Invalid`.
     fn from(error: Error) -> Self {
         match error {
             Error::Records(error) => error,

@@ -1,4 +1,4 @@
-//! How much was added to the parts of the index, so that large parts are split.
+//! Counts the bytes that were added to the parts of the index, so that large parts are split.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,8 @@ use tokio::sync::Semaphore;
 
 use crate::{Bucket, KeyValueStore, Result, index::row_bytes, parts::Route, rows::BucketId, split};
 
-/// The size of a part is checked whenever this process has added this fraction of the size of a part.
+/// The number of checks while a part grows to the maximum size of a part: the size of a part is checked whenever this
+/// process has added the maximum size, divided by this number.
 const CHECKS_PER_PART: u64 = 4;
 
 /// The maximum number of parts whose growth is counted. With more parts, all counts are set to zero.
@@ -20,7 +21,7 @@ const MAX_PARTS: usize = 10_000;
 #[derive(Debug)]
 pub(crate) struct Growth {
     added: Mutex<HashMap<(BucketId, i64), u64>>,
-    /// One split at a time.
+    /// The permit to split. There is one permit, so this process splits one part at a time.
     splits: Arc<Semaphore>,
 }
 
@@ -31,7 +32,7 @@ impl Default for Growth {
 }
 
 impl Growth {
-    /// Counts a key. Returns whether the size of the part is due to be checked.
+    /// Counts a key that was added. Returns whether the size of the part has to be checked.
     fn count(&self, bucket: BucketId, route: Route, key: &str, limit: u64) -> bool {
         let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
         if added.len() >= MAX_PARTS {
@@ -48,8 +49,8 @@ impl Growth {
 }
 
 impl KeyValueStore {
-    /// Counts a key that was added to the index of a cluster. Splits its part in the background if the part has
-    /// grown too large.
+    /// Counts a key that was added to the index of a cluster. If the part of the key has grown too large, splits the
+    /// part in the background.
     pub(crate) fn count_growth(&self, bucket: BucketId, route: Route, key: &EntryKey) {
         let limit = self.0.settings.part_bytes / CHECKS_PER_PART;
         if !self.0.growth.count(bucket, route, key.as_str(), limit) {
@@ -65,8 +66,8 @@ impl KeyValueStore {
         });
     }
 
-    /// Splits the part of the index that has a key, if the part has grown too large. A server need not call
-    /// this: adding keys does. Returns whether a part was split.
+    /// Splits the part of the index that has a key, if the part has grown too large. Returns whether the part was
+    /// split. A server need not call this function, since adding keys splits parts.
     pub async fn split(&self, bucket: &Bucket, key: &EntryKey) -> Result<bool> {
         self.split_at(bucket.id, key).await
     }

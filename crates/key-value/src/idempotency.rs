@@ -26,7 +26,7 @@ impl IdempotencyKey {
         if fits { Ok(Self(text.into())) } else { Err(IdempotencyKeyError) }
     }
 
-    /// The text.
+    /// Returns the text of the key.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,12 +1,12 @@
 //! The index of the keys of a bucket, in order.
 //!
-//! The keys of a bucket are in one or more parts, each a partition of the table `entry_keys`. The map of the
-//! parts ([`crate::parts`]) says which part has which keys. In a store of a single process, a bucket has one part. In a
-//! cluster, a part is split when it has grown ([`crate::split`]).
+//! The keys of a bucket are in one or more parts. Each part is a partition of the table `entry_keys`. The map of the
+//! parts ([`crate::parts`]) has the range of keys of each part. In a store of a single process, a bucket has one part.
+//! In a cluster, a part is split when it has grown too large ([`crate::split`]).
 //!
-//! While a part is split, a key that moves is added to both parts, and read from the old one. A writer reads
-//! the map before it adds a key, and again afterwards. If no split has begun by then, the copy of the split
-//! finds the key.
+//! While a part is split, a key that moves is added to both parts, and read from the old part. A writer reads the map
+//! before and after it adds a key. If the map shows no split after the key was added, every later split copies the key.
+//! If the map shows a split that the writer has not seen before, the writer adds the key to the new part as well.
 
 use rashomon_clock::Timestamp;
 use rashomon_records::{EntryKey, Records, rows::ColumnValue as _, schemas::ENTRY_KEYS};
@@ -14,17 +14,17 @@ use rashomon_tables::{Batch, Key, Value};
 
 use crate::{Error, KeyValueStore, Result, bucket::MAX_ATTEMPTS, parts, rows::BucketId};
 
-/// The partition of a part.
+/// Returns the partition of a part.
 pub(crate) fn partition_of(bucket: BucketId, part: i64) -> Vec<Value> {
     vec![bucket.to_value(), Value::Int(part)]
 }
 
-/// The approximate size of a row of the index, in bytes.
+/// Returns the approximate size of a row of the index, in bytes.
 pub(crate) fn row_bytes(key: &str) -> u64 {
     key.len() as u64 + 64
 }
 
-/// A row of the index that is added or removed.
+/// A change of the index: a key is added or removed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Change {
     /// The key is added.
@@ -34,7 +34,7 @@ pub(crate) enum Change {
         /// The time from which the entry does not exist any more.
         expires_at: Option<Timestamp>,
     },
-    /// The key is removed, unless it was added after this time.
+    /// The key is removed, unless the key was added after `indexed_at`.
     Remove {
         /// The write time of the row that is removed.
         indexed_at: Timestamp,
@@ -59,11 +59,11 @@ impl Change {
 }
 
 impl KeyValueStore {
-    /// Prepares a change for a compare-and-set of the entry that follows. Returns the batches that have to be
-    /// written before it.
+    /// Prepares a change of the index for the compare-and-set of an entry that follows. Returns the batches that have
+    /// to be written before the compare-and-set.
     ///
-    /// In a cluster, the change is made here, since the map has to be read again after it. Otherwise the
-    /// batches can be in one transaction with the entry.
+    /// In a cluster, this function makes the change, and returns no batches, since the map has to be read again after
+    /// the change. In a store of a single process, the batches can be in one transaction with the entry.
     pub(crate) async fn prepare_index(
         &self,
         bucket: BucketId,
@@ -79,7 +79,7 @@ impl KeyValueStore {
         Ok(Vec::new())
     }
 
-    /// Makes a change.
+    /// Makes a change of the index.
     pub(crate) async fn change_index(&self, bucket: BucketId, key: &EntryKey, change: Change) -> Result<()> {
         let records = &self.0.records;
         let (mut written, mut route) = (Vec::new(), parts::route(records, bucket, key).await?);
@@ -104,7 +104,7 @@ impl KeyValueStore {
     }
 }
 
-/// The latest write time of the rows of a key.
+/// Returns the latest write time of the rows of a key in the index, or `None` if the index does not have the key.
 pub(crate) async fn added_at(
     records: &Records,
     bucket: BucketId,

@@ -3,11 +3,11 @@
 //! A bucket has a definition ([`Definition`]), which is stored. [`KeyValueStore`] has all operations on
 //! buckets and their entries. The source is note 002, "Key/value store without versioning".
 //!
-//! An entry is one row, in a partition of its own. Each write of the row is a compare-and-set, so that
-//! conditional requests are exact, also in a cluster. The keys of a bucket are in an index in order. A key is
-//! in the index before its entry is stored, so a listing reads the index and then the entries.
+//! An entry is one row, in a partition of its own. Each write of the row is a compare-and-set, so that conditional
+//! requests are exact, also in a cluster. An index has the keys of a bucket in order. A key is in the index before its
+//! entry is stored, so a listing reads the index and then the entries.
 //!
-//! A counter is one row too. A repeated increment with the same [`IdempotencyKey`] counts once.
+//! A counter is one row as well. A repeated increment with the same [`IdempotencyKey`] counts once.
 
 mod bucket;
 mod cache;

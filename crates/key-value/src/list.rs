@@ -16,7 +16,7 @@ use crate::{
     rows::IndexKey,
 };
 
-/// The number of entries that a listing reads at the same time. Each may have a megabyte.
+/// The maximum number of entries that a listing reads at the same time. Each entry may have a megabyte.
 const CONCURRENT_READS: usize = 16;
 
 /// The order of a listing.
@@ -36,18 +36,18 @@ pub struct KeyRange {
     pub lower: Bound<EntryKey>,
     /// The upper bound.
     pub upper: Bound<EntryKey>,
-    /// The beginning of each key; empty for all keys. It need not be a valid key.
+    /// The prefix of each key. The empty prefix allows all keys. A prefix need not be a valid key.
     pub prefix: String,
 }
 
 impl KeyRange {
-    /// All keys.
+    /// Returns the range of all keys.
     #[must_use]
     pub const fn all() -> Self {
         Self { lower: Bound::Unbounded, upper: Bound::Unbounded, prefix: String::new() }
     }
 
-    /// The bounds of the keys after `after`. `None` if no key can be within them.
+    /// Returns the bounds of the keys of the range after `after`, or `None` if no key can be within these bounds.
     pub(crate) fn bounds(&self, after: Option<&EntryKey>, order: Order) -> Option<Bounds> {
         let text = |bound: &Bound<EntryKey>| bound.as_ref().map(|key| key.as_str().to_owned());
         let mut bounds = Bounds { lower: text(&self.lower), upper: text(&self.upper) };
@@ -74,13 +74,13 @@ pub(crate) struct Bounds {
 impl Bounds {
     /// Narrows to the keys from a lower bound on.
     fn from(mut self, lower: Bound<String>) -> Self {
-        self.lower = greater(self.lower, lower);
+        self.lower = narrower_lower(self.lower, lower);
         self
     }
 
     /// Narrows to the keys up to an upper bound.
     fn to(mut self, upper: Bound<String>) -> Self {
-        self.upper = smaller(self.upper, upper);
+        self.upper = narrower_upper(self.upper, upper);
         self
     }
 
@@ -92,7 +92,7 @@ impl Bounds {
         }
     }
 
-    /// The position of the first key in an order.
+    /// Returns the position of the first key in an order.
     fn first(&self, order: Order) -> Position<'_> {
         match (order, &self.lower, &self.upper) {
             (Order::Ascending, Bound::Unbounded, _) => Position::At(""),
@@ -103,7 +103,7 @@ impl Bounds {
         }
     }
 
-    /// The keys within the bounds that a part has.
+    /// Returns the bounds of those keys within the bounds that a part has.
     fn within(&self, part: &Part) -> Self {
         let within = match part.row.lowest.as_str() {
             "" => self.clone(),
@@ -115,7 +115,8 @@ impl Bounds {
         }
     }
 
-    /// The keys within the bounds that follow a part in an order. `None` if there are none.
+    /// Returns the bounds of those keys within the bounds that follow a part in an order, or `None` if no key can
+    /// follow.
     fn after_part(self, part: &Part, order: Order) -> Option<Self> {
         let rest = match order {
             Order::Ascending => self.from(Bound::Included(part.end.clone()?)),
@@ -142,8 +143,8 @@ impl Bounds {
     }
 }
 
-/// The narrower of two lower bounds.
-fn greater(one: Bound<String>, other: Bound<String>) -> Bound<String> {
+/// Returns the narrower of two lower bounds.
+fn narrower_lower(one: Bound<String>, other: Bound<String>) -> Bound<String> {
     match (&one, &other) {
         (Bound::Unbounded, _) => other,
         (_, Bound::Unbounded) => one,
@@ -153,8 +154,8 @@ fn greater(one: Bound<String>, other: Bound<String>) -> Bound<String> {
     }
 }
 
-/// The narrower of two upper bounds.
-fn smaller(one: Bound<String>, other: Bound<String>) -> Bound<String> {
+/// Returns the narrower of two upper bounds.
+fn narrower_upper(one: Bound<String>, other: Bound<String>) -> Bound<String> {
     match (&one, &other) {
         (Bound::Unbounded, _) => other,
         (_, Bound::Unbounded) => one,
@@ -164,7 +165,7 @@ fn smaller(one: Bound<String>, other: Bound<String>) -> Bound<String> {
     }
 }
 
-/// The smallest text after all texts with this beginning; `None` if there is none.
+/// Returns the smallest text after all texts with this prefix, or `None` if there is no such text.
 fn after_prefix(prefix: &str) -> Option<String> {
     let mut chars: Vec<char> = prefix.chars().collect();
     while let Some(last) = chars.pop() {
@@ -201,8 +202,8 @@ impl EntrySummary {
 }
 
 impl KeyValueStore {
-    /// Lists the entries in the range after `after`, at most `limit`. An entry that exists during the whole
-    /// listing, over all of its pages, is listed exactly once.
+    /// Lists the entries in the range after `after`, at most `limit`. An entry that exists during the whole listing,
+    /// over all result pages, is listed exactly once.
     #[boxed]
     pub async fn list(
         &self,
@@ -219,8 +220,8 @@ impl KeyValueStore {
         self.list_keys(bucket, range.bounds(after, order), order, limit, read, |entry| &entry.key).await
     }
 
-    /// Lists the keys of the index after `after`, in the byte order of keys, at most `limit`. A key whose entry was
-    /// deleted or has expired may be among them. The entries are not read, so a damaged entry does not matter.
+    /// Lists the keys of the index after `after`, in the byte order of keys, at most `limit`. The list may have a key
+    /// whose entry was deleted or has expired. The entries are not read, so a damaged entry does not matter.
     #[boxed]
     pub async fn keys(
         &self,
@@ -234,8 +235,8 @@ impl KeyValueStore {
         self.list_keys(bucket, bounds, order, limit, read, |key| key).await
     }
 
-    /// Lists what `read` returns for the keys within the bounds, at most `limit`. A key for which it returns
-    /// nothing is left out.
+    /// Lists the items that `read` returns for the keys within the bounds, at most `limit`. Omits a key for which
+    /// `read` returns `None`.
     pub(crate) async fn list_keys<T, F>(
         &self,
         bucket: &Bucket,
@@ -264,8 +265,8 @@ impl KeyValueStore {
         Ok(Listing { items, next })
     }
 
-    /// Reads rows of one part of the index, a few more than `limit` at most. Also returns the bounds of the
-    /// keys that follow.
+    /// Reads rows of one part of the index, at most one more than `limit`. Also returns the bounds of the keys that
+    /// follow.
     async fn index_page(
         &self,
         bucket: &Bucket,
@@ -291,7 +292,7 @@ impl KeyValueStore {
                 scan.after = page.next;
                 is_last = scan.after.is_none();
             }
-            // If the part was split meanwhile, rows may have been deleted from it before they were read.
+            // If the part was split meanwhile, rows may have been deleted from the part before they were read.
             if !records.is_alone() && parts::part_at(records, bucket.id, bounds.first(order)).await? != part {
                 continue;
             }

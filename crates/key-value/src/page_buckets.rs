@@ -11,19 +11,19 @@ use crate::{
     store::PAGE_ROWS,
 };
 
-/// A bucket that was deleted, and that the store may still have rows of.
+/// A deleted bucket, of which the store may still have rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeletedBucket {
     /// The domain.
     pub domain: DomainName,
-    /// The bucket, with its id, as in the keys of its pages. A key-value bucket has no pages.
+    /// The name of the bucket with its id, as in the keys of its pages. A key-value bucket has no pages.
     pub pages: BucketName,
     /// When the bucket was deleted.
     pub deleted_at: Timestamp,
 }
 
 impl Bucket {
-    /// The bucket with its id, as in the keys of its pages; `None` for a key-value bucket.
+    /// Returns the name of the bucket with its id, as in the keys of its pages. Returns `None` for a key-value bucket.
     #[must_use]
     pub fn pages(&self) -> Option<BucketName> {
         (self.bucket_type() == BucketType::Revisioned).then(|| self.name.with_id(self.id))
@@ -31,8 +31,8 @@ impl Bucket {
 }
 
 impl KeyValueStore {
-    /// The bucket of pages that has this name, with its id. Fails with `NoBucket` if there is none, and with
-    /// `NoPages` if the bucket is a key-value bucket.
+    /// Returns the name of a bucket of pages, with its id. Fails with `NoBucket` if there is no bucket of this name,
+    /// and with `NoPages` if the bucket is a key-value bucket.
     #[boxed]
     pub async fn page_bucket(&self, domain: &DomainName, name: &BucketName) -> Result<BucketName> {
         if *name == BucketName::page() {
@@ -42,8 +42,8 @@ impl KeyValueStore {
         bucket.pages().ok_or_else(|| Error::NoPages { bucket_type: bucket.bucket_type() })
     }
 
-    /// The buckets of pages of a domain, each with its id, in the order of their names. `page` is always among
-    /// them.
+    /// Returns the names of the buckets of pages of a domain, each with its id, in the order of their names. The list
+    /// always has `page`.
     #[boxed]
     pub async fn page_buckets(&self, domain: &DomainName) -> Result<Vec<BucketName>> {
         let (mut buckets, mut after) = (vec![BucketName::page()], None);
@@ -58,7 +58,7 @@ impl KeyValueStore {
         }
     }
 
-    /// The buckets that are being deleted.
+    /// Returns the buckets that are being deleted.
     #[boxed]
     pub async fn buckets_in_deletion(&self) -> Result<Vec<DeletedBucket>> {
         let mut deleted = Vec::new();
@@ -71,14 +71,14 @@ impl KeyValueStore {
         Ok(deleted)
     }
 
-    /// The names of the buckets that are being deleted, with their ids.
+    /// Returns the names of the buckets that are being deleted, with their ids.
     pub async fn deleted_page_buckets(&self) -> Result<BTreeSet<(DomainName, BucketName)>> {
         let deleted = self.buckets_in_deletion().await?;
         Ok(deleted.into_iter().map(|bucket| (bucket.domain, bucket.pages)).collect())
     }
 }
 
-/// Whether the bucket of a row is deleted. If the deletion failed after its row was written, the bucket still exists.
+/// Whether the bucket of a row is deleted. If the deletion failed after the row was written, the bucket still exists.
 pub(crate) async fn is_deleted(store: &KeyValueStore, row: &DeletedBucketRow) -> Result<bool> {
     let stored = store.bucket(&row.domain, &row.bucket).await?;
     Ok(stored.is_none_or(|bucket| bucket.id != row.id))

@@ -1,4 +1,4 @@
-//! The map of the parts of a bucket: which part has which keys.
+//! The map of the parts of a bucket: the range of keys of each part.
 
 use std::num::NonZeroUsize;
 
@@ -27,7 +27,7 @@ typed_row! {
     }
 }
 
-/// The key of the row of a part.
+/// Returns the key of the row of a part in the map.
 pub(crate) fn part_key(bucket: BucketId, lowest: &str) -> Key {
     Key::new(vec![bucket.to_value()], vec![lowest.into()])
 }
@@ -35,21 +35,22 @@ pub(crate) fn part_key(bucket: BucketId, lowest: &str) -> Key {
 /// A part and the keys that it has.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Part {
-    /// The row. It is not stored for a bucket that was never split.
+    /// The row of the part in the map. A bucket that was never split has no stored row for its only part.
     pub(crate) row: PartRow,
-    /// The row as it is stored.
+    /// The stored row. `None` for a bucket that was never split.
     pub(crate) stored: Option<Row>,
-    /// The lowest key of the next part; `None` for the last part.
+    /// The lowest key of the next part. `None` for the last part.
     pub(crate) end: Option<String>,
 }
 
 impl Part {
-    /// The rows of the index that the part has. Rows outside of this range were copied to another part.
+    /// Returns the range of the rows of the index that the part has. Rows outside of this range were copied to another
+    /// part.
     pub(crate) fn range(&self) -> ClusteringRange {
         self.range_from(&self.row.lowest)
     }
 
-    /// The rows of the index that the part has, from a key on.
+    /// Returns the range of the rows of the index that the part has, from a key on.
     pub(crate) fn range_from(&self, key: &str) -> ClusteringRange {
         let range = ClusteringRange::all();
         let range = if key.is_empty() { range } else { range.at_least(key) };
@@ -68,18 +69,18 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// The part that a key is read from.
+    /// Returns the part from which the key is read.
     pub(crate) const fn read_part(self) -> i64 {
         self.part
     }
 
-    /// The part that a key is read from, and then the one to which it moves.
+    /// Returns the part from which the key is read, and then the part to which the key moves, if it moves.
     pub(crate) fn parts(self) -> impl Iterator<Item = i64> {
         [Some(self.part), self.new_part].into_iter().flatten()
     }
 }
 
-/// The parts that have a key.
+/// Returns the parts that have a key.
 pub(crate) async fn route(records: &Records, bucket: BucketId, key: &EntryKey) -> Result<Route> {
     let row = row_at(records, bucket, ClusteringRange::all().at_most(key.as_str())).await?;
     let Some((row, _)) = row else { return Ok(Route { part: FIRST_PART, new_part: None }) };
@@ -87,7 +88,7 @@ pub(crate) async fn route(records: &Records, bucket: BucketId, key: &EntryKey) -
     Ok(Route { part: row.part, new_part: row.new_part.filter(|_| moves) })
 }
 
-/// The part that has the keys at `position`, or directly below it.
+/// Returns the part that has the keys at `position`, or directly below `position`.
 pub(crate) async fn part_at(records: &Records, bucket: BucketId, position: Position<'_>) -> Result<Part> {
     let range = match position {
         Position::At(key) => ClusteringRange::all().at_most(key),
@@ -108,7 +109,7 @@ pub(crate) async fn part_at(records: &Records, bucket: BucketId, position: Posit
 /// A position in the order of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Position<'a> {
-    /// At a key, or at the beginning of keys.
+    /// At a key. The empty text is the position before all keys.
     At(&'a str),
     /// Directly below a key.
     Below(&'a str),
@@ -116,7 +117,7 @@ pub(crate) enum Position<'a> {
     End,
 }
 
-/// The last row in a range.
+/// Returns the last row of the map in a range.
 async fn row_at(
     records: &Records,
     bucket: BucketId,

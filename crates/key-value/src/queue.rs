@@ -1,6 +1,6 @@
-//! The operations that wait for their turn on a counter, in this process.
+//! The queues of the operations on counters, in this process.
 //!
-//! Each queue has a task that carries out its operations ([`crate::counter`]). The task takes the waiting
+//! Each queue has a task that carries out the operations of the queue ([`crate::counter`]). The task takes the waiting
 //! increments as one group.
 
 use std::{
@@ -15,13 +15,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use crate::{IdempotencyKey, Result, rows::BucketId};
 
 /// The maximum number of increments that one change of the row carries out.
-const MAX_GROUP: usize = 64;
+const MAX_GROUP_INCREMENTS: usize = 64;
 
-/// The maximum number of operations that are queued or carried out, on all counters together. Further callers
+/// The maximum number of operations that are queued or being carried out, on all counters together. Further callers
 /// wait outside of the queues.
-const MAX_QUEUED: usize = 4096;
+const MAX_QUEUED_OPERATIONS: usize = 4096;
 
-/// A counter, by the bucket and the key.
+/// The identity of a counter: the bucket and the key.
 pub(crate) type CounterId = (BucketId, EntryKey);
 
 /// An increment that a client has requested.
@@ -39,13 +39,13 @@ pub(crate) enum Operation {
     Delete { reply: oneshot::Sender<Result<bool>> },
 }
 
-/// An operation in a queue. The permit bounds the number of them.
-struct Queued {
+/// An operation in a queue. The permit bounds the number of operations.
+struct QueuedOperation {
     operation: Operation,
     permit: OwnedSemaphorePermit,
 }
 
-/// The caller of an increment, who waits for its answer.
+/// The caller of an increment. The caller waits for the answer.
 pub(crate) struct Caller {
     pub(crate) reply: oneshot::Sender<Result<i64>>,
     _permit: OwnedSemaphorePermit,
@@ -57,9 +57,9 @@ pub(crate) enum Group {
     Delete { reply: oneshot::Sender<Result<bool>>, _permit: OwnedSemaphorePermit },
 }
 
-/// The queues of the counters on which operations are carried out. Each queue has a task.
+/// The queues of those counters on which operations are being carried out. Each queue has a task.
 pub(crate) struct Queues {
-    queues: Mutex<HashMap<CounterId, VecDeque<Queued>>>,
+    queues: Mutex<HashMap<CounterId, VecDeque<QueuedOperation>>>,
     permits: Arc<Semaphore>,
 }
 
@@ -72,18 +72,18 @@ impl fmt::Debug for Queues {
 
 impl Queues {
     pub(crate) fn new() -> Self {
-        Self { queues: Mutex::default(), permits: Arc::new(Semaphore::new(MAX_QUEUED)) }
+        Self { queues: Mutex::default(), permits: Arc::new(Semaphore::new(MAX_QUEUED_OPERATIONS)) }
     }
 
-    fn queues(&self) -> MutexGuard<'_, HashMap<CounterId, VecDeque<Queued>>> {
+    fn queues(&self) -> MutexGuard<'_, HashMap<CounterId, VecDeque<QueuedOperation>>> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends an operation to the queue of a counter, as soon as there is room. Returns whether the queue is
-    /// new and needs a task.
+    /// Appends an operation to the queue of a counter. First waits until there are fewer than
+    /// [`MAX_QUEUED_OPERATIONS`]. Returns whether the queue is new and needs a task.
     pub(crate) async fn push(&self, id: &CounterId, operation: Operation) -> bool {
         let permit = Arc::clone(&self.permits).acquire_owned().await.expect("the semaphore is never closed");
-        let queued = Queued { operation, permit };
+        let queued = QueuedOperation { operation, permit };
         match self.queues().entry(id.clone()) {
             Entry::Occupied(mut queue) => {
                 queue.get_mut().push_back(queued);
@@ -96,12 +96,12 @@ impl Queues {
         }
     }
 
-    /// Takes the next operations of a counter. If there are none, removes the queue and returns `None`.
+    /// Takes the next operations of a counter. If the queue is empty, removes the queue and returns `None`.
     pub(crate) fn next_group(&self, id: &CounterId) -> Option<Group> {
         let mut queues = self.queues();
         let queue = queues.get_mut(id)?;
         let (mut requests, mut callers) = (Vec::new(), Vec::new());
-        while let Some(Queued { operation, permit }) = queue.pop_front() {
+        while let Some(QueuedOperation { operation, permit }) = queue.pop_front() {
             match operation {
                 Operation::Increment { request, reply } => {
                     requests.push(request);
@@ -111,11 +111,11 @@ impl Queues {
                     return Some(Group::Delete { reply, _permit: permit });
                 }
                 operation @ Operation::Delete { .. } => {
-                    queue.push_front(Queued { operation, permit });
+                    queue.push_front(QueuedOperation { operation, permit });
                     break;
                 }
             }
-            if requests.len() == MAX_GROUP {
+            if requests.len() == MAX_GROUP_INCREMENTS {
                 break;
             }
         }
@@ -127,7 +127,7 @@ impl Queues {
     }
 }
 
-/// Removes the queue of a task that does not reach its end, because of a panic or a shutdown. Otherwise the
+/// Removes the queue of a task that does not reach its end, because of a panic or a shutdown. Without the removal, the
 /// callers in the queue would wait forever.
 pub(crate) struct RemoveOnAbort<'a> {
     pub(crate) queues: &'a Queues,

@@ -18,13 +18,13 @@ use crate::{
 };
 
 impl KeyValueStore {
-    /// Adds each entry to the index of its bucket that is missing there, and passes a sentence for each to
-    /// `report`. With `dry_run`, only reports. No process may write meanwhile.
+    /// Adds the key of each entry and counter that is missing from the index of its bucket, and passes a sentence for
+    /// each added key to `report`. With `dry_run`, only reports. No process may write meanwhile.
     #[boxed]
     pub async fn repair_index(&self, dry_run: bool, report: &mut (dyn FnMut(String) + Send)) -> Result<()> {
         let records = &self.0.records;
-        // Problems of the definitions are reported by a verification.
-        let names = self.names(&mut VerifyReport::default()).await?;
+        // This report is dropped, since a verification reports the problems of the definitions.
+        let names = self.bucket_names(&mut VerifyReport::default()).await?;
         for table in [&*BUCKET_ENTRIES, &*COUNTERS] {
             let mut entries = records.partitions(table, PAGE_ROWS);
             while let Some(partition) = entries.next().await? {

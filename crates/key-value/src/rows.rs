@@ -14,7 +14,7 @@ use rashomon_tables::{Batch, Key, Value};
 
 use crate::Definition;
 
-/// The random name of a bucket in the keys of its entries. A bucket that is made again has another one.
+/// The random id of a bucket in the keys of its entries. A bucket that is deleted and created again has another id.
 pub(crate) type BucketId = [u8; 16];
 
 typed_row! {
@@ -60,12 +60,12 @@ typed_row! {
 }
 
 impl EntryRow {
-    /// The body; `None` if the columns are not those of a body.
+    /// Returns the body, or `None` if the columns do not have a body.
     pub(crate) fn stored(&self) -> Option<Stored> {
         Stored::from_columns(self.encoding.as_deref()?, self.value.clone()?)
     }
 
-    /// The row of an entry that was deleted at `modified`.
+    /// Returns the row of an entry that was deleted at `modified`.
     pub(crate) const fn deleted(modified: Timestamp, indexed_at: Timestamp) -> Self {
         Self {
             etag: None,
@@ -87,7 +87,7 @@ row_key! {
 
 typed_row! {
     /// A chunk set that the garbage collector has to examine at `due_at`.
-    pub(crate) struct ChunkNoteRow in ENTRY_CHUNK_SETS {
+    pub(crate) struct ChunkRegistrationRow in ENTRY_CHUNK_SETS {
         key { chunk_set: [u8; 16] }
         values {
             bucket: BucketId,
@@ -97,10 +97,11 @@ typed_row! {
     }
 }
 
+/// The number of microseconds of an hour.
 pub(crate) const HOUR_IN_MICROS: i64 = 3600 * 1_000_000;
 
-/// The batch that makes the garbage collector examine a chunk set of an entry at `due_at`.
-pub(crate) fn chunk_note(
+/// Returns the batch that makes the garbage collector examine a chunk set of an entry at `due_at`.
+pub(crate) fn chunk_registration(
     bucket: BucketId,
     key: &EntryKey,
     chunk_set: [u8; 16],
@@ -109,16 +110,16 @@ pub(crate) fn chunk_note(
 ) -> Batch {
     use rashomon_records::rows::TypedRow as _;
     let mut batch = Batch::new(vec![Value::Int(due_at.as_micros().div_euclid(HOUR_IN_MICROS))]);
-    ChunkNoteRow { chunk_set, bucket, key: key.clone(), due_at }.put(&mut batch, now);
+    ChunkRegistrationRow { chunk_set, bucket, key: key.clone(), due_at }.put(&mut batch, now);
     batch
 }
 
-/// The key of the row of an entry.
+/// Returns the key of the row of an entry.
 pub(crate) fn entry_key(bucket: BucketId, key: &EntryKey) -> Key {
     Key::new(vec![bucket.to_value(), key.to_value()], Vec::new())
 }
 
-/// The key of the row of a bucket.
+/// Returns the key of the row of a bucket.
 pub(crate) fn bucket_key(domain: &DomainName, name: &BucketName) -> Key {
     Key::new(vec![domain.to_value()], vec![name.to_value()])
 }

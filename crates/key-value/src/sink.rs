@@ -11,22 +11,22 @@ use rashomon_records::{
 
 use crate::{
     Bucket, Error, KeyValueStore, Result,
-    rows::{BucketId, chunk_note},
+    rows::{BucketId, chunk_registration},
 };
 
 impl KeyValueStore {
     /// Writes a received body to chunks, unless it is in chunks already.
     #[boxed]
     pub async fn spill(&self, bucket: &Bucket, key: &EntryKey, body: Staged) -> Result<Staged> {
-        let note = |set: [u8; 16], now: Timestamp| chunk_note(bucket.id, key, set, now, now);
+        let register = |set: [u8; 16], now: Timestamp| chunk_registration(bucket.id, key, set, now, now);
         let stored =
-            self.0.records.chunks.spill(Lifetime::Registered(&note), &body.stored, body.size).await?;
+            self.0.records.chunks.spill(Lifetime::Registered(&register), &body.stored, body.size).await?;
         Ok(Staged { stored, ..body })
     }
 }
 
-/// Receives the body of an entry piece by piece. A large body is in the store in chunks when the sink is
-/// finished. No reader sees the chunks until a PUT references them.
+/// Receives the body of an entry piece by piece. Writes a large body to the store in chunks. No reader sees the chunks
+/// until a PUT references them.
 pub struct EntrySink {
     sink: ChunkingSink,
     bucket: BucketId,
@@ -55,15 +55,15 @@ impl EntrySink {
             return Err(Error::TooLarge { limit: self.limit });
         }
         let (bucket, key) = (self.bucket, &self.key);
-        let note = |set: [u8; 16], now: Timestamp| chunk_note(bucket, key, set, now, now);
-        Ok(self.sink.write(Lifetime::Registered(&note), bytes).await?)
+        let register = |set: [u8; 16], now: Timestamp| chunk_registration(bucket, key, set, now, now);
+        Ok(self.sink.write(Lifetime::Registered(&register), bytes).await?)
     }
 
     /// Finishes the body after all bytes were received.
     #[boxed]
     pub async fn finish(self) -> Result<Staged> {
         let Self { sink, bucket, key, .. } = self;
-        let note = move |set: [u8; 16], now: Timestamp| chunk_note(bucket, &key, set, now, now);
-        Ok(sink.finish(Lifetime::Registered(&note)).await?)
+        let register = move |set: [u8; 16], now: Timestamp| chunk_registration(bucket, &key, set, now, now);
+        Ok(sink.finish(Lifetime::Registered(&register)).await?)
     }
 }

@@ -30,7 +30,7 @@ pub struct BucketStats {
     /// The number of idempotency keys that the counters keep.
     #[serde(skip_serializing_if = "is_zero")]
     pub idempotency_keys: u64,
-    /// The number of bytes of their bodies, before compression.
+    /// The number of bytes of the bodies of the entries, before compression.
     pub raw_bytes: u64,
     /// The number of bytes that the bodies take in the store.
     pub stored_bytes: u64,
@@ -42,7 +42,7 @@ const fn is_zero(number: &u64) -> bool {
 }
 
 impl KeyValueStore {
-    /// Counts the entries of a bucket and their bytes. Reads all of them.
+    /// Counts the entries of a bucket and their bytes. Reads all entries.
     #[boxed]
     pub async fn bucket_stats(&self, bucket: &Bucket) -> Result<BucketStats> {
         let bucket_type = bucket.bucket_type();

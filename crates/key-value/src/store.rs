@@ -16,13 +16,13 @@ pub(crate) const PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(256).expect("not ze
 /// The settings of key-value buckets.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The largest body that a bucket takes, in bytes.
+    /// The maximum size of a body, in bytes, for all buckets.
     pub body_limit: u64,
-    /// The most memory that cached entries take, in bytes.
+    /// The maximum memory that cached entries take, in bytes.
     pub cache_bytes: u64,
     /// The size in bytes at which a part of the index is split. Only a store of several processes splits parts.
     pub part_bytes: u64,
-    /// The maximum number of idempotency keys that a counter keeps. Each is kept for 24 hours.
+    /// The maximum number of idempotency keys that a counter keeps. Each key is kept for 24 hours.
     pub max_idempotency_keys: u64,
 }
 
@@ -37,18 +37,19 @@ impl Default for Settings {
     }
 }
 
-/// The most memory that cached definitions take, in bytes.
+/// The maximum memory that cached definitions take, in bytes.
 const DEFINITIONS_CACHE_BYTES: u64 = 16 << 20;
 
-/// The most memory that cached values of counters take, in bytes.
+/// The maximum memory that cached values of counters take, in bytes.
 const COUNTERS_CACHE_BYTES: u64 = 16 << 20;
 
-/// All key-value buckets of a store. Cheap to clone.
+/// All key-value buckets of a store. Cloning a `KeyValueStore` is cheap.
 #[derive(Debug, Clone)]
-pub struct KeyValueStore(pub(crate) Arc<Shared>);
+pub struct KeyValueStore(pub(crate) Arc<StoreInner>);
 
+/// The state that the clones of a [`KeyValueStore`] share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct StoreInner {
     pub(crate) records: Arc<Records>,
     pub(crate) settings: Settings,
     pub(crate) growth: Growth,
@@ -60,10 +61,10 @@ pub(crate) struct Shared {
 }
 
 impl KeyValueStore {
-    /// The buckets of a store whose tables exist.
+    /// Opens the buckets of a store whose tables exist.
     #[must_use]
     pub fn new(records: Arc<Records>, settings: Settings) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(StoreInner {
             records,
             growth: Growth::default(),
             locks: RowLocks::new(),
@@ -75,13 +76,13 @@ impl KeyValueStore {
         }))
     }
 
-    /// The largest body that a bucket takes, in bytes.
+    /// Returns the maximum size of a body, in bytes, for all buckets.
     #[must_use]
     pub fn body_limit(&self) -> u64 {
         self.0.settings.body_limit
     }
 
-    /// Starts to receive the body of an entry.
+    /// Starts receiving the body of an entry.
     #[must_use]
     pub fn stage(&self, bucket: &Bucket, key: &EntryKey) -> EntrySink {
         let limit =
@@ -90,12 +91,12 @@ impl KeyValueStore {
     }
 }
 
-impl Shared {
+impl StoreInner {
     pub(crate) fn now(&self) -> Timestamp {
         self.records.clock.now()
     }
 
-    /// Random bytes that no other call returns, in any process.
+    /// Returns random bytes that no other call returns, in any process.
     pub(crate) fn random(&self) -> [u8; 16] {
         self.records.chunks.distinction().to_be_bytes()
     }

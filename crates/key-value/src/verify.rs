@@ -34,7 +34,7 @@ impl KeyValueStore {
         progress: &mut (dyn FnMut(u64) + Send),
     ) -> Result<()> {
         let records = &self.0.records;
-        let names = self.names(report).await?;
+        let names = self.bucket_names(report).await?;
         for table in [&*BUCKET_ENTRIES, &*COUNTERS] {
             let mut entries = records.partitions(table, PAGE_ROWS);
             while let Some(partition) = entries.next().await? {
@@ -73,8 +73,8 @@ impl KeyValueStore {
         Ok(())
     }
 
-    /// The buckets that exist, and those that are being deleted.
-    pub(crate) async fn names(&self, report: &mut VerifyReport) -> Result<Names> {
+    /// Returns the names of the buckets that exist, and of the buckets that are being deleted.
+    pub(crate) async fn bucket_names(&self, report: &mut VerifyReport) -> Result<Names> {
         let mut names = Names::new();
         for domain in self.0.records.catalog.domains().await? {
             let mut after = None;
@@ -96,27 +96,28 @@ impl KeyValueStore {
     }
 }
 
-/// The bucket and the key of an entry, by its partition.
+/// Returns the bucket and the key of an entry, from the partition of the entry. Returns `None` if the partition is not
+/// the partition of an entry.
 pub(crate) fn id_and_key(partition: &[Value]) -> Option<(BucketId, EntryKey)> {
     let [id, key] = partition else { return None };
     Some((BucketId::from_value(id)?, EntryKey::from_value(key)?))
 }
 
-/// Reads an entry or a counter. Returns the size of its body; `None` if it was deleted. A body that differs from
-/// its SHA-1 is `Corrupt`.
+/// Reads an entry or a counter. Returns the size of its body (0 for a counter), or `None` if it was deleted. Fails with
+/// `Corrupt` if the body differs from its size or its SHA-1.
 async fn verify_entry(
     store: &KeyValueStore,
     table: &'static Schema,
     bucket: BucketId,
     key: &EntryKey,
 ) -> Result<Option<u64>> {
-    let shared = &store.0;
-    let row = shared.records.store.get(table, &entry_key(bucket, key)).await?;
+    let inner = &store.0;
+    let row = inner.records.store.get(table, &entry_key(bucket, key)).await?;
     let Some(row) = row else { return Ok(None) };
     if table.name() == COUNTERS.name() {
-        return Ok(StoredState::of(&row, shared.now())?.exists.then_some(0));
+        return Ok(StoredState::of(&row, inner.now())?.exists.then_some(0));
     }
-    let Some(entry) = Entry::from_row(shared, &row)? else { return Ok(None) };
+    let Some(entry) = Entry::from_row(inner, &row)? else { return Ok(None) };
     let (mut digest, mut size) = (sha1::Sha1::new(), 0);
     match &entry.body {
         Body::Inline(body) => {

@@ -1,4 +1,4 @@
-//! Stores what a group of increments makes of a counter.
+//! Stores the counter that results from a group of increments.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ use super::{
 use crate::{
     Error, IdempotencyKey, KeyValueStore, Result,
     bucket::MAX_ATTEMPTS,
-    entry::DELETED_FOR,
+    entry::DELETED_ROW_TTL,
     index::{self, Change},
     queue::Request,
     rows::{BucketId, entry_key},
@@ -36,20 +36,20 @@ pub(super) struct StoredCounter<'a> {
 }
 
 impl StoredCounter<'_> {
-    /// Carries out increments of the counter in their order, with a single change of the row. Returns the
-    /// answer of each. An error is that of the whole group.
+    /// Carries out increments of the counter in their order, with a single change of the row. Returns the answer of
+    /// each increment. If this function fails, the error is the answer of every increment.
     pub(super) async fn increment(self, requests: &[Request]) -> Result<Vec<Result<i64>>> {
         let Self { store, bucket, key } = self;
-        let shared = &store.0;
+        let inner = &store.0;
         let row_key = entry_key(bucket, key);
-        let mut row = shared.records.store.get(&COUNTERS, &row_key).await?;
+        let mut row = inner.records.store.get(&COUNTERS, &row_key).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let now = shared.now();
+            let now = inner.now();
             let counter = Counter::of(row.as_ref(), now)?;
-            // The answers are looked up after the row was read. Another process may move an answer from the row
-            // to the table, or count the key, but it changes the row then, and the swap is refused.
+            // The answers are looked up after the row was read. If another process moves an answer from the row to the
+            // table, or counts an increment with the same key, the process changes the row, so the swap is refused.
             let known = self.known_answers(&counter, requests).await?;
-            let outcome = counter.increment(requests, known, now, shared.settings.max_idempotency_keys);
+            let outcome = counter.increment(requests, known, now, inner.settings.max_idempotency_keys);
             let Some(new) = outcome.new else { return Ok(outcome.answers) };
             let mut first: Vec<Batch> = request_batch(bucket, key, &counter.pending).into_iter().collect();
             if let Some(indexed_at) = new.indexed_at.filter(|at| counter.indexed_at != Some(*at)) {
@@ -57,7 +57,7 @@ impl StoredCounter<'_> {
                 first.extend(store.prepare_index(bucket, key, change).await?);
             }
             let new = to_row(&row_key, &new, now, None);
-            match shared.records.store.swap(first, &COUNTERS, &row_key, row.as_ref(), Some(new)).await? {
+            match inner.records.store.swap(first, &COUNTERS, &row_key, row.as_ref(), Some(new)).await? {
                 Swap::Applied => return Ok(outcome.answers),
                 Swap::Refused { current } => row = current,
             }
@@ -65,7 +65,7 @@ impl StoredCounter<'_> {
         Err(Error::Contended)
     }
 
-    /// The answers of the requests' idempotency keys that were counted before.
+    /// Returns the answers of those idempotency keys of the requests that were counted before.
     async fn known_answers(
         self,
         counter: &Counter,
@@ -98,26 +98,31 @@ impl StoredCounter<'_> {
         Ok(row.as_ref().map(RequestRow::from_row).transpose()?.map(|row| row.answer))
     }
 
-    /// Deletes the counter. Returns whether there was one.
+    /// Deletes the counter. Returns whether the counter existed.
     pub(super) async fn delete(self) -> Result<bool> {
         let Self { store: buckets, bucket, key } = self;
-        let (shared, store) = (&buckets.0, &*buckets.0.records.store);
+        let (inner, store) = (&buckets.0, &*buckets.0.records.store);
         let row_key = entry_key(bucket, key);
         let mut row = store.get(&COUNTERS, &row_key).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let now = shared.now();
+            let now = inner.now();
             let counter = Counter::of(row.as_ref(), now)?;
             let (Some(_), Some(indexed_at)) = (counter.value, counter.indexed_at) else { return Ok(false) };
-            // Another process may have added the key later than this counter, for an increment that then found
-            // the counter.
-            let added_at = index::added_at(&shared.records, bucket, key).await?;
+            // Another process may have added the key to the index at a later time than this counter's: for an
+            // increment whose swap was refused, since the counter existed then.
+            let added_at = index::added_at(&inner.records, bucket, key).await?;
             let indexed_at = added_at.map_or(indexed_at, |added_at| added_at.max(indexed_at));
-            let new =
-                to_row(&row_key, &counter.deleted(indexed_at), now, Some(now.saturating_add(DELETED_FOR)));
+            let new = to_row(
+                &row_key,
+                &counter.deleted(indexed_at),
+                now,
+                Some(now.saturating_add(DELETED_ROW_TTL)),
+            );
             let first = request_batch(bucket, key, &counter.pending).into_iter().collect();
             match store.swap(first, &COUNTERS, &row_key, row.as_ref(), Some(new)).await? {
                 Swap::Applied => {
-                    // A counter that is stored under this key from now on is in the index from a later time.
+                    // A counter that is stored under this key from now on has a later time in the index, so this
+                    // removal does not remove its key.
                     buckets.change_index(bucket, key, Change::Remove { indexed_at }).await?;
                     return Ok(true);
                 }
@@ -127,8 +132,8 @@ impl StoredCounter<'_> {
         Err(Error::Contended)
     }
 
-    /// Deletes the row of the counter. The rows of its idempotency keys expire. Returns whether there was a
-    /// row.
+    /// Deletes the row of the counter. The rows of its idempotency keys expire by themselves. Returns whether the row
+    /// existed.
     pub(super) async fn delete_row(self) -> Result<bool> {
         let store = &*self.store.0.records.store;
         let row_key = entry_key(self.bucket, self.key);
@@ -143,7 +148,7 @@ impl StoredCounter<'_> {
     }
 }
 
-/// The row of a counter. The store sets the write time.
+/// Returns the row of a counter. The store sets the write time.
 fn to_row(key: &Key, counter: &Counter, now: Timestamp, expires_at: Option<Timestamp>) -> Row {
     Row { key: key.clone(), values: counter.to_row().values(), written_at: now, expires_at }
 }

@@ -16,15 +16,15 @@ pub struct CounterSummary {
 }
 
 impl KeyValueStore {
-    /// Returns the value of a counter; `None` for a key that was never incremented, or was deleted.
+    /// Returns the value of a counter, or `None` for a counter that was never incremented, or was deleted.
     #[boxed]
     pub async fn counter(&self, bucket: &Bucket, key: &EntryKey) -> Result<Option<i64>> {
         let row = self.0.records.store.get(&COUNTERS, &entry_key(bucket.id, key)).await?;
         Ok(row.as_ref().map(CounterRow::from_row).transpose()?.and_then(|row| row.value))
     }
 
-    /// Lists the counters after `after`, in the order of their keys, at most `limit`. A counter that exists
-    /// during the whole listing, over all of its pages, is listed exactly once.
+    /// Lists the counters after `after`, in the order of their keys, at most `limit`. A counter that exists during the
+    /// whole listing, over all result pages, is listed exactly once.
     #[boxed]
     pub async fn list_counters(
         &self,

@@ -1,11 +1,11 @@
 //! Counters.
 //!
-//! A counter is one row, which is only written by compare-and-set. A task carries out the operations of a
-//! counter as long as there are any. It takes the waiting increments as one group, stores the group, and takes
-//! the next one. The caller only waits for the answer. So a caller that is cancelled neither undoes its
-//! increment nor delays the others.
+//! A counter is one row, which is written only by compare-and-set. While operations on a counter are queued, a task
+//! carries them out. The task takes the waiting increments as one group, stores the group, and takes the next group.
+//! The callers only wait for their answers. So a caller that is cancelled neither undoes its increment nor delays the
+//! other callers.
 //!
-//! `state` decides, without I/O, what a group makes of the row. `group` reads and writes the rows. [Decision
+//! `state` computes, without I/O, the counter that results from a group. `group` reads and writes the rows. [Decision
 //! 0036](../../../docs/decisions/0036-a-counter-is-a-row-with-the-newest-idempotency-keys.md) has the reasons.
 
 mod group;
@@ -28,8 +28,8 @@ use crate::{
 };
 
 impl KeyValueStore {
-    /// Returns the value of a counter: 0 for a key that was never incremented, or was deleted. Every
-    /// acknowledged increment is contained.
+    /// Returns the value of a counter: 0 for a counter that was never incremented, or was deleted. The value contains
+    /// every acknowledged increment.
     #[boxed]
     pub async fn value(&self, bucket: &Bucket, key: &EntryKey) -> Result<i64> {
         let store = &*self.0.records.store;
@@ -43,14 +43,14 @@ impl KeyValueStore {
         self.0.counters.get_or_read(store, &cache_key, &row_key.partition, |_| key_memory(), read).await
     }
 
-    /// Adds `by` to a counter. Returns the new value. Durable on return.
+    /// Adds `by` to a counter. Returns the new value. The increment is durable when this function returns.
     ///
     /// An increment with an idempotency key counts once in 24 hours. A repeat returns the answer of the first
-    /// increment, whatever its `by` is, even if the counter was deleted meanwhile. The key belongs to this
+    /// increment, even if the repeat has another `by`, or if the counter was deleted meanwhile. The key belongs to this
     /// counter. The 24 hours are measured by the clocks of the processes.
     ///
-    /// Fails with `Overflow` or `TooManyIdempotencyKeys`; the idempotency key is not remembered then. After
-    /// any other error the increment may have been counted. A repeat with the same idempotency key is safe.
+    /// Fails with `Overflow` or `TooManyIdempotencyKeys`; after these errors, the idempotency key is not remembered.
+    /// After any other error the increment may have been counted. A repeat with the same idempotency key is safe.
     ///
     /// If the returned future is dropped, the increment is still carried out.
     #[boxed]
@@ -65,17 +65,18 @@ impl KeyValueStore {
         submit(self, bucket, key, |reply| Operation::Increment { request, reply }).await
     }
 
-    /// Deletes a counter, whose value is 0 then. Returns whether there was one. Durable on return.
+    /// Deletes a counter. The value of a deleted counter is 0. Returns whether the counter existed. The deletion is
+    /// durable when this function returns.
     ///
-    /// The idempotency keys are kept: a repeat of an earlier increment returns its first answer, and counts
-    /// nothing. If the returned future is dropped, the counter is still deleted.
+    /// The idempotency keys are kept: a repeat of an earlier increment returns the first answer, and counts nothing.
+    /// If the returned future is dropped, the counter is still deleted.
     #[boxed]
     pub async fn delete_counter(&self, bucket: &Bucket, key: &EntryKey) -> Result<bool> {
         submit(self, bucket, key, |reply| Operation::Delete { reply }).await
     }
 }
 
-/// The memory of a cached value beside the overhead of the cache: the longest key.
+/// Returns the memory of a cached value without the overhead of the cache: the maximum size of a key.
 const fn key_memory() -> usize {
     1024
 }
@@ -91,7 +92,7 @@ async fn submit<T>(
     let id = (bucket.id, key.clone());
     if store.0.increments.push(&id, operation(reply)).await {
         let store = store.clone();
-        tokio::spawn(async move { work_on(&store, &id).await });
+        tokio::spawn(async move { run_operations(&store, &id).await });
     }
     answer.await.unwrap_or_else(|_| {
         let reason = "the operation on the counter was not finished: the server is shutting down";
@@ -99,13 +100,13 @@ async fn submit<T>(
     })
 }
 
-/// Carries out the operations on a counter until there are none left.
-async fn work_on(store: &KeyValueStore, id: &CounterId) {
+/// Carries out the queued operations on a counter until the queue is empty.
+async fn run_operations(store: &KeyValueStore, id: &CounterId) {
     let queues = &store.0.increments;
     let mut guard = RemoveOnAbort { queues, id, is_finished: false };
     let counter = StoredCounter { store, bucket: id.0, key: &id.1 };
     while let Some(group) = queues.next_group(id) {
-        // The receiver of an answer does not exist any more if its caller was cancelled.
+        // `send` fails if the caller was cancelled, since the receiver of the answer does not exist any more.
         match group {
             Group::Increments { requests, callers } => {
                 let answers = match counter.increment(&requests).await {
@@ -124,10 +125,10 @@ async fn work_on(store: &KeyValueStore, id: &CounterId) {
     guard.is_finished = true;
 }
 
-/// A stored counter, as maintenance needs it.
+/// The properties of a stored counter that maintenance needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoredState {
-    /// Whether the counter exists. Otherwise it was deleted, and its idempotency keys are kept.
+    /// Whether the counter exists. Otherwise the counter was deleted, and its idempotency keys are kept.
     pub(crate) exists: bool,
     /// The write time of the row in the index.
     pub(crate) indexed_at: Timestamp,
@@ -147,7 +148,7 @@ impl StoredState {
     }
 }
 
-/// Deletes the row of a counter of a deleted bucket. Returns whether there was one.
+/// Deletes the row of a counter of a deleted bucket. Returns whether the row existed.
 pub(crate) async fn delete_row(store: &KeyValueStore, bucket: BucketId, key: &EntryKey) -> Result<bool> {
     StoredCounter { store, bucket, key }.delete_row().await
 }

@@ -42,13 +42,13 @@ pub(super) struct PendingJson(pub(super) IdempotencyKey, pub(super) i64, pub(sup
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct KeptJson(pub(super) i64, pub(super) u64);
 
-/// The key of the row of an increment.
+/// Returns the key of the row of an increment.
 pub(super) fn request_key(bucket: BucketId, key: &EntryKey, idempotency_key: &IdempotencyKey) -> Key {
     Key::new(vec![bucket.to_value(), key.to_value()], vec![idempotency_key.to_value()])
 }
 
-/// The batch that stores answers in `counter_requests`. Every process writes the same rows for the same
-/// answers. `None` if there is nothing to write.
+/// Returns the batch that stores answers in `counter_requests`, or `None` if there are no answers. Every process writes
+/// the same rows for the same answers.
 pub(super) fn request_batch(bucket: BucketId, key: &EntryKey, answers: &[PendingAnswer]) -> Option<Batch> {
     if answers.is_empty() {
         return None;

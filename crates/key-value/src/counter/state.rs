@@ -1,4 +1,4 @@
-//! What a group of increments makes of a counter. Without I/O.
+//! Computes the counter that results from a group of increments, without I/O.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -9,7 +9,7 @@ use rashomon_tables::Row;
 use super::rows::{CounterRow, KeptJson, PendingJson};
 use crate::{Error, IdempotencyKey, Result, queue::Request, rows::HOUR_IN_MICROS};
 
-/// How long after its increment an idempotency key is kept.
+/// How long an idempotency key is kept after its increment.
 pub(super) const IDEMPOTENCY_KEY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 /// The answer of an increment with an idempotency key, which may not be in `counter_requests` yet.
@@ -23,27 +23,28 @@ pub(super) struct PendingAnswer {
 /// A counter.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Counter {
-    /// The value; `None` if the counter does not exist.
+    /// The value. `None` if the counter does not exist.
     pub(super) value: Option<i64>,
-    /// The write time of the row in the index; `None` if there is no row of the counter.
+    /// The write time of the row in the index. `None` if the counter has no row.
     pub(super) indexed_at: Option<Timestamp>,
     /// The unexpired answers that the next change has to write into `counter_requests`.
     pub(super) pending: Vec<PendingAnswer>,
-    /// The number of idempotency keys for each hour that has unexpired ones, also those that are pending.
+    /// The number of idempotency keys of each hour that has unexpired keys. The keys of pending answers are counted as
+    /// well.
     kept: Vec<KeptJson>,
 }
 
-/// What a group of increments makes of a counter.
+/// The result of a group of increments.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// The answer of each request, in their order. It holds if `new` was stored.
+    /// The answers of the requests, in the order of the requests. The answers are valid only if `new` is stored.
     pub(super) answers: Vec<Result<i64>>,
-    /// The new state; `None` if nothing is to be changed.
+    /// The new state of the counter. `None` if the group changes nothing.
     pub(super) new: Option<Counter>,
 }
 
 impl Counter {
-    /// Reads a counter. Whatever has expired at `now` is left out.
+    /// Reads a counter. Omits the pending answers and the idempotency keys that have expired at `now`.
     pub(super) fn of(row: Option<&Row>, now: Timestamp) -> Result<Self> {
         let Some(row) = row else { return Ok(Self::default()) };
         let CounterRow { value, indexed_at, pending, kept } = CounterRow::from_row(row)?;
@@ -56,7 +57,7 @@ impl Counter {
         Ok(Self { value, indexed_at: Some(indexed_at), pending: pending.collect(), kept: kept.collect() })
     }
 
-    /// The row of the counter. `indexed_at` is set in each state that is stored.
+    /// Returns the row of the counter. `indexed_at` is set in each state that is stored.
     pub(super) fn to_row(&self) -> CounterRow {
         let pending: Vec<_> = (self.pending.iter())
             .map(|pending| {
@@ -71,26 +72,28 @@ impl Counter {
         }
     }
 
-    /// The number of idempotency keys that are kept.
+    /// Returns the number of idempotency keys that are kept.
     pub(super) fn kept_keys(&self) -> u64 {
         self.kept.iter().fold(0, |sum: u64, KeptJson(_, count)| sum.saturating_add(*count))
     }
 
-    /// The time until fewer idempotency keys are kept.
+    /// Returns the time until the first kept idempotency keys expire.
     fn next_expiry(&self, now: Timestamp) -> Duration {
         let next = self.kept.iter().map(|KeptJson(hour, _)| last_expiry(*hour)).min();
         next.map_or(IDEMPOTENCY_KEY_LIFETIME, |next| next.since(now))
     }
 
-    /// The answer of an idempotency key that is pending.
+    /// Returns the answer of an idempotency key, if the answer is pending.
     pub(super) fn pending_answer(&self, idempotency_key: &IdempotencyKey) -> Option<i64> {
         let found = self.pending.iter().find(|pending| pending.idempotency_key == *idempotency_key);
         found.map(|pending| pending.answer)
     }
 
-    /// Carries out increments in their order. `known` has the answers of the requests' idempotency keys that
-    /// were counted before. The new state has only the new answers pending, so the pending answers of this
-    /// one have to be written into `counter_requests` before it.
+    /// Carries out increments in their order. `known` has the answers of those idempotency keys of the requests that
+    /// were counted before.
+    ///
+    /// The new state has only the new answers pending. So the pending answers of this state have to be written into
+    /// `counter_requests` before the new state is stored.
     pub(super) fn increment(
         &self,
         requests: &[Request],
@@ -114,7 +117,7 @@ impl Counter {
                     return Err(Error::TooManyIdempotencyKeys { limit, retry_after });
                 }
                 kept += 1;
-                new.keep(PendingAnswer { idempotency_key: key.clone(), answer: sum, at: now });
+                new.add_pending(PendingAnswer { idempotency_key: key.clone(), answer: sum, at: now });
                 known.insert(key.clone(), sum);
             }
             new.value = Some(sum);
@@ -128,13 +131,14 @@ impl Counter {
         Outcome { answers, new: is_changed.then_some(new) }
     }
 
-    /// The state after the deletion of the counter. `indexed_at` is the write time of the deleted row in the
-    /// index. The pending answers of this state have to be written into `counter_requests` before it.
+    /// Returns the state after the deletion of the counter. `indexed_at` is the write time of the deleted row in the
+    /// index. The pending answers of this state have to be written into `counter_requests` before the new state is
+    /// stored.
     pub(super) fn deleted(&self, indexed_at: Timestamp) -> Self {
         Self { value: None, indexed_at: Some(indexed_at), pending: Vec::new(), kept: self.kept.clone() }
     }
 
-    fn keep(&mut self, answer: PendingAnswer) {
+    fn add_pending(&mut self, answer: PendingAnswer) {
         let hour = answer.at.as_micros().div_euclid(HOUR_IN_MICROS);
         self.pending.push(answer);
         match self.kept.iter_mut().find(|KeptJson(of, _)| *of == hour) {
@@ -144,7 +148,7 @@ impl Counter {
     }
 }
 
-/// The time at which all idempotency keys of an hour have expired.
+/// Returns the time at which all idempotency keys of an hour have expired.
 fn last_expiry(hour: i64) -> Timestamp {
     let end = hour.saturating_add(1).saturating_mul(HOUR_IN_MICROS);
     Timestamp::from_micros(end).saturating_add(IDEMPOTENCY_KEY_LIFETIME)

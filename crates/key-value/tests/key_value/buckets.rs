@@ -117,7 +117,7 @@ async fn bucket_made_again_is_empty_and_keeps_its_entries() {
     assert!(world.entry(&old, "late").await.is_none());
     assert!(list(&world.store, &old, &KeyRange::all(), Order::Ascending, 10).await.is_empty());
     assert_eq!(world.body(&new, "a").await.unwrap(), b"new");
-    // The collector has nothing left to do, and the chunks are gone.
+    // The collector has nothing left to do, and the chunks were deleted.
     assert_eq!(world.store.collect(Duration::from_secs(3600)).await.unwrap(), 0);
     for table in [&*rashomon_records::schemas::CHUNKS, &*rashomon_records::schemas::DELETED_BUCKETS] {
         assert!(!rashomon_records::schemas::has_rows(&*world.tables, table).await.unwrap(), "{table:?}");

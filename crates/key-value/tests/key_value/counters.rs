@@ -79,7 +79,7 @@ async fn deleted_counter_begins_at_zero() {
         assert!(!world.store.delete_counter(&bucket, &key("n")).await.unwrap());
         assert_eq!(value(&world, &bucket).await, 0);
         assert!(!has_rows(&*world.tables, &ENTRY_KEYS).await.unwrap());
-        // The clock of the next process is behind that of the process that has deleted the counter.
+        // The clock of the next process is behind the clock of the process that has deleted the counter.
         let behind = world.behind(Duration::from_secs(60));
         assert_eq!(behind.increment(&bucket, &key("n"), 2, None).await.unwrap(), 2);
         assert_eq!(list_counters(&world.store, &bucket, 9).await, [("n".to_owned(), 2)]);
@@ -113,14 +113,14 @@ async fn overflow_changes_nothing() {
     let text = refused.unwrap_err().to_string();
     assert!(text.contains("-9223372036854775808, the limit"), "{text}");
     assert_eq!(value(&world, &bucket).await, i64::MIN);
-    // A refused increment makes no counter.
+    // A refused increment creates no counter.
     assert!(matches!(add_once(&world, &bucket, i64::MIN, "k").await, Err(Error::Overflow { .. })));
     world.store.delete_counter(&bucket, &key("n")).await.unwrap();
     assert_eq!(list_counters(&world.store, &bucket, 9).await, []);
 }
 
-/// Increments that wait at the same time are stored by a single swap. Each has the answer that it would have
-/// alone.
+/// Increments that wait at the same time are stored by a single swap. Each increment has the answer that it would have
+/// without the others.
 #[tokio::test]
 async fn group_of_increments_is_one_swap() {
     let (world, faulty) = World::faulty(true).await;
@@ -297,8 +297,8 @@ fn idempotency_key_is_visible_ascii() {
     }
 }
 
-/// 64 writers in two processes count, each with repeats. Every increment counts once, and a read contains
-/// each acknowledged increment.
+/// 64 writers in two processes increment a counter, and repeat their increments. Every increment counts once, and a
+/// read contains each acknowledged increment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_writers_of_two_processes_count_exactly() {
     const WRITERS: i64 = 64;

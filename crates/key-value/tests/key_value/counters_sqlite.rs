@@ -28,7 +28,7 @@ async fn counters_and_idempotency_keys_survive_a_restart() {
     for opening in 0..3 {
         let store = open(folder.path(), Arc::clone(&clock) as _).await;
         let bucket = store.create_bucket(&domain(), &name("hits"), counter()).await.unwrap().bucket;
-        // The answer of `k` is in the table, that of `l` is in the row.
+        // The answer of `k` is in the table. The answer of `l` is in the row.
         assert_eq!(store.increment(&bucket, &n, 5, Some(&k)).await.unwrap(), 5);
         assert_eq!(store.increment(&bucket, &n, 1, Some(&l)).await.unwrap(), 6);
         assert_eq!(store.value(&bucket, &n).await.unwrap(), 6);
@@ -42,8 +42,8 @@ async fn counters_and_idempotency_keys_survive_a_restart() {
     assert_eq!(store.increment(&bucket, &n, 1, Some(&l)).await.unwrap(), 12);
 }
 
-/// Prints the increments a second: `cargo test --release -p rashomon-key-value measure_increments -- --ignored
-/// --nocapture`.
+/// Measures and prints the increments per second: `cargo test --release -p rashomon-key-value measure_increments --
+/// --ignored --nocapture`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement"]
 async fn measure_increments() {
