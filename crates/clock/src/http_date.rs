@@ -1,4 +1,4 @@
-//! Times as texts in headers of HTTP (RFC 9110, section 5.6.7).
+//! Formats and parses times in headers of HTTP (RFC 9110, section 5.6.7).
 
 use jiff::{civil, fmt::strtime, tz::Offset};
 
@@ -10,7 +10,7 @@ pub fn format(time: Timestamp) -> String {
     strtime::format("%a, %d %b %Y %H:%M:%S GMT", to_civil(time)).unwrap_or_default()
 }
 
-/// Parses the format that RFC 7089 requires: `Thu, 31 May 2007 20:35:00 GMT`. `None` for any other text.
+/// Parses the format that RFC 7089 requires: `Thu, 31 May 2007 20:35:00 GMT`. Returns `None` for any other text.
 #[must_use]
 pub fn parse(text: &str) -> Option<Timestamp> {
     // The parser also accepts a day of one digit, which the RFC does not allow.
@@ -18,7 +18,7 @@ pub fn parse(text: &str) -> Option<Timestamp> {
     fixed.then(|| parse_as("%a, %d %b %Y %H:%M:%S GMT", text)).flatten()
 }
 
-/// Parses a date of an HTTP header, also in the two obsolete formats. `None` for any other text.
+/// Parses a date of an HTTP header. Accepts the two obsolete formats as well. Returns `None` for any other text.
 #[must_use]
 pub fn parse_any(text: &str) -> Option<Timestamp> {
     parse(text)
@@ -33,7 +33,7 @@ fn parse_as(format: &str, text: &str) -> Option<Timestamp> {
 }
 
 /// Converts a time to the calendar. A time outside of the range of [`jiff::Timestamp`], about the years -9999
-/// to 9999, becomes its nearest end.
+/// to 9999, is replaced by the nearest end of the range.
 fn to_civil(time: Timestamp) -> civil::DateTime {
     let clamped = jiff::Timestamp::from_microsecond(time.as_micros()).unwrap_or(if time > Timestamp::EPOCH {
         jiff::Timestamp::MAX

@@ -1,9 +1,11 @@
-//! Lengths of time as texts, in settings and requests.
+//! Parses lengths of time in settings and requests.
 
 use std::time::Duration;
 
-/// Parses a length of time, such as `30s`, `1h 30m` or `90d`. A day has 24 hours. `None` for any other text, for a
-/// negative length, and for one in months or years, which differ in length.
+/// Parses a length of time, such as `30s`, `1h 30m` or `90d`. A day has 24 hours.
+///
+/// Returns `None` for a negative length, for a length in months or years, which differ in length, and for any other
+/// text.
 #[must_use]
 pub fn parse(text: &str) -> Option<Duration> {
     let span = text.parse::<jiff::Span>().ok()?;

@@ -16,9 +16,9 @@ use std::{
     time::Duration,
 };
 
-/// A point in time: microseconds since 1970-01-01T00:00:00Z, leap seconds not counted.
+/// A point in time: the number of microseconds since 1970-01-01T00:00:00Z, without leap seconds.
 ///
-/// Microseconds are the resolution of a write time in Cassandra.
+/// A write time in Cassandra has the same resolution.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(i64);
 
@@ -30,37 +30,37 @@ impl Timestamp {
     /// 1970-01-01T00:00:00Z.
     pub const EPOCH: Self = Self(0);
 
-    /// The time this many microseconds after the epoch.
+    /// Returns the time this many microseconds after the epoch.
     #[must_use]
     pub const fn from_micros(micros: i64) -> Self {
         Self(micros)
     }
 
-    /// Microseconds since the epoch.
+    /// Returns the number of microseconds since the epoch.
     #[must_use]
     pub const fn as_micros(self) -> i64 {
         self.0
     }
 
-    /// The time `by` later, but at most [`Self::MAX`].
+    /// Returns the time `by` later, but at most [`Self::MAX`].
     #[must_use]
     pub fn saturating_add(self, by: Duration) -> Self {
         Self(self.0.saturating_add(micros(by)))
     }
 
-    /// The next point in time. A write with the result as its time replaces a write with `self` as its time.
+    /// Returns the next point in time. A write at the returned time replaces a write at `self`.
     #[must_use]
     pub const fn just_after(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 
-    /// The time `by` earlier, but at least [`Self::MIN`].
+    /// Returns the time `by` earlier, but at least [`Self::MIN`].
     #[must_use]
     pub fn saturating_sub(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(micros(by)))
     }
 
-    /// The time that passed since `earlier`; zero if `earlier` is later than `self`.
+    /// Returns the time that has passed since `earlier`, or zero if `earlier` is later than `self`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
@@ -79,10 +79,10 @@ fn micros(duration: Duration) -> i64 {
 
 /// A source of time.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The time of day. It may jump in either direction when the clock is set.
+    /// Returns the time of day. The time of day may jump in either direction when the clock is set.
     fn now(&self) -> Timestamp;
 
-    /// Monotonic time from an arbitrary start, for durations.
+    /// Returns the monotonic time since an arbitrary start. The difference of two monotonic times is a duration.
     fn monotonic(&self) -> Duration;
 }
 
@@ -103,9 +103,9 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// The machine's clock; its monotonic time starts now.
+    /// Creates the clock of the machine. The monotonic time starts now.
     #[must_use]
-    #[allow(clippy::disallowed_methods)] // The only place.
+    #[allow(clippy::disallowed_methods)] // Only this type reads the time of the system.
     pub fn new() -> Self {
         Self { start: std::time::Instant::now() }
     }
@@ -118,7 +118,7 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
-    #[allow(clippy::disallowed_methods)] // The only place.
+    #[allow(clippy::disallowed_methods)] // Only this type reads the time of the system.
     fn now(&self) -> Timestamp {
         match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
             Ok(since) => Timestamp(micros(since)),
@@ -139,7 +139,7 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that shows `now`.
+    /// Creates a clock that shows `now`.
     #[must_use]
     pub const fn new(now: Timestamp) -> Self {
         Self { now: AtomicI64::new(now.0), monotonic: AtomicI64::new(0) }

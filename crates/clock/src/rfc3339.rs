@@ -1,4 +1,4 @@
-//! Times as texts (RFC 3339), in URLs, forms, JSON and exports.
+//! Formats and parses times (RFC 3339) in URLs, forms, JSON and exports.
 
 use jiff::civil;
 
@@ -7,7 +7,7 @@ use crate::Timestamp;
 const MICROS_PER_SECOND: i64 = 1_000_000;
 
 /// Parses a time with `Z` or an offset. `T` and `Z` may be in lower case (section 5.6). The fraction of a
-/// second has at most six digits. `None` for any other text, and for a leap second.
+/// second has at most six digits. Returns `None` for a leap second, and for any other text.
 #[must_use]
 pub fn parse(text: &str) -> Option<Timestamp> {
     let bytes = text.as_bytes();
@@ -31,7 +31,8 @@ pub fn parse(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_micros((seconds - parse_offset(offset)?) * MICROS_PER_SECOND + fraction))
 }
 
-/// Parses a fraction of a second, such as `.25`, to microseconds; 0 if absent. Also returns what follows it.
+/// Parses a fraction of a second, such as `.25`, to microseconds. Returns 0 if there is no fraction. Also returns the
+/// bytes after the fraction.
 fn parse_fraction(bytes: &[u8]) -> Option<(i64, &[u8])> {
     let Some(rest) = bytes.strip_prefix(b".") else { return Some((0, bytes)) };
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -65,8 +66,9 @@ fn number(digits: &[u8]) -> Option<i16> {
         .try_fold(0, |value: i16, digit| digit.is_ascii_digit().then(|| value * 10 + i16::from(digit - b'0')))
 }
 
-/// Formats a time in UTC, with as many fractional digits as necessary. A time outside of jiff's range (the
-/// years -9999 to 9999, less about a day at each end) is formatted as the nearest time within it.
+/// Formats a time in UTC, with as many fractional digits as necessary. A time outside of the range of
+/// [`jiff::Timestamp`] (the years -9999 to 9999, less about a day at each end) is formatted as the nearest end of the
+/// range.
 #[must_use]
 pub fn format(time: Timestamp) -> String {
     nearest(time).to_string()
@@ -79,7 +81,7 @@ pub fn format_micros(time: Timestamp) -> String {
     format!("{:.6}", nearest(time))
 }
 
-/// The time itself, or the nearest one within jiff's range.
+/// Returns the time, or the nearest end of the range of [`jiff::Timestamp`] if the time is outside of this range.
 fn nearest(time: Timestamp) -> jiff::Timestamp {
     let limit = if time < Timestamp::EPOCH { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
     jiff::Timestamp::from_microsecond(time.as_micros()).unwrap_or(limit)
