@@ -1,7 +1,7 @@
-//! A connection to Redis, which is opened when it is first needed, and opened again after it has broken.
+//! A connection to Redis. The connection is opened at the first request, and opened again after a failure.
 //!
-//! The connection manager of the client library is not used: it keeps a connection that has stopped
-//! answering, and it retries while a write waits.
+//! The connection manager of the client library is not used: the connection manager keeps a connection that has
+//! stopped answering, and retries while a write waits.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -14,8 +14,7 @@ use redis::{
     AsyncConnectionConfig, Client, FromRedisValue, Pipeline, RedisError, aio::MultiplexedConnection,
 };
 
-/// For this long after Redis did not answer, no requests are sent, so that a failing Redis does not delay
-/// every write.
+/// How long no requests are sent after Redis did not answer, so that a failing Redis does not delay every write.
 pub const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 /// A connection to Redis.
@@ -23,33 +22,32 @@ pub const RETRY_PAUSE: Duration = Duration::from_secs(2);
 pub(crate) struct Connection {
     client: Client,
     clock: Arc<dyn Clock>,
-    patience: Duration,
-    /// The open connection. The task that connects holds the lock, so that the other tasks wait for the
-    /// connection.
+    timeout: Duration,
+    /// The open connection. A task that connects holds the lock, so that the other tasks wait for the connection.
     open: tokio::sync::Mutex<Option<MultiplexedConnection>>,
     /// The monotonic time until which no requests are sent to Redis.
     paused_until: Mutex<Option<Duration>>,
 }
 
 impl Connection {
-    pub(crate) fn new(client: Client, clock: Arc<dyn Clock>, patience: Duration) -> Self {
+    pub(crate) fn new(client: Client, clock: Arc<dyn Clock>, timeout: Duration) -> Self {
         let (open, paused_until) = (tokio::sync::Mutex::new(None), Mutex::new(None));
-        Self { client, clock, patience, open, paused_until }
+        Self { client, clock, timeout, open, paused_until }
     }
 
-    /// Sends commands to Redis, and waits at most `patience` for the answer. After a failure without an
+    /// Sends commands to Redis, and waits at most `timeout` for the answer. After a failure without an
     /// answer, no requests are sent for [`RETRY_PAUSE`].
     pub(crate) async fn ask<T: FromRedisValue>(&self, commands: &Pipeline) -> Result<T, StoreError> {
         if self.is_paused() {
             return Err(self.unavailable("did not answer a moment ago"));
         }
-        let failure = match tokio::time::timeout(self.patience, self.try_to_ask(commands)).await {
+        let failure = match tokio::time::timeout(self.timeout, self.try_to_ask(commands)).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(Failure::Answer(error))) => {
                 return Err(self.unavailable(&format!("answered with an error: {}", excerpt(error))));
             }
             Ok(Err(Failure::Broken(error))) => format!("cannot be reached: {error}"),
-            Err(_) => format!("did not answer within {:?}", self.patience),
+            Err(_) => format!("did not answer within {:?}", self.timeout),
         };
         self.pause().await;
         Err(self.unavailable(&failure))
@@ -71,7 +69,7 @@ impl Connection {
         if let Some(connection) = &*open {
             return Ok(connection.clone());
         }
-        // `patience` already limits both the connection and the response.
+        // `timeout` already limits both the connection and the response.
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
         tracing::debug!(redis = %self.address(), "connected");
@@ -86,7 +84,7 @@ impl Connection {
     async fn pause(&self) {
         let until = self.clock.monotonic().saturating_add(RETRY_PAUSE);
         *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
-        // If another task has the lock, it is connecting already.
+        // If another task has the lock, the task is connecting already, so there is no broken connection to close.
         if let Ok(mut open) = self.open.try_lock() {
             *open = None;
         }
@@ -101,9 +99,9 @@ impl Connection {
     }
 }
 
-/// Why a request has no result.
+/// The reason why a request has no result.
 enum Failure {
-    /// Redis refused the commands; the connection is fine.
+    /// Redis refused the commands. The connection can still be used.
     Answer(RedisError),
     /// There is no connection, or it is broken.
     Broken(RedisError),

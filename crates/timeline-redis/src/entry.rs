@@ -1,9 +1,9 @@
 //! The entries in Redis.
 //!
-//! A page has two sorted sets: one of revisions and one of renders. All scores in them are zero, so the
-//! members are in the order of their bytes. Members begin with hexadecimal numbers of a fixed width, so
-//! revisions are in the order of their times, and renders in the order of their revisions and times. A score
-//! could not represent times exactly, to the microsecond, after the year 2255.
+//! A page has two sorted sets: one of revisions and one of renders. All scores in these sets are zero, so the
+//! members are in the order of their bytes. Members begin with hexadecimal numbers of a fixed width. So
+//! revisions are in the order of their times, and renders are in the order of their revisions and times. Times
+//! are not stored as scores, since a score cannot represent a time after the year 2255 to the microsecond.
 
 use rashomon_buckets::{Page, Revision, Superseded, Tid};
 use rashomon_clock::Timestamp;
@@ -44,35 +44,37 @@ impl Entry {
     }
 }
 
-/// The key of the set of a page's revisions. The title is last, since only a title may contain a colon.
+/// Returns the key of the set of a page's revisions. The title is last, since only a title may contain a colon.
 pub(crate) fn revisions_key(page: &Page) -> String {
     format!("rashomon:revisions:{}:{}:{}", page.domain, page.bucket.as_key(), page.title)
 }
 
-/// The key of the set of a page's renders.
+/// Returns the key of the set of a page's renders.
 pub(crate) fn renders_key(page: &Page) -> String {
     format!("rashomon:renders:{}:{}:{}", page.domain, page.bucket.as_key(), page.title)
 }
 
-/// The bounds of all revisions superseded at `at` or before, as Redis writes them: the lower, then the upper.
+/// Returns the bounds of all revisions superseded at `at` or before, in the syntax of Redis: the lower bound, then
+/// the upper bound.
 pub(crate) fn revisions_until(at: Timestamp) -> (String, String) {
     ("-".to_owned(), after(&sortable(at)))
 }
 
-/// The bounds of all renders of a revision superseded at `at` or before, as Redis writes them.
+/// Returns the bounds of all renders of a revision superseded at `at` or before, in the syntax of Redis: the lower
+/// bound, then the upper bound.
 pub(crate) fn renders_until(rev: Revision, at: Timestamp) -> (String, String) {
     let rev = format!("{:016x}:", rev.get());
     (format!("[{rev}"), after(&format!("{rev}{}", sortable(at))))
 }
 
-/// The upper bound that includes the members that begin with these fields, and excludes all members after
-/// them.
+/// Returns the upper bound that includes the members that begin with these fields, and excludes all members after
+/// these members.
 fn after(fields: &str) -> String {
     // `;` comes after the colon in ASCII.
     format!("({fields};")
 }
 
-/// Formats a time so that texts sort like times, including times before 1970.
+/// Formats a time so that the texts are in the same order as the times. Times before 1970 are supported.
 fn sortable(time: Timestamp) -> String {
     format!("{:016x}", time.as_micros().cast_unsigned() ^ (1 << 63))
 }

@@ -1,13 +1,13 @@
 //! The timeline in Redis: the times at which values were superseded, shared by several servers.
 //!
-//! Redis may forget all entries at any time; the sweep then culls the values. If Redis is slow, hangs or is
-//! down, a write is delayed by at most [`Settings::patience`], once in [`RETRY_PAUSE`], and a warning is
+//! Redis may lose all entries at any time; in this case the sweep culls the values. If Redis is slow, hangs or
+//! is down, a write is delayed by at most [`Settings::timeout`], once in [`RETRY_PAUSE`], and a warning is
 //! logged.
 //!
 //! A database of Redis belongs to one store of Rashomon. An entry may be wrong: it may come from another
 //! store with the same names, from before a restore of a backup, or from a write that was rolled back. Wrong
-//! entries cull nothing early: a cull also reads the row of the next higher revision or render, which says
-//! since when a value has been superseded. Wrong entries only leave more work to the sweep.
+//! entries cull nothing early: a cull also reads the row of the next higher revision or render, which has the
+//! time since which a value has been superseded. Wrong entries only leave more work to the sweep.
 
 mod connection;
 mod entry;

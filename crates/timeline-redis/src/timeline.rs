@@ -1,4 +1,4 @@
-//! The timeline over one connection.
+//! The timeline, its settings, and the commands that it sends to Redis.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,42 +12,42 @@ use crate::{
     entry::{Entry, renders_key, renders_until, revisions_key, revisions_until},
 };
 
-/// The maximum number of entries of each kind for one page. The entries that are dropped first are the oldest
-/// ones of revisions, and of renders those of the lowest revisions.
+/// The maximum number of entries of each kind for one page. Of the entries of revisions, the oldest are dropped
+/// first. Of the entries of renders, the entries of the lowest revisions are dropped first.
 pub const MAX_ENTRIES_PER_PAGE: usize = 256;
 
-/// The address of Redis, and how long to wait for it.
+/// The address of Redis, and how long a write waits for Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// `redis://HOST:PORT/DATABASE`, with `USER:PASSWORD@` before the host if Redis asks for them.
+    /// The URL, `redis://HOST:PORT/DATABASE`. If Redis requires a login, the URL has `USER:PASSWORD@` before the host.
     pub url: String,
     /// The maximum time that Redis may delay a write.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Settings {
-    /// The default patience. A Redis in the same network answers in a millisecond.
-    pub const PATIENCE: Duration = Duration::from_millis(250);
+    /// The default timeout. A Redis in the same network answers in a millisecond.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_millis(250);
 
-    /// Redis at this URL, with the default patience.
+    /// Creates the settings for Redis at this URL, with the default timeout.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), patience: Self::PATIENCE }
+        Self { url: url.into(), timeout: Self::DEFAULT_TIMEOUT }
     }
 }
 
-/// Why settings cannot be used. The URL is not repeated, since it may contain a password.
+/// The reason why settings cannot be used. The error does not repeat the URL, since the URL may contain a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// The URL is not the URL of a Redis.
+    /// The URL is not a URL of Redis.
     #[error(
         "the URL of the timeline is not a Redis URL ({0}): write redis://HOST:PORT/DATABASE, such as \
          redis://127.0.0.1:6379/0"
     )]
     Url(String),
-    /// The patience is zero.
-    #[error("a patience of zero gives Redis no time to answer: 250 milliseconds are usual")]
-    Patience,
+    /// The timeout is zero.
+    #[error("a timeout of zero leaves Redis no time to answer: 250 milliseconds are usual")]
+    ZeroTimeout,
 }
 
 /// The timeline in Redis.
@@ -58,29 +58,29 @@ pub struct RedisTimeline {
 }
 
 impl RedisTimeline {
-    /// Creates a timeline in the Redis that the settings name. It connects at its first use, so a server can
-    /// start while Redis is down.
+    /// Creates a timeline in the Redis that the settings name. The timeline connects at its first use, so a server
+    /// can start while Redis is down.
     ///
     /// # Errors
     ///
     /// If the settings cannot be used.
     pub fn new(settings: Settings, clock: Arc<dyn Clock>) -> std::result::Result<Self, SettingsError> {
-        let Settings { url, patience } = settings;
+        let Settings { url, timeout } = settings;
         if !url.starts_with("redis://") {
             return Err(SettingsError::Url("it does not begin with redis://".to_owned()));
         }
-        if patience.is_zero() {
-            return Err(SettingsError::Patience);
+        if timeout.is_zero() {
+            return Err(SettingsError::ZeroTimeout);
         }
         let client = Client::open(url).map_err(|error| SettingsError::Url(error.to_string()))?;
         // The client library accepts a negative number, but Redis would refuse every command.
         if client.get_connection_info().redis_settings().db() < 0 {
             return Err(SettingsError::Url("the number of a database is 0 or higher".to_owned()));
         }
-        Ok(Self { connection: Connection::new(client, Arc::clone(&clock), patience), clock })
+        Ok(Self { connection: Connection::new(client, Arc::clone(&clock), timeout), clock })
     }
 
-    /// The highest member of a set within bounds.
+    /// Returns the highest member of a set within bounds.
     async fn highest(&self, key: &str, (lower, upper): (String, String)) -> Result<Option<String>> {
         let mut commands = Pipeline::with_capacity(1);
         commands.cmd("ZREVRANGEBYLEX").arg(key).arg(upper).arg(lower).arg("LIMIT").arg(0).arg(1);
@@ -88,7 +88,7 @@ impl RedisTimeline {
         Ok(answers.pop().and_then(|mut members| members.pop()))
     }
 
-    /// The content of an entry, unless the entry has expired.
+    /// Returns the superseded value of an entry. Returns `None` if there is no member, or if the entry has expired.
     fn decode_unexpired(
         &self,
         key: &str,
@@ -118,9 +118,8 @@ impl Timeline for RedisTimeline {
             Superseded::Revision(_) => revisions_key(page),
             Superseded::Render(..) => renders_key(page),
         };
-        // Redis drops the whole set when the last entry that was added expires. Redis gets a duration instead
-        // of a time, since its clock may differ. Whether an entry has expired is decided by the clock of this
-        // process.
+        // Redis drops the whole set when the last added entry expires. Redis gets a duration instead of a time,
+        // since its clock may differ. The clock of this process decides whether an entry has expired.
         let expires_in = i64::try_from(left.as_millis()).unwrap_or(i64::MAX).saturating_add(1);
         let last_dropped_rank = -i64::try_from(MAX_ENTRIES_PER_PAGE + 1).unwrap_or(i64::MAX);
         let mut commands = Pipeline::with_capacity(3);
@@ -175,10 +174,10 @@ mod tests {
             let error = timeline(url).unwrap_err().to_string();
             assert!(error.contains("redis://127.0.0.1:6379/0"), "{url}: {error}");
         }
-        let settings = Settings { patience: Duration::ZERO, ..Settings::new("redis://127.0.0.1") };
+        let settings = Settings { timeout: Duration::ZERO, ..Settings::new("redis://127.0.0.1") };
         assert_eq!(
             RedisTimeline::new(settings, Arc::new(SystemClock::new())).unwrap_err(),
-            SettingsError::Patience
+            SettingsError::ZeroTimeout
         );
     }
 

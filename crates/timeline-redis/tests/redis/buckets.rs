@@ -75,7 +75,7 @@ impl Wiki {
     }
 }
 
-/// A wiki in memory, in which every write culls.
+/// Creates a wiki in memory, in which every write culls.
 async fn culling(redis: &Redis) -> (Wiki, Arc<ManualClock>) {
     let clock = clock();
     let store = Arc::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>));

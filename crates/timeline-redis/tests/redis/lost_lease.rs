@@ -1,6 +1,6 @@
-//! Two servers share the timeline in Redis. One server loses its page lease while the store still works on
-//! its write. The other server rolls the write back, so the write has superseded nothing. But the entry of
-//! the write stays in Redis.
+//! Two servers share the timeline in Redis. One server loses its page lease while the store is still carrying out
+//! the server's write. The other server rolls the write back, so the write has superseded nothing. But the entry
+//! of the write stays in Redis.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use rashomon_test_stores::Cluster;
 
 use crate::{DAY, Redis, buckets::Wiki, clock, page, rev, timeline};
 
-/// A time longer than a page lease, if the clocks agree.
+/// A time that is longer than a page lease if the clocks agree.
 const LEASE: Duration = Duration::from_secs(11);
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -1,5 +1,5 @@
-//! Tests of the timeline in a real Redis, which each test starts for itself. The timeline keeps the same
-//! promises as the timeline in memory, even if Redis forgets, hangs or is down.
+//! Tests of the timeline in a real Redis. Each test starts its own Redis. The timeline keeps the same promises as
+//! the timeline in memory, even if Redis loses its data, hangs or is down.
 #![allow(clippy::unwrap_used)] // Also in functions that tests call.
 
 mod buckets;
@@ -17,13 +17,13 @@ use rashomon_timeline_redis::{RedisTimeline, Settings};
 
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// A patience that only a hanging Redis exceeds, even on a busy machine.
+/// A timeout that only a hanging Redis exceeds, even on a busy machine.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time at which the tests begin: 2026-01-01T00:00:00Z.
 pub(crate) const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
-/// This many seconds after [`START`].
+/// Returns the time this many seconds after [`START`].
 pub(crate) fn at(seconds: u64) -> Timestamp {
     START.saturating_add(Duration::from_secs(seconds))
 }
@@ -48,8 +48,8 @@ pub(crate) fn page_of(domain: &str, title: &str) -> Page {
     }
 }
 
-/// The timeline in this Redis.
+/// Creates a timeline in this Redis.
 pub(crate) fn timeline(redis: &Redis, clock: Arc<dyn Clock>) -> Arc<dyn Timeline> {
-    let settings = Settings { patience: REQUEST_TIMEOUT, ..Settings::new(redis.url()) };
+    let settings = Settings { timeout: REQUEST_TIMEOUT, ..Settings::new(redis.url()) };
     Arc::new(RedisTimeline::new(settings, clock).unwrap())
 }
