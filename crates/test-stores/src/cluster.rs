@@ -1,4 +1,4 @@
-//! A store in memory that several processes write to.
+//! A store in memory for several processes.
 
 use std::{
     collections::HashMap,
@@ -12,11 +12,11 @@ use rashomon_tables::{
     Row, Scan, Schema, Swap, TableStore as _,
 };
 
-/// For each table and partition: the deleted ranges, each with the latest write time that is deleted.
+/// The deleted ranges of each table and partition. Each range has the latest write time that is deleted.
 type Tombstones = HashMap<(&'static str, Partition), Vec<(ClusteringRange, Timestamp)>>;
 
-/// A store that behaves like a cluster. It has no partition versions, and each get, scan, write and swap
-/// first yields to other tasks. A delete hides older writes, even if they arrive later.
+/// A store that behaves like a cluster. The store has no partition versions. Each get, scan, write and swap first
+/// yields to other tasks. A delete hides older writes, even if the writes arrive later.
 #[derive(Debug)]
 pub struct Cluster {
     memory: Memory,
@@ -24,14 +24,14 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Creates a cluster with its data in this memory.
+    /// Creates a cluster that stores its data in `memory`.
     #[must_use]
     pub fn new(memory: Memory) -> Self {
         Self { memory, deleted: Mutex::default() }
     }
 
-    /// Removes the puts that earlier deletes hide. Remembers the deletes of the batch permanently.
-    fn visible(&self, mut batch: Batch) -> Batch {
+    /// Removes the puts that earlier deletes hide from a batch. Remembers the deletes of the batch permanently.
+    fn without_hidden_puts(&self, mut batch: Batch) -> Batch {
         let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
         let partition = &batch.partition;
         batch.mutations.retain(|mutation| match mutation {
@@ -80,8 +80,8 @@ impl Decorator for Cluster {
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
         tokio::task::yield_now().await;
-        let first = first.into_iter().map(|batch| self.visible(batch)).collect();
-        self.memory.write(first, self.visible(then)).await
+        let first = first.into_iter().map(|batch| self.without_hidden_puts(batch)).collect();
+        self.memory.write(first, self.without_hidden_puts(then)).await
     }
 
     async fn swap(
@@ -93,7 +93,7 @@ impl Decorator for Cluster {
         new: Option<Row>,
     ) -> Result<Swap> {
         tokio::task::yield_now().await;
-        let first = first.into_iter().map(|batch| self.visible(batch)).collect();
+        let first = first.into_iter().map(|batch| self.without_hidden_puts(batch)).collect();
         self.memory.swap(first, table, key, expected, new).await
     }
 

@@ -1,12 +1,12 @@
 //! Stores for the tests of the layers above the table layer. A test runs on Cassandra if the environment
 //! names a node, and on the store in memory otherwise.
 //!
-//! The tests of a process share keyspaces of the node, and their connections, since creating tables and
-//! logging in take longer than most tests. Each test has its own namespace in a keyspace. A keyspace has few
-//! namespaces, since listing a table reads the partitions of all of them.
+//! The tests of a process share keyspaces of the node, and the connections to these keyspaces, since creating
+//! tables and logging in take longer than most tests. Each test has its own namespace in a keyspace. A keyspace
+//! has few namespaces, since listing a table reads the partitions of all namespaces.
 //!
-//! A [`Ring`] of three nodes exists only if `cargo xtask cassandra faults` runs a test. For a test that needs
-//! several processes on one store, [`Cluster`] is such a store in memory. Each test starts its own [`Redis`].
+//! A [`Ring`] of three nodes exists only if `cargo xtask cassandra faults` runs a test. A [`Cluster`] is a store in
+//! memory for tests that need several processes on one store. Each test starts its own [`Redis`].
 
 mod cluster;
 mod redis;
@@ -29,7 +29,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 pub use self::{cluster::Cluster, redis::Redis, ring::Ring};
 
-/// The variable with the address of a node for tests, `HOST:PORT`; `elsewhere` if another run has the node.
+/// The environment variable with the address of a node for tests: `HOST:PORT`, or `elsewhere` if another run of the
+/// tests uses the node.
 const NODE: &str = "RASHOMON_TEST_CASSANDRA";
 
 /// The user of a new node, and the password of that user.
@@ -38,23 +39,23 @@ const USER: &str = "cassandra";
 /// The timeout of requests. A node on a busy machine is slower than a production cluster.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How many namespaces share a keyspace.
+/// The number of namespaces that share a keyspace.
 const NAMESPACES_OF_A_KEYSPACE: u64 = 100;
 
-/// The number of bits of a namespace's name, which is the lower part of its number. The upper part is the
-/// number of its keyspace.
+/// The number of bits of a namespace's name, which is the lower part of the namespace's number. The upper part is
+/// the number of the keyspace.
 const NAME_BITS: u32 = 42;
 
-/// The connections to the keyspaces of this process, by the keyspace's number.
+/// The connections to the keyspaces of this process, by the numbers of the keyspaces.
 type Keyspaces = Mutex<HashMap<u64, Arc<OnceCell<CassandraStore>>>>;
 
-/// The node for tests, if one is named.
+/// Returns the address of the node for tests, or `None` if the environment names no node.
 #[must_use]
 pub fn node() -> Option<String> {
     std::env::var(NODE).ok().filter(|node| node != "elsewhere")
 }
 
-/// Opens an empty store: on the node if one is named, otherwise in memory.
+/// Opens an empty store: on the node if the environment names one, otherwise in memory.
 pub async fn open(clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
     match node() {
         Some(node) => Arc::new(open_namespace(&node, namespace(), clock).await),
@@ -62,7 +63,7 @@ pub async fn open(clock: Arc<dyn Clock>) -> Arc<dyn TableStore> {
     }
 }
 
-/// Opens a namespace on the node, as a process with this clock, over the connections that tests share.
+/// Opens a namespace on the node, for a process with this clock, over the connections that the tests share.
 ///
 /// # Panics
 ///
@@ -95,7 +96,7 @@ pub async fn open_namespace_with_own_connections(
     open_namespace_of_process(node, std::process::id().into(), namespace, clock).await
 }
 
-/// Opens a namespace of another process, which has its id, on the node.
+/// Opens a namespace of another process on the node. `process` is the id of the other process.
 ///
 /// # Panics
 ///
@@ -134,7 +135,7 @@ async fn connect_to(node: &str, (process, keyspace): (u64, u64), clock: Arc<dyn 
     CassandraStore::connect(options, clock).await.expect("the node takes CQL")
 }
 
-/// The runtime of the shared connections.
+/// Returns the runtime of the shared connections.
 fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| {
@@ -143,7 +144,7 @@ fn runtime() -> &'static Runtime {
     })
 }
 
-/// The number of a namespace that no other test has, in this run or another.
+/// Returns the number of a new namespace. No other test has this number, in this run or another run.
 #[must_use]
 pub fn namespace() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! A Redis server for a single test. It stores nothing on disk.
+//! A Redis server for a single test. The server stores nothing on disk.
 #![allow(clippy::print_stderr)] // Skipped tests are reported.
 
 use std::{
@@ -12,16 +12,17 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// The maximum number of polls until the server answers, one every [`POLL_INTERVAL`].
+/// The maximum number of polls until the server answers.
 const MAX_POLLS: usize = 1000;
 
+/// The pause between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The number of ports that are tried, since other processes may take a port.
 const PORTS: usize = 10;
 
-/// How long to wait for an answer, on a busy machine.
-const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+/// How long to wait for an answer. The machine may be busy.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The outcome of starting the server.
 enum StartOutcome {
@@ -32,7 +33,7 @@ enum StartOutcome {
     IsMissing,
 }
 
-/// A server that ends with the test.
+/// A server that is killed at the end of the test.
 #[derive(Debug)]
 pub struct Redis {
     port: u16,
@@ -41,12 +42,11 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts a server. If Redis is not installed, prints a message and returns `None`; with `CI=true` this
-    /// is a failure.
+    /// Starts a server. If Redis is not installed, prints a message and returns `None`.
     ///
     /// # Panics
     ///
-    /// If the server does not answer.
+    /// If the server does not answer, or if Redis is not installed and the environment has `CI=true`.
     #[must_use]
     pub fn start() -> Option<Self> {
         let directory = tempfile::tempdir().expect("a directory can be made");
@@ -65,7 +65,8 @@ impl Redis {
         panic!("redis-server ended at once on each of {PORTS} ports");
     }
 
-    /// Starts the server again on its port, and waits until it answers. `false` if Redis is not installed.
+    /// Starts the server again on its port, and waits until the server answers. Returns `false` if Redis is not
+    /// installed.
     ///
     /// # Panics
     ///
@@ -113,16 +114,16 @@ impl Redis {
         panic!("redis-server did not answer on port {}", self.port);
     }
 
-    /// Whether this server answers, rather than another program on its port.
+    /// Whether this server answers. Another program may answer on the port; only this server has this directory.
     fn is_answering(&self) -> bool {
-        /// The lines of the answer: a list of two texts, each with its length before it.
+        /// The number of lines of the answer: a list of two texts, each after its length.
         const LINES: usize = 5;
         let directory = self.directory.path().canonicalize().expect("it was made");
         self.ask("CONFIG GET dir", LINES)
             .is_ok_and(|lines| lines.last().is_some_and(|line| Some(line.as_str()) == directory.to_str()))
     }
 
-    /// Kills the server: all its data is lost.
+    /// Kills the server. All data of the server is lost.
     ///
     /// # Panics
     ///
@@ -134,7 +135,7 @@ impl Redis {
         }
     }
 
-    /// Stops the server: it still accepts connections, but does not answer.
+    /// Suspends the server. A suspended server still accepts connections, but does not answer.
     ///
     /// # Panics
     ///
@@ -157,7 +158,7 @@ impl Redis {
         kill_process(Pid::from_child(child), signal).expect("it is ours");
     }
 
-    /// The URL of the server, as in a configuration.
+    /// Returns the URL of the server, as in a configuration.
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/0", self.port)
@@ -180,7 +181,7 @@ impl Redis {
     fn ask(&self, line: &str, lines: usize) -> std::io::Result<Vec<String>> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
         // Another program on this port may never answer.
-        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
         write!(stream, "{line}\r\n")?;
         BufReader::new(stream).lines().take(lines).collect()
     }

@@ -12,26 +12,30 @@ use std::{
 use rashomon_clock::Clock;
 use rashomon_tables_cassandra::{CassandraStore, Options};
 
-/// The variable with the folder of three nodes, which `cargo xtask cassandra faults` sets for its last tests.
+/// The environment variable with the folder of three nodes. `cargo xtask cassandra faults` sets it for its last tests.
 const RING: &str = "RASHOMON_TEST_RING";
 
 /// The keyspace that a service has created on these nodes, with three replicas.
 const KEYSPACE: &str = "faults";
 
-/// The port of the traffic between nodes, and the table of the packet filter that disconnects nodes.
+/// The port of the traffic between nodes.
 const NODES_PORT: &str = "7000";
-const TABLE: &str = "rashomon_ring";
 
-/// The maximum number of polls until other nodes know the state of a node, and the pause between polls.
+/// The table of the packet filter that disconnects nodes.
+const FILTER_TABLE: &str = "rashomon_ring";
+
+/// The maximum number of polls until other nodes know the state of a node.
 const MAX_POLLS: usize = 240;
-const PAUSE: Duration = Duration::from_millis(500);
+
+/// The pause between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Three nodes on this machine. Each has a copy of every row.
 #[derive(Debug)]
 pub struct Ring(PathBuf);
 
 impl Ring {
-    /// The nodes that the environment names.
+    /// Returns the nodes that the environment names, or `None` if the environment names none.
     #[must_use]
     pub fn from_environment() -> Option<Self> {
         env::var_os(RING).map(|folder| Self(folder.into()))
@@ -53,11 +57,11 @@ impl Ring {
         CassandraStore::connect(options, clock).await.expect("a node answers")
     }
 
-    /// Runs nodetool on a node.
+    /// Runs nodetool on a node, and returns its output.
     ///
     /// # Panics
     ///
-    /// If it fails.
+    /// If nodetool fails.
     pub fn nodetool(&self, node: u8, arguments: &[&str]) -> String {
         let output = self.run_nodetool(node, arguments);
         assert!(output.status.success(), "{arguments:?} on {node}: {output:?}");
@@ -93,26 +97,28 @@ impl Ring {
         done
     }
 
-    /// Runs `act`, which only node 1 serves, while messages between nodes are dropped. The writes of node 1
-    /// reach no other replica, and are not acknowledged. The messages pass again when node 1 considers the
-    /// other nodes dead. Messages that the network still delivers then are so old that the nodes drop them.
+    /// Runs `act`, which only node 1 serves, while messages between nodes are dropped.
+    ///
+    /// The writes of node 1 reach no other replica, and are not acknowledged. After node 1 considers the other nodes
+    /// dead, messages pass again. The messages that the network still delivers after this time are so old that the
+    /// nodes drop them.
     ///
     /// # Panics
     ///
-    /// If the network cannot be filtered, which requires root.
+    /// If the network cannot be filtered. Filtering requires root.
     pub async fn on_one_node<T>(&self, act: impl Future<Output = T>) -> T {
         let cut_off = [2, 3];
         for node in cut_off {
             // Clients must not send requests to these nodes.
             self.nodetool(node, &["disablebinary"]);
         }
-        filter(&["add", "table", "ip", TABLE]);
-        filter(&["add", "chain", "ip", TABLE, "out", "{ type filter hook output priority 0; }"]);
+        filter(&["add", "table", "ip", FILTER_TABLE]);
+        filter(&["add", "chain", "ip", FILTER_TABLE, "out", "{ type filter hook output priority 0; }"]);
         // Node 1 would not consider a node dead while it still receives messages from the node.
-        filter(&["add", "rule", "ip", TABLE, "out", "tcp", "dport", NODES_PORT, "drop"]);
+        filter(&["add", "rule", "ip", FILTER_TABLE, "out", "tcp", "dport", NODES_PORT, "drop"]);
         let done = act.await;
         cut_off.iter().for_each(|node| self.await_state(*node, &[1], "DN"));
-        filter(&["delete", "table", "ip", TABLE]);
+        filter(&["delete", "table", "ip", FILTER_TABLE]);
         for node in cut_off {
             self.nodetool(node, &["enablebinary"]);
         }
@@ -134,7 +140,7 @@ impl Ring {
                 let status = self.run_nodetool(*other, &["status"]);
                 let is_known = String::from_utf8_lossy(&status.stdout).contains(&line);
                 if !is_known {
-                    sleep(PAUSE);
+                    sleep(POLL_INTERVAL);
                 }
                 is_known
             });
