@@ -1,5 +1,5 @@
 //! A real Varnish with `docs/varnish.vcl`, for tests and benchmarks.
-#![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // The modules print the results of command-line programs.
 
 pub mod backend;
 pub mod cached;
@@ -20,7 +20,7 @@ use xtask::service::{Service, free_address};
 /// The file that operators use.
 const VCL: &str = "docs/varnish.vcl";
 
-/// The ports of the backends in the file: the server, and the two servers of one bucket.
+/// The ports of the backends in [`VCL`]: the server, and the two servers of one bucket.
 const PORTS: [&str; 3] = ["7231", "7232", "7233"];
 
 /// The memory for stored answers, in the notation of Varnish.
@@ -35,33 +35,43 @@ pub struct Files {
 }
 
 impl Files {
-    /// Finds the files in the folder into which Debian's packages were unpacked, or in `/`.
-    pub fn below(folder: &Path) -> Result<Self> {
+    /// Finds the files below `folder`. That is the folder into which Debian's packages were unpacked, or `/` if they
+    /// are installed.
+    pub fn find_below(folder: &Path) -> Result<Self> {
         let program = folder.join("usr/sbin/varnishd");
-        ensure!(program.is_file(), "no {}", program.display());
-        let all = folder.join("usr/lib");
-        for entry in fs::read_dir(&all)? {
+        ensure!(
+            program.is_file(),
+            "varnishd not found at {}: install varnish, or set --varnish to the folder with the unpacked packages",
+            program.display()
+        );
+        let library_root = folder.join("usr/lib");
+        for entry in fs::read_dir(&library_root)? {
             let libraries = entry?.path();
             if libraries.join("varnish/vmods/libvmod_xkey.so").is_file() {
                 return Ok(Self { program, libraries });
             }
         }
-        anyhow::bail!("no module xkey below {}: install varnish-modules", all.display())
+        anyhow::bail!(
+            "libvmod_xkey.so not found below {}: install varnish-modules, or set --varnish to the folder with the \
+             unpacked packages",
+            library_root.display()
+        )
     }
 }
 
-/// `docs/varnish.vcl` with the addresses of a test.
+/// Returns the text of `docs/varnish.vcl` with the ports of the backends of a test. The hosts stay 127.0.0.1.
 pub fn vcl(backends: [SocketAddr; 3]) -> Result<String> {
     let mut vcl = fs::read_to_string(xtask::root().join(VCL))?;
     for (port, address) in PORTS.into_iter().zip(backends) {
         let found = format!(".port = \"{port}\";");
-        ensure!(vcl.matches(&found).count() == 1, "{VCL} does not name the port {port} once");
+        ensure!(vcl.matches(&found).count() == 1, "{VCL} must contain '{found}' exactly once");
         vcl = vcl.replace(&found, &format!(".port = \"{}\";", address.port()));
     }
     Ok(vcl)
 }
 
-/// Starts Varnish with a VCL. All files are below `folder`, which must not contain another one.
+/// Starts Varnish with a VCL. All files that the instance writes are below `folder`. Two running instances must not
+/// share a folder.
 pub fn start(files: &Files, vcl: &str, folder: &Path) -> Result<Service> {
     fs::create_dir_all(folder)?;
     let file = folder.join("varnish.vcl");
@@ -81,5 +91,5 @@ pub fn start(files: &Files, vcl: &str, folder: &Path) -> Result<Service> {
         .arg(&file)
         .env("LD_LIBRARY_PATH", path);
     Service::start_command(address, command, &folder.join("varnish.log"))
-        .context("Varnish does not start; its VCL needs a C compiler")
+        .context("cannot start Varnish (to compile the VCL, it needs a C compiler)")
 }

@@ -1,6 +1,6 @@
 //! Checks docs/varnish.vcl with a real Varnish. `cargo xtask test --only varnish` fetches Varnish and runs this
 //! program.
-#![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // A command-line program prints its results.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    let files = Files::below(&arguments.varnish)?;
+    let files = Files::find_below(&arguments.varnish)?;
     match &arguments.command {
         Command::Rules => println!("{} rules hold", rules::run(&files)?),
         Command::Interleaved { binary, options } => {

@@ -93,13 +93,13 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
     let mut report = Report::new("cache", how(options));
     let bench = Bench { options, binary, contents: &Contents::new(1), runs, clock };
     if options.measures(Part::Writes) {
-        writes::measure(&bench, &Files::below(&options.varnish)?, &mut report)?;
+        writes::measure(&bench, &Files::find_below(&options.varnish)?, &mut report)?;
     }
     if options.measures(Part::Reads) {
-        reads::measure(&bench, &Files::below(&options.varnish)?, &mut report)?;
+        reads::measure(&bench, &Files::find_below(&options.varnish)?, &mut report)?;
     }
     if options.measures(Part::Latency) {
-        latency::measure(&bench, &Files::below(&options.varnish)?, &mut report)?;
+        latency::measure(&bench, &Files::find_below(&options.varnish)?, &mut report)?;
     }
     if options.measures(Part::Transformed) {
         transformed::measure(&bench, &mut report)?;
