@@ -112,10 +112,10 @@ pub(crate) fn timeline(history: &History, wiki: &'static str, edits_a_day: f64) 
         let own = Title::new(&format!("{}/{title}", event.copy)).unwrap_or_else(|_| title.clone());
         let page = Page { domain: domain.clone(), bucket: BucketName::page(), title: own };
         report.all.add(event, bytes);
-        if sampling.takes(&page, now) {
+        if sampling.try_count_entry(&page, now) {
             report.sampled.add(event, bytes);
         }
-        if limiting.takes(&page, now) {
+        if limiting.try_count_entry(&page, now) {
             report.limited.add(event, bytes);
         }
     }

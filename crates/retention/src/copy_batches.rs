@@ -58,8 +58,8 @@ pub(crate) async fn copy_batches(
     Ok(batches)
 }
 
-/// Adds to a replacement the deletes of the replaced properties' rows in `by_rev`. Requests by revision then
-/// find the render in the other tables, by its tid.
+/// Adds deletes to a write that replaces properties: the deletes of these properties' rows in `by_rev`. Requests by
+/// revision then find the render in the other tables, by its tid.
 pub(crate) fn delete_by_rev_rows(write: &mut PageBatch<'_>) {
     for body in &write.bodies {
         write.page_batch.delete(&BY_REV, by_rev_key(body.rev, &body.name), write.at());
@@ -86,8 +86,9 @@ async fn is_newest(core: &Core, page: &Page, rev: Revision, tid: Tid) -> Result<
     Ok(newest.is_none_or(|newest| newest.tid <= tid))
 }
 
-/// Prepares bodies for a copy that expires at `until`: copies their chunks to chunks that last longer than
-/// `until`, and moves large bodies into chunks, so that all bodies fit into one batch.
+/// Prepares bodies for a copy that expires at `until`. Copies the chunks of each chunked body into a new chunk set that
+/// exists until an hour after `until`. Moves the largest other bodies into chunks, so that all bodies fit into one
+/// batch.
 async fn bodies_for_copy(
     core: &Core,
     (page, rev): (&Page, Revision),

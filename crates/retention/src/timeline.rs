@@ -2,8 +2,8 @@
 //! correct.
 //!
 //! With the timeline, a write that culls its page need not read the page's whole index of renders. The sweep culls
-//! all values, also those without a timeline entry. So entries may be sampled, and even all entries may be lost.
-//! Entries may also be wrong, since a write that culls checks each entry against the index.
+//! all eligible values, also those without a timeline entry. So entries may be sampled, and even all entries may be
+//! lost. Entries may also be wrong, since a write that culls checks each entry against the index.
 
 use std::{
     collections::BTreeMap,
@@ -37,8 +37,8 @@ pub trait Timeline: Debug + Send + Sync + 'static {
     async fn add(&self, page: &Page, at: Timestamp, what: Superseded, until: Timestamp) -> Result<()>;
 
     /// The revision of the newest entry at or before `at`. The revision may have been superseded longer ago
-    /// than the entry says. If the write of the entry was rolled back, the revision was superseded later or
-    /// not at all.
+    /// than the entry says. If the write that superseded the revision was rolled back, the revision was superseded
+    /// later, or not at all.
     async fn revision(&self, page: &Page, at: Timestamp) -> Result<Option<Revision>>;
 
     /// The render of the newest entry at or before `at`, among the renders of one revision.
@@ -53,9 +53,12 @@ pub struct MemoryTimeline {
     pages: Cache<Page, std::sync::Arc<Mutex<PageTimeline>>>,
 }
 
+/// The entries of one page.
 #[derive(Debug, Default)]
 struct PageTimeline {
+    /// Maps the time of superseding to the revision, and to the expiry of the entry.
     revisions: BTreeMap<Timestamp, (Revision, Timestamp)>,
+    /// Maps the revision and the time of superseding to the tid, and to the expiry of the entry.
     renders: BTreeMap<(Revision, Timestamp), (Tid, Timestamp)>,
 }
 
@@ -125,7 +128,9 @@ const SECOND: Duration = Duration::from_secs(1);
 /// number per domain and second.
 #[derive(Debug)]
 pub struct Sampling {
-    every: Duration,
+    /// The minimum time between two entries of a page.
+    interval: Duration,
+    /// The maximum number of entries of a domain in a second.
     rate: NonZeroU32,
     /// The time of a page's newest entry, by the monotonic clock.
     pages: Cache<Page, Duration>,
@@ -139,17 +144,19 @@ impl Sampling {
     #[must_use]
     pub fn new(retention: &Retention) -> Self {
         Self {
-            every: retention.sample,
+            interval: retention.sample,
             rate: retention.domain_rate,
             pages: Cache::new(MAX_SAMPLED_KEYS),
             domains: Cache::new(MAX_SAMPLED_KEYS),
         }
     }
 
-    /// Whether the page may get an entry at this time of the monotonic clock. If it may, counts the entry.
-    pub fn takes(&self, page: &Page, now: Duration) -> bool {
-        let rested = self.pages.get(page).is_none_or(|last| now.saturating_sub(last) >= self.every);
-        if !rested {
+    /// Counts an entry of the page at this time of the monotonic clock, if the limits allow another entry. Returns
+    /// whether the entry was counted.
+    pub fn try_count_entry(&self, page: &Page, now: Duration) -> bool {
+        let interval_has_passed =
+            self.pages.get(page).is_none_or(|last| now.saturating_sub(last) >= self.interval);
+        if !interval_has_passed {
             return false;
         }
         let (began, count) = match self.domains.get(&page.domain) {
@@ -165,9 +172,11 @@ impl Sampling {
     }
 }
 
-/// Records in a batch the value that the batch supersedes, if sampling takes the value. If the timeline is in the
-/// tables, also adds the timeline entry to the batch. Otherwise [`add_timeline_entry`] adds the entry after the
-/// commit.
+/// Records in a batch the value that the batch supersedes, if the limits of [`Sampling`] allow an entry for the value.
+/// If the timeline is in the tables, also adds the timeline entry to the batch. Otherwise [`add_timeline_entry`] adds
+/// the entry after the commit.
+///
+/// Does nothing if the bucket has no policy, or if the strategy lets superseded values expire.
 pub(crate) fn put_timeline_entry(
     core: &Core,
     batch: &mut PageBatch<'_>,
@@ -176,7 +185,7 @@ pub(crate) fn put_timeline_entry(
 ) {
     let policy = core.settings.of(batch.page).filter(|policy| !policy.strategy.expires());
     let Some(policy) = policy else { return };
-    if !core.sampling.takes(batch.page, core.records.clock.monotonic()) {
+    if !core.sampling.try_count_entry(batch.page, core.records.clock.monotonic()) {
         return;
     }
     batch.timeline_entry = Some(superseded);
@@ -200,7 +209,10 @@ pub(crate) async fn add_timeline_entry(core: &Core, page: &Page, policy: &Policy
     if let Some(timeline) = &core.settings.timeline {
         let now = core.records.clock.now();
         if let Err(error) = timeline.add(page, now, what, now.saturating_add(policy.index_ttl)).await {
-            tracing::warn!(%error, "cannot add superseded renders to the timeline");
+            tracing::warn!(
+                domain = %page.domain, title = %page.title, %error,
+                "cannot add an entry to the timeline; the sweeper culls the superseded value"
+            );
             return;
         }
     }
@@ -216,7 +228,7 @@ pub(crate) async fn superseded_revision(core: &Core, page: &Page, at: Timestamp)
     Ok(row.as_ref().and_then(RevisionTimelineRow::read).map(|entry| entry.rev))
 }
 
-/// The render of the newest entry of a revision at or before `at`.
+/// The render of the newest entry at or before `at`, among the renders of one revision.
 pub(crate) async fn superseded_render(
     core: &Core,
     page: &Page,
