@@ -21,7 +21,8 @@ impl<'a> Parameters<'a> {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             let name = truncate_for_error(name);
             if !known.contains(&name) {
-                let detail = format!("this list takes {}=, not '{name}'", known.join("=, "));
+                let detail =
+                    format!("unknown parameter '{name}'; the known parameters are {}=", known.join("=, "));
                 return Err(Problem::malformed(detail));
             }
             if parameters.iter().any(|(other, _)| *other == name) {
@@ -57,7 +58,7 @@ impl<'a> Parameters<'a> {
 pub(crate) fn refuse_query(query: Option<&str>) -> Result<()> {
     match query.filter(|query| !query.is_empty()) {
         None => Ok(()),
-        Some(_) => Err(Problem::malformed("this resource takes no query: leave out what is after '?'")),
+        Some(_) => Err(Problem::malformed("this resource takes no query: remove the text after '?'")),
     }
 }
 
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_decoded_and_given_once() {
+    fn values_are_decoded_and_invalid_parameters_are_refused() {
         let known = ["limit", "after"];
         let parse = |query| Parameters::parse(query, &known);
         for none in [None, Some("")] {

@@ -32,7 +32,7 @@ pub(crate) enum Selector {
 pub(crate) struct ListRange<T> {
     /// The maximum number of entries. `None` means the default.
     pub(crate) limit: Option<usize>,
-    /// The entry after which the result page begins.
+    /// The position after which the result page begins, from a page token. `None` means the beginning of the list.
     pub(crate) after: Option<T>,
 }
 
@@ -109,14 +109,15 @@ impl Resource {
             }
             _ if is_well_formed(path) => {
                 return Err(Problem::not_found(
-                    "the sub-resources of a page are rev/, rev/latest/, rev/12345/, rev/{tid}/, timegate/ \
-                     and timemap/; all but rev/ have properties, such as rev/latest/html",
+                    "no such sub-resource of a page; there are rev/, rev/latest/, rev/12345/, rev/{tid}/, \
+                     rev/latest/html (or a revision, a tid or a time in place of latest), timegate/html and \
+                     timemap/html (or another property in place of html)",
                 ));
             }
             _ => {
                 return Err(Problem::malformed(
-                    "the text after '?' is a path such as rev/latest/html, of letters, digits and -._~: \
-                     between slashes",
+                    "the text after '?' must be a path such as rev/latest/html: parts between single slashes, \
+                     of ASCII letters, digits and the characters '-', '.', '_', '~' and ':'",
                 ));
             }
         })
@@ -132,15 +133,15 @@ impl Resource {
             seen.push(name);
             match (&mut *self, name) {
                 (Self::RevisionList(list), "limit") => list.limit = Some(parse_limit(value)?),
-                (Self::RevisionList(list), "page") => list.after = Some(parse_token(value)?),
+                (Self::RevisionList(list), "page") => list.after = Some(parse_page_token(value)?),
                 (Self::RenderList(_, list), "limit") => list.limit = Some(parse_limit(value)?),
-                (Self::RenderList(_, list), "page") => list.after = Some(parse_token(value)?),
+                (Self::RenderList(_, list), "page") => list.after = Some(parse_page_token(value)?),
                 (Self::Timemap(_, list), "limit") => list.limit = Some(parse_limit(value)?),
-                (Self::Timemap(_, list), "page") => list.after = Some(parse_token(value)?),
+                (Self::Timemap(_, list), "page") => list.after = Some(parse_page_token(value)?),
                 _ => {
                     return Err(Problem::malformed(format!(
-                        "this resource does not take &{}=; only the lists rev/, rev/12345/ and timemap/ take \
-                         &limit= and &page=",
+                        "unknown parameter '{}' of this resource; only the lists rev/, rev/12345/ and \
+                         timemap/html take limit= and page=",
                         truncate_for_error(name)
                     )));
                 }
@@ -149,7 +150,8 @@ impl Resource {
         Ok(())
     }
 
-    /// Whether HTTP caches can be told to delete the answer. They cannot for a part of a list, which has too many URLs.
+    /// Whether HTTP caches can be told to delete the answer. Parts of lists cannot be purged, since such parts have too
+    /// many URLs.
     pub(crate) fn can_be_purged(&self) -> bool {
         let caching = match self {
             Self::RevisionList(list) => list.caching(),
@@ -161,7 +163,7 @@ impl Resource {
     }
 
     /// The tid in the URL, if the resource is a property of a render that is named by its tid.
-    pub(crate) const fn render(&self) -> Option<Tid> {
+    pub(crate) const fn tid_of_property(&self) -> Option<Tid> {
         match self {
             Self::Property(Selector::Render(tid), _) => Some(*tid),
             _ => None,
@@ -184,7 +186,7 @@ impl Resource {
 pub(crate) const READ_METHODS: &str = "GET, HEAD, OPTIONS";
 
 fn time_without_property() -> Problem {
-    Problem::not_found("a time is followed by a property, such as rev/2013-02-23T22:23:24Z/html")
+    Problem::not_found("a time must be followed by a property, such as rev/2013-02-23T22:23:24Z/html")
 }
 
 /// Parses the text after `rev/`. The shape of a malformed text decides whether the error is about a tid, a
@@ -232,10 +234,10 @@ pub(super) fn parse_limit(text: &str) -> Result<usize> {
         .ok_or_else(|| Problem::malformed(format!("limit= must be a number from 1 to {MAX_LIMIT}")))
 }
 
-fn parse_token<T: Position>(text: &str) -> Result<T> {
-    PageToken::parse(text)
-        .map(|token| token.0)
-        .ok_or_else(|| Problem::malformed("&page= must be copied unchanged from 'next' of the previous page"))
+fn parse_page_token<T: Position>(text: &str) -> Result<T> {
+    PageToken::parse(text).map(|token| token.0).ok_or_else(|| {
+        Problem::malformed("page= must be copied unchanged from 'next' of the previous result page")
+    })
 }
 
 fn is_well_formed(path: &str) -> bool {
@@ -401,7 +403,7 @@ mod tests {
             let position = MementoPosition { state, examined: (time, rev) };
             let Ok(Resource::Timemap(_, list)) = parse(&format!("timemap/html&page={}", PageToken(position)))
             else {
-                panic!("it is a timemap");
+                panic!("the query was not parsed as a timemap");
             };
             assert_eq!(list.after, Some(position));
         }

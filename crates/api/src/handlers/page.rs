@@ -144,7 +144,7 @@ async fn read(
         Method::OPTIONS => return Ok(options(methods)),
         _ => return Err(Problem::method_not_allowed(methods)),
     }
-    let (can_be_purged, tid) = (resource.can_be_purged(), resource.render());
+    let (can_be_purged, tid) = (resource.can_be_purged(), resource.tid_of_property());
     let mut response = if target.needs_redirect {
         redirect_to_canonical(target.canonical_path(), head.uri.query(), Caching::Tid)
     } else {
@@ -190,7 +190,7 @@ async fn get_other(api: &Api, page: &Page, resource: Resource, headers: &HeaderM
         Resource::Timemap(name, list) => timemap::list(api, page, &name, list, headers).await,
         // The parser never returns these resources.
         Resource::Bare(Selector::Time(_)) | Resource::Document(Selector::Time(_) | Selector::Revision(_)) => {
-            Err(Problem::not_found("a time is followed by a property"))
+            Err(Problem::not_found("a time must be followed by a property"))
         }
     }
 }
