@@ -1,5 +1,5 @@
-//! Issues JSON Web Tokens for tests and benchmarks. Signs them without the library that verifies them.
-#![allow(clippy::unwrap_used, reason = "a test that has no keys cannot go on")]
+//! Issues JSON Web Tokens for tests and benchmarks. Builds and signs them without `jsonwebtoken`, which verifies them.
+#![allow(clippy::unwrap_used, reason = "a test without keys cannot continue")]
 
 use aws_lc_rs::{
     rand::SystemRandom,
@@ -11,42 +11,42 @@ use aws_lc_rs::{
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
-/// A key of the issuer.
+/// A key pair of the issuer.
 #[derive(Debug)]
 pub enum Signer {
-    /// For ES256.
+    /// A key pair for ES256.
     Ec(EcdsaKeyPair),
-    /// For RS256.
+    /// A key pair for RS256.
     Rsa(RsaKeyPair),
-    /// For EdDSA.
+    /// A key pair for EdDSA.
     Ed(Ed25519KeyPair),
 }
 
-/// Encodes a part of a token.
+/// Encodes a part of a token as base64url, without padding.
 pub fn base64(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
 impl Signer {
-    /// A new key for ES256.
+    /// Generates a key pair for ES256.
     #[must_use]
     pub fn ec() -> Self {
         Self::Ec(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap())
     }
 
-    /// A new key for RS256.
+    /// Generates a key pair for RS256.
     #[must_use]
     pub fn rsa() -> Self {
         Self::Rsa(RsaKeyPair::generate(KeySize::Rsa2048).unwrap())
     }
 
-    /// A new key for EdDSA.
+    /// Generates a key pair for EdDSA.
     #[must_use]
     pub fn ed() -> Self {
         Self::Ed(Ed25519KeyPair::generate().unwrap())
     }
 
-    /// The public key, without an id.
+    /// The public key as a JWK, without an id.
     #[must_use]
     pub fn jwk(&self) -> Value {
         match self {
@@ -66,7 +66,7 @@ impl Signer {
         }
     }
 
-    /// The public key with an id.
+    /// The public key as a JWK, with an id.
     #[must_use]
     pub fn jwk_with_id(&self, id: &str) -> Value {
         let mut jwk = self.jwk();
@@ -84,7 +84,8 @@ impl Signer {
         }
     }
 
-    /// Signs these claims. The header names the algorithm of the key.
+    /// Signs these claims, and returns the token. The header names the algorithm of the key, and the id if there is
+    /// one.
     #[must_use]
     pub fn sign(&self, id: Option<&str>, claims: &Value) -> String {
         let mut header = json!({"alg": self.algorithm(), "typ": "JWT"});
@@ -94,7 +95,7 @@ impl Signer {
         self.sign_with_header(&header, claims)
     }
 
-    /// Signs these claims, with any header.
+    /// Signs these claims with any header, and returns the token.
     #[must_use]
     pub fn sign_with_header(&self, header: &Value, claims: &Value) -> String {
         let message = format!("{}.{}", base64(header.to_string()), base64(claims.to_string()));
@@ -112,7 +113,7 @@ impl Signer {
     }
 }
 
-/// Returns a set of keys as JSON, as a file of keys has it.
+/// Returns the JSON of a key set, in the format of a JWKS file.
 pub fn key_set(keys: impl IntoIterator<Item = Value>) -> String {
     json!({"keys": keys.into_iter().collect::<Vec<_>>()}).to_string()
 }
