@@ -23,18 +23,19 @@ use crate::{
     wiki::dump,
 };
 
-/// The folder of the page and of the script that it uses.
-const DOCUMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+/// The folder with cassandra-backup.md, and with the script that its commands run.
+const DOCS_FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
 
-/// Each of these domains is sealed after another step of the snapshot: the first one after step 1.
-const SEALED_DURING: [&str; 3] = ["first", "second", "third"];
+/// These domains are sealed between the steps of the snapshot: the first domain after step 1, the second after step 2,
+/// and the third after step 3.
+const SEALED_BETWEEN_STEPS: [&str; 3] = ["first", "second", "third"];
 
-/// This domain is written to after each step.
+/// The domain that is written to after each step.
 const BUSY: &str = "busy";
 
-/// The shell commands of the page, one text for each block.
+/// The shell commands of cassandra-backup.md: one text for each code block with the language `sh`.
 fn commands() -> Vec<String> {
-    let page = fs::read_to_string(Path::new(DOCUMENTS).join("cassandra-backup.md")).unwrap();
+    let page = fs::read_to_string(Path::new(DOCS_FOLDER).join("cassandra-backup.md")).unwrap();
     let (mut blocks, mut is_in_block) = (Vec::new(), false);
     for event in Parser::new(&page) {
         match event {
@@ -50,7 +51,7 @@ fn commands() -> Vec<String> {
     blocks
 }
 
-/// A shell of an operator, with a `nodetool` for the node and the variables of the page.
+/// An operator's shell, with a `nodetool` for the node, and the variables that cassandra-backup.md uses.
 struct Shell {
     programs: String,
     variables: [(&'static str, String); 5],
@@ -77,7 +78,7 @@ impl Shell {
     #[track_caller]
     fn run(&self, text: &str) {
         let mut shell = Command::new("sh");
-        shell.args(["-euc", text]).current_dir(DOCUMENTS).env("PATH", &self.programs);
+        shell.args(["-euc", text]).current_dir(DOCS_FOLDER).env("PATH", &self.programs);
         let output = shell.envs(self.variables.iter().cloned()).output().expect("sh starts");
         assert!(output.status.success(), "{text}: {output:?}");
     }
@@ -97,19 +98,19 @@ fn export(home: &Home, store: &str, domain: &str) -> String {
 /// Stores pages that have revisions to seal, a body in chunks, and a render.
 fn fill(home: &Home) {
     let large = letters(7, 1_300_000);
-    for domain in SEALED_DURING {
+    for domain in SEALED_BETWEEN_STEPS {
         import(home, domain, &dump("A", &[("1", "one"), ("2", &large), ("3", "three"), ("4", "four")]));
         import(home, domain, &dump("B", &[("11", "eleven"), ("12", "twelve"), ("13", &large)]));
     }
     let (server, address) = home.serve(&[]);
-    for domain in SEALED_DURING {
+    for domain in SEALED_BETWEEN_STEPS {
         let written = post(&address, &format!("/v1/{domain}/page/A?rev/2/"), "html=a+render");
         assert!(written.starts_with("HTTP/1.1 201"), "{written}");
     }
     server.stop().ends_with(0);
 }
 
-/// Ends a thread, even if the test fails.
+/// Sets the flag that ends a thread, even if the test fails.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -124,17 +125,18 @@ impl Drop for StopOnDrop<'_> {
 fn run_during_flushes(home: &Home, step: impl FnOnce()) {
     let keyspace = home.kept.keyspace("other");
     let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
-    let made = format!("CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH REPLICATION = {replication};\n");
-    let dropped =
+    let create_keyspace =
+        format!("CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH REPLICATION = {replication};\n");
+    let create_and_drop_table =
         format!("CREATE TABLE {keyspace}.dropped (key int PRIMARY KEY);\nDROP TABLE {keyspace}.dropped;\n");
-    let stops = AtomicBool::new(false);
+    let is_stopped = AtomicBool::new(false);
     thread::scope(|scope| {
-        let _stop = StopOnDrop(&stops);
+        let _stop = StopOnDrop(&is_stopped);
         scope.spawn(|| {
             ask(home.kept.node(), async |session| {
-                run_statements(&session, &made).await;
-                while !stops.load(Ordering::Relaxed) {
-                    run_statements(&session, &dropped).await;
+                run_statements(&session, &create_keyspace).await;
+                while !is_stopped.load(Ordering::Relaxed) {
+                    run_statements(&session, &create_and_drop_table).await;
                 }
             });
         });
@@ -173,30 +175,32 @@ fn keys(home: &Home, store: &str) -> BTreeSet<String> {
     })
 }
 
-/// A snapshot that refers to a block or a row that it lacks would lose acknowledged revisions, and so would a
-/// snapshot that does not wait for a flush. No write runs during a step, so `verify` has to find nothing.
+/// A snapshot loses acknowledged revisions if it refers to a block or a row that is not in it, or if it does not wait
+/// for a flush that already runs. No write runs during a step, so `verify` must find no problem.
 #[test]
 fn snapshot_in_four_steps_keeps_everything_acknowledged_before() {
     let (Some(home), Some(storage)) = (Home::archiving(), storage()) else { return };
     let Some(nodetool) = nodetool_program() else { return };
-    let [_, steps, copy, load, repair] = &commands()[..] else { panic!("five blocks of commands") };
+    let [_, steps, copy, load, repair] = &commands()[..] else {
+        panic!("cassandra-backup.md does not have five sh code blocks")
+    };
     let shell = Shell::new(&home, nodetool, &storage);
     fill(&home);
     import(&home, BUSY, &dump("Before", &[("1", "before")]));
-    let exported = SEALED_DURING.map(|domain| export(&home, "data", domain));
+    let exported = SEALED_BETWEEN_STEPS.map(|domain| export(&home, "data", domain));
     let acknowledged = keys(&home, "data");
     home.pass_a_day();
 
     assert_eq!(steps.lines().count(), 4, "{steps}");
     for (number, step) in steps.lines().enumerate() {
         run_during_flushes(&home, || shell.run(step));
-        if let Some(domain) = SEALED_DURING.get(number) {
+        if let Some(domain) = SEALED_BETWEEN_STEPS.get(number) {
             let sealed = home.run(&["archive", "seal", "--domain", domain]).ends_with(0);
             sealed.stdout_contains(&["sealed 5 revisions"]);
         }
-        import(&home, BUSY, &dump(&format!("Step {number}"), &[("1", "during")]));
+        import(&home, BUSY, &dump(&format!("Step {}", number + 1), &[("1", "during")]));
     }
-    import(&home, SEALED_DURING[0], &dump("A", &[("5", "after the snapshot")]));
+    import(&home, SEALED_BETWEEN_STEPS[0], &dump("A", &[("5", "after the snapshot")]));
     shell.run(copy);
     let stored = keys(&home, "data");
     let (node, keyspace) = (home.kept.node(), home.kept.keyspace("data"));
@@ -208,13 +212,13 @@ fn snapshot_in_four_steps_keeps_everything_acknowledged_before() {
     shell.run(repair);
     let verified = home.run_on("restored", &["verify"]);
     let restored = keys(&home, "restored");
-    let lacking: BTreeSet<String> = stored.difference(&restored).cloned().collect();
-    assert_eq!(verified.code, Some(0), "{verified:#?}; not in the backup: {lacking:#?}");
+    let not_restored: BTreeSet<String> = stored.difference(&restored).cloned().collect();
+    assert_eq!(verified.code, Some(0), "{verified:#?}; not in the backup: {not_restored:#?}");
     verified.ends_with(0).stdout_contains(&["\nsound: "]);
-    // Seals delete rows during the steps. All other rows have to be there.
-    let lost: Vec<&String> = acknowledged.intersection(&lacking).collect();
+    // The seals between the steps delete rows. All other rows from before step 1 must be in the restored keyspace.
+    let lost: Vec<&String> = acknowledged.intersection(&not_restored).collect();
     assert!(lost.is_empty(), "{lost:#?}");
-    assert_eq!(SEALED_DURING.map(|domain| export(&home, "restored", domain)), exported);
+    assert_eq!(SEALED_BETWEEN_STEPS.map(|domain| export(&home, "restored", domain)), exported);
     let busy = export(&home, "restored", BUSY);
     assert!(busy.contains("\"text\":\"before\""), "{busy}");
 }
