@@ -19,8 +19,9 @@ static TITLES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Partitions that would be equal if their columns were concatenated without a separator.
-fn alike() -> Vec<Partition> {
+/// Partitions that a wrong encoding of their columns could confuse. Some have equal concatenations; others contain
+/// bytes that a separator or an escape may use, or extend another partition.
+fn similar_partitions() -> Vec<Partition> {
     let partitions = [
         ("a", "b", "c"),
         ("ab", "", "c"),
@@ -46,41 +47,41 @@ fn alike() -> Vec<Partition> {
 /// Rows of one partition are not in another partition, even if the partitions are similar.
 pub async fn partitions_are_separate(factory: &dyn Factory) {
     let world = World::new(factory, &[&TITLES]).await;
-    for (number, partition) in alike().into_iter().enumerate() {
+    for (number, partition) in similar_partitions().into_iter().enumerate() {
         let key = Key::new(partition, vec![format!("row {number}").into()]);
         world.put(&TITLES, &key, vec![Some((number as i64).into())]).await;
     }
-    for (number, partition) in alike().into_iter().enumerate() {
+    for (number, partition) in similar_partitions().into_iter().enumerate() {
         let rows = [vec![Value::from(format!("row {number}"))]];
         let scan = Scan::new(partition.clone(), limit(100));
         assert_eq!(clustering(world.scan(&TITLES, scan.clone()).await), rows, "{partition:?}");
         assert_eq!(clustering(world.scan(&TITLES, scan.reverse()).await), rows, "{partition:?}");
     }
-    for (number, partition) in alike().into_iter().enumerate() {
+    for (number, partition) in similar_partitions().into_iter().enumerate() {
         let mut batch = Batch::new(partition);
         batch.delete_range(&TITLES, ClusteringRange::all(), world.tick());
         world.write(batch).await;
         let left = world.partitions(&TITLES, limit(100)).await.len();
-        assert_eq!(left, alike().len() - number - 1);
+        assert_eq!(left, similar_partitions().len() - number - 1);
     }
 }
 
-/// Every partition is listed once, for all sizes of pages, and with any number of rows.
+/// Every partition is listed once, whatever the limit of a result page, and however many rows the partition has.
 pub async fn every_partition_is_listed_once(factory: &dyn Factory) {
     let world = World::new(factory, &[&TITLES]).await;
-    for (number, partition) in alike().into_iter().enumerate() {
+    for (number, partition) in similar_partitions().into_iter().enumerate() {
         let mut batch = Batch::new(partition);
         for row in 0..=number * 7 {
             batch.put(&TITLES, vec![format!("row {row}").into()], vec![None], world.tick());
         }
         world.write(batch).await;
     }
-    let mut expected = alike();
+    let mut expected = similar_partitions();
     expected.sort();
-    for rows in [1, 2, 5, 14, 15, 16, 1000] {
-        let mut listed = world.partitions(&TITLES, limit(rows)).await;
+    for page_limit in [1, 2, 5, 14, 15, 16, 1000] {
+        let mut listed = world.partitions(&TITLES, limit(page_limit)).await;
         listed.sort();
-        assert_eq!(listed, expected, "{rows} a page");
+        assert_eq!(listed, expected, "at most {page_limit} partitions in a result page");
     }
 }
 
@@ -98,20 +99,20 @@ pub async fn partitions_without_a_visible_row_are_not_listed(factory: &dyn Facto
     world.put_until(&PAGES, &key("partly", "c"), numbered(1), soon).await;
     world.put(&OTHER, &key("elsewhere", "a"), numbered(1)).await;
     world.clock.set(soon);
-    for rows in [1, 2, 9] {
-        assert_eq!(world.partitions(&PAGES, limit(rows)).await, [["partly".into()]]);
+    for page_limit in [1, 2, 9] {
+        assert_eq!(world.partitions(&PAGES, limit(page_limit)).await, [["partly".into()]]);
     }
     world.delete(&PAGES, &key("partly", "b"), world.tick()).await;
     assert!(world.partitions(&PAGES, limit(1)).await.is_empty());
 }
 
-/// A partition that exists during the whole listing is listed once, even if others are written and deleted between
-/// the pages. This holds even if the partition at the cursor is deleted.
+/// A partition that exists during the whole listing is listed once, even if others are written and deleted between two
+/// result pages. This holds even if the partition at the cursor is deleted.
 pub async fn lasting_partitions_are_listed_once(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     for number in 0..20 {
         world.put(&PAGES, &key(&format!("{number:02}"), "a"), numbered(1)).await;
-        world.put(&PAGES, &key(&format!("{number:02} passing"), "a"), numbered(1)).await;
+        world.put(&PAGES, &key(&format!("{number:02} deleted later"), "a"), numbered(1)).await;
     }
     let mut listed: BTreeMap<Partition, usize> = BTreeMap::new();
     let mut after = None;
@@ -124,10 +125,11 @@ pub async fn lasting_partitions_are_listed_once(factory: &dyn Factory) {
             break;
         }
         after = page.next;
+        // Delete the listed partitions that need not last: their names are longer than two digits.
         for partition in page.items {
             if matches!(&partition[..], [Value::Text(name)] if name.len() > 2) {
-                let gone = Key::new(partition, vec!["a".into()]);
-                world.delete(&PAGES, &gone, world.tick()).await;
+                let key = Key::new(partition, vec!["a".into()]);
+                world.delete(&PAGES, &key, world.tick()).await;
             }
         }
         world.put(&PAGES, &key(&format!("{:02} new", round % 20), "a"), numbered(1)).await;
