@@ -144,7 +144,7 @@ impl Committer {
     }
 
     /// Runs until [`Job::Stop`]: completes the jobs that are in the queue before it, and closes the file. A
-    /// panic ends only its own job, whose caller gets an error.
+    /// panic ends only the current job: a single job, or a group of calls. All callers of this job get an error.
     pub(crate) fn run(mut self) {
         let mut wait = self.parts.options.upkeep_interval;
         let panics = Arc::clone(&self.parts.counters.panics);

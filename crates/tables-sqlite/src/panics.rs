@@ -1,4 +1,5 @@
-//! Catches panics on the threads of a store. A panic ends one call, but not the thread.
+//! Catches panics on the threads of a store. A panic ends the current job, but not the thread. A job of the committer
+//! may be a group of calls: all of them fail.
 
 use std::{
     any::Any,
@@ -31,7 +32,7 @@ impl Panics {
     }
 }
 
-/// Returns the error of a call that panicked. If the call was a write, it may have happened.
+/// Returns the error of a call whose job panicked. If the call was a write, the write may be stored.
 pub(crate) fn panic_error(message: &str) -> Error {
     Error::unavailable(format!("a thread of the store panicked, which is a bug worth reporting: {message}"))
 }

@@ -243,7 +243,7 @@ impl SqliteStore {
         Duration::from_micros(self.counters.longest_commit_micros.swap(0, Ordering::Relaxed))
     }
 
-    /// The number of panics on the store's threads. A panic ends one call, but not the thread.
+    /// The number of panics on the store's threads. A panic ends the current job, but not the thread.
     #[must_use]
     pub fn thread_panics(&self) -> u64 {
         self.counters.panics.count()
