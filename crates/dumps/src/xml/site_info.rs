@@ -10,7 +10,7 @@ use crate::Problem;
 /// The maximum number of namespaces of a wiki.
 const MAX_NAMESPACES: usize = 10_000;
 
-/// Reads the element that has just begun. `skipped` takes the names of unknown elements.
+/// Reads the rest of the element, whose start tag has been read. Adds the names of unknown elements to `skipped`.
 pub(super) fn read<R: Read>(
     tokens: &mut Tokens<R>,
     language: Option<String>,
@@ -56,8 +56,12 @@ fn namespaces<R: Read>(tokens: &mut Tokens<R>) -> Result<Vec<Namespace>, Problem
         };
         let name = tokens.text(MAX_FIELD_BYTES)?;
         let key = key.and_then(|key| key.trim().parse().ok());
-        let key =
-            key.ok_or_else(|| Problem::Malformed(format!("namespace {:?} has no number", excerpt(&name))))?;
+        let key = key.ok_or_else(|| {
+            Problem::Malformed(format!(
+                "namespace {:?}: the attribute 'key' is missing or is not an integer",
+                excerpt(&name)
+            ))
+        })?;
         if namespaces.len() == MAX_NAMESPACES {
             return Err(Problem::TooLarge(format!("there are more than {MAX_NAMESPACES} namespaces")));
         }
