@@ -2,7 +2,7 @@
 //!
 //! Nothing here is part of the service, and this package does not depend on the service's crates. The package
 //! `xtask-bench` does.
-#![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // Command-line programs print.
 
 pub mod cassandra;
 pub mod documents;

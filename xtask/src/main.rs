@@ -1,5 +1,5 @@
 //! The project's own commands. `cargo xtask --help` lists them.
-#![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // Command-line programs print.
 
 use std::process::ExitCode;
 

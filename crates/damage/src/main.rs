@@ -1,5 +1,5 @@
 //! `cargo xtask damage`: damages any number of stores.
-#![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // Command-line programs print.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 

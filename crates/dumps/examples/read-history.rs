@@ -1,5 +1,5 @@
 //! Reads a history and prints the speed: `cargo run --release --example read-history FILE`.
-#![allow(clippy::print_stdout, clippy::unwrap_used)] // It is a command line.
+#![allow(clippy::print_stdout, clippy::unwrap_used)] // Command-line programs print.
 
 use std::fs::File;
 

@@ -1,5 +1,5 @@
 //! `cargo xtask simulate`: runs any number of histories.
-#![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // Command-line programs print.
 
 use std::process::ExitCode;
 

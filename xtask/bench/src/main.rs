@@ -1,5 +1,5 @@
 //! The benchmarks. `cargo xtask bench --help` lists them, and `docs/benchmarks.md` has the results.
-#![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // Command-line programs print.
 
 mod access;
 mod archive;

@@ -3,7 +3,7 @@
 //! Each kind of request is recorded several times, after other requests that warm up the server. Callgrind
 //! records nothing in between. Background work does not count: functions that also run without a request are
 //! removed, unless other functions call them during the request.
-#![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command line.
+#![allow(clippy::print_stdout, clippy::print_stderr)] // Command-line programs print.
 
 mod callgrind;
 mod count;
