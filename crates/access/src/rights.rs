@@ -15,7 +15,7 @@ pub enum Right {
     Import,
     /// Replace stored properties in place.
     Rewrite,
-    /// Administrate: make, list and revoke tokens.
+    /// Create, change and delete buckets. On every domain and every bucket: make, list and revoke tokens.
     Admin,
 }
 

@@ -63,12 +63,12 @@ pub(crate) enum Command {
     /// `[archive]`. Importing a file again changes nothing. If a file is damaged or truncated, every complete
     /// revision before the damage is stored.
     ///
-    /// A revision that is already stored with different content is a conflict: the stored revision stays. A
-    /// revision is left out if its number, title, time or parent is not valid, if its time is in the future
-    /// (by more than the setting `skew`, 5 minutes by default), if a property is larger than its `max_size`,
-    /// or if it was erased in this store. In JSON lines, a revision with headers that are not valid in HTTP
-    /// is left out too. A text that does not match its sha1 in the file is stored anyway. All of these
-    /// cases are counted, and the first 20 of each kind are named.
+    /// A revision that is already stored with different content is a conflict: the stored revision stays. A revision is
+    /// left out if its number, title, time or parent is not valid, if its time is in the future (by more than the
+    /// setting `skew`, 5 minutes by default), if a property is larger than its `max_size`, or if it was erased in this
+    /// store. In JSON lines, a revision with headers that are not valid in HTTP is left out too. A text that does not
+    /// match its sha1 in the file is stored anyway. All of these cases are counted, and the first 20 of each kind are
+    /// named. In XML, a text above 64 MiB (or above the `max_size` of `wikitext`, if that is larger) ends the import.
     ///
     /// Progress goes to standard error, and the counts go to standard output at the end.
     #[command(after_help = "\
@@ -88,11 +88,10 @@ Examples:
 
     /// Export a domain as MediaWiki XML 0.11 or JSON lines
     ///
-    /// The extension of --output sets the format: .xml or .jsonl. A further extension, .gz, .bz2 or .zst,
-    /// compresses the file. The file appears under its name only when it is complete. XML holds wikitext and
-    /// metadata, but no properties of renders, such as html. A revision without wikitext, or with control
-    /// characters, is left out of XML and counted. The first 20 of these are named. JSON lines hold
-    /// everything.
+    /// The extension of --output sets the format: .xml or .jsonl. A further extension, .gz, .bz2 or .zst, compresses
+    /// the file. The file appears under its name only when it is complete. XML holds wikitext and metadata, but no
+    /// properties of renders, such as html. A revision without wikitext, or with control characters, is left out of XML
+    /// and counted. The first 20 of these are named. JSON lines hold everything.
     #[command(after_help = "\
 Exit codes:
   0  everything was exported (in XML, without properties of renders)
@@ -148,8 +147,8 @@ Exit codes:
     /// Give free space in the file of a SQLite store back to the file system
     ///
     /// Deleted and sealed content leaves free pages in the file, which later writes use. A running server
-    /// gives free pages back by itself, all but 16 MB of them. This command gives all of them back. No server
-    /// may have the store open. The command works in short transactions: if it is killed, nothing is lost.
+    /// gives free pages back by itself, all but 16 MB of them (32 MB while writes arrive). This command gives all of
+    /// them back. No server may have the store open. The command works in short transactions: a kill loses nothing.
     ///
     /// Progress goes to standard error, and the sizes before and after go to standard output.
     #[command(after_help = "\
@@ -231,16 +230,17 @@ Examples:
 
     /// Convert a store that an earlier version of Rashomon wrote
     ///
-    /// A program opens only stores of its own format. This command writes a SQLite store of an earlier format into a
-    /// new file beside the old one, compares both files row by row, and then replaces the old file. No server may
-    /// have the store open. The new file needs about as much free disk space as the old file uses; this is checked
-    /// first. If the command is interrupted or killed, the SQLite store is unchanged or completely converted. For a
-    /// Cassandra cluster, the command adds columns that tables lack; servers may keep running (see docs/upgrade.md).
+    /// Each version of Rashomon opens only stores of its own format. This command writes a SQLite store of an earlier
+    /// format into a new file beside the old one, compares both files row by row, and then replaces the old file. No
+    /// server may have the store open. The new file needs about as much free disk space as the old file uses; this is
+    /// checked first. If the command is interrupted or killed, the SQLite store is unchanged or completely converted.
+    /// For a Cassandra cluster, the command adds columns that tables lack; servers may keep running (see
+    /// docs/upgrade.md).
     ///
     /// Progress goes to standard error. The sizes before and after go to standard output.
     #[command(after_help = "\
 Exit codes:
-  0  the store has the format of this version; a store that had this format is unchanged
+  0  the store has the format of this version; a store that already had this format is unchanged
   1  an error ended the command, such as a full disk or a server that has the store open; a
      SQLite store is unchanged or completely converted; run the command again
   2  the command line is wrong, or there is no store; nothing was done
@@ -259,14 +259,14 @@ Examples:
     /// by the answer, as `PUT ?rev/{tid}/html` does: the render keeps its tid, and the value gets a new ETag. A
     /// value is replaced only if it has not changed since it was read. Other values are left alone, and so are
     /// blocks of the archive, unless --archived is given. The command may be interrupted or killed at any point, and
-    /// run again.
-    /// With SQLite, no server may have the store open (see docs/rewrite.md).
+    /// run again. With SQLite, no server may have the store open (see docs/rewrite.md).
     #[command(after_help = "\
 Exit codes:
   0  all values have the current version, except those that are left alone
   1  an error ended the command, such as 20 failures in succession; run it again to continue
   2  the command line or the configuration is wrong, or there is no store; nothing was done
-  3  some values were not rewritten; standard error names the first 20; run the command again
+  3  some values were not rewritten; standard error names the first 20 failures, and standard
+     output has the counts; run the command again
   130, 143  interrupted; run the command again to continue
 
 Examples:
@@ -288,10 +288,10 @@ Examples:
 
     /// Compare the strategies of retention by replaying a real history
     ///
-    /// Repeats every edit of an export on separate tables for each strategy. A simulated clock follows the
-    /// times of the edits, the sweeper runs beside them, and some superseded revisions are read before they
-    /// expire. Counts reads, writes, deletes and bytes, and prints them beside the estimates of the design
-    /// notes (see docs/comparison.md).
+    /// Repeats every edit of an export on separate tables for each strategy. A simulated clock follows the times of the
+    /// edits, the sweeper runs between the edits, and some superseded revisions are read before they expire. Counts
+    /// reads, writes, deletes and bytes, and prints them beside the estimates of the design notes (see
+    /// docs/comparison.md).
     #[command(after_help = "\
 Exit codes:
   0  done

@@ -36,7 +36,9 @@ pub type RawSettings = <MergedSettings as Config>::Layer;
 #[derive(Debug, Clone, PartialEq, Config, Serialize)]
 #[config(layer_attr(derive(Debug, Clone, Default, PartialEq, clap::Args)))]
 #[config(layer_attr(serde(deny_unknown_fields)))]
-#[config(layer_attr(command(next_help_heading = "Settings (in the file: the same names with '_')")))]
+#[config(layer_attr(command(
+    next_help_heading = "Settings (in the configuration file, with '_' instead of '-')"
+)))]
 pub struct MergedSettings {
     /// The store: sqlite:DIRECTORY, memory: (lost at exit), or
     /// `cassandra://HOST[:PORT][,HOST...]/KEYSPACE[?replication=N]` [default: sqlite:./rashomon-data]
@@ -68,8 +70,8 @@ pub struct MergedSettings {
     pub(crate) max_idempotency_keys: u64,
 
     /// Interval between garbage collections. A collection deletes replaced blocks, the entries and pages of deleted
-    /// buckets, and unreferenced chunks. These are left by unfinished uploads and by sealed bodies. Blocks and chunks
-    /// are kept for at least a day, and on Cassandra for `gc_grace_seconds` longer. 0s turns garbage collection off
+    /// buckets, and unreferenced chunks. Unfinished uploads and sealed bodies leave such chunks. Blocks and chunks are
+    /// kept for at least a day, and on Cassandra for `gc_grace_seconds` longer. 0s turns garbage collection off
     /// [default: 1h]
     #[config(default = "1h")]
     #[config(layer_attr(arg(long, env = "RASHOMON_COLLECT_EVERY", value_name = "TIME")))]
@@ -105,8 +107,8 @@ pub struct MergedSettings {
     pub(crate) access_of_file: Option<RawAccess>,
 
     /// Additional `Host` names that a server on loopback answers, such as the names that a proxy on this
-    /// machine passes on; * for any name. The hosts of domains and localhost are always answered [default:
-    /// []]
+    /// machine passes on; * for any name. localhost, loopback addresses, and the hosts in `[domains.NAME]` are
+    /// always answered [default: []]
     #[config(default = [])]
     #[config(layer_attr(arg(
         long,
@@ -246,8 +248,8 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_PREPARED_ANSWERS", value_name = "N")))]
     pub(crate) prepared_answers: u64,
 
-    /// Memory for the bodies of forwarded requests, so that a request can be sent again after its server has failed. A
-    /// body has at most 1 MiB of it; larger bodies are sent once [default: 64 MiB]
+    /// Memory for the bodies of forwarded requests, so that a request can be sent again if the server to which it
+    /// was forwarded has failed. A body has at most 1 MiB of it; larger bodies are sent once [default: 64 MiB]
     #[config(default = "64 MiB")]
     #[config(layer_attr(arg(long, env = "RASHOMON_REPLAY_MEMORY", value_name = "SIZE")))]
     pub(crate) replay_memory: ByteSize,

@@ -43,10 +43,10 @@ Examples:
   rashomon bucket create enwiki/sessions --type blob --ttl 1d --max-size '64 KiB' --replace")]
     Create(CreateBucketArguments),
 
-    /// Delete an entry, or a bucket with all of its entries
+    /// Delete an entry, or a bucket with all of its entries or pages
     ///
-    /// Nothing can be read any more when the command ends. A server deletes the entries of a deleted bucket, and
-    /// large bodies, from the store in the background.
+    /// When the command ends, the deleted entry or bucket cannot be read any more. A server then deletes the entries or
+    /// pages of a deleted bucket, and large bodies, from the store in the background.
     #[command(after_help = "\
 Exit codes:
   0  the entry or the bucket does not exist any more
@@ -153,7 +153,7 @@ pub(crate) struct DeleteBucketArguments {
     #[arg(value_name = "DOMAIN/BUCKET[/KEY]")]
     pub(crate) path: BucketOrEntry,
 
-    /// Delete the bucket with all of its entries. They cannot be restored
+    /// Confirm the deletion of a bucket with all of its entries or pages, which cannot be restored
     #[arg(long)]
     pub(crate) yes: bool,
 }

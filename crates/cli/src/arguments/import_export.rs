@@ -17,15 +17,16 @@ pub(crate) struct ImportArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: DomainName,
 
-    /// Bucket to import into. A bucket of pages must exist, and have the type `revisioned`. A key-value bucket takes
-    /// the JSON lines that `export --bucket` writes; it is created if it is missing
+    /// Bucket to import into: `page`, an existing bucket of the type `revisioned`, or a key-value bucket. A key-value
+    /// bucket takes the JSON lines that `export --bucket` writes. A missing bucket is created as a key-value bucket
     #[arg(long, value_name = "NAME", default_value_t = BucketName::page())]
     pub(crate) bucket: BucketName,
 
     /// Send the files to a running server (http or https) instead of opening the store
     ///
     /// If the environment variable RASHOMON_TOKEN is set, the requests carry this token (Authorization: Bearer).
-    /// Certificates are checked by the authorities of the system, or those in the file that SSL_CERT_FILE names.
+    /// The certificate of the server is checked against the certificate authorities in the file that SSL_CERT_FILE
+    /// names, or else against those of the system.
     #[arg(long, value_name = "URL", conflicts_with_all = ["data", "jobs"])]
     pub(crate) to: Option<ServerUrl>,
 

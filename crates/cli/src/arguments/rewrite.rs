@@ -20,13 +20,13 @@ pub(crate) struct RewriteArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) property: PropertyName,
 
-    /// Transformer (http or https) that converts values of every earlier version to the current version [default: the
-    /// steps of `[transformers]` in the configuration]
+    /// Transformer (http or https) that converts values of every earlier version to the current version. Without it,
+    /// the transformers in `[transformers]` of the configuration convert the values, and --to-version is required
     #[arg(long, value_name = "URL", required_unless_present = "to_version")]
     pub(crate) with: Option<String>,
 
-    /// Profile of the current version, such as `https://www.mediawiki.org/wiki/Specs/HTML/2.8.0` [default: the
-    /// version that `[transformers]` names for the URL of --with]
+    /// Profile of the current version, such as `https://www.mediawiki.org/wiki/Specs/HTML/2.8.0`. Without it,
+    /// the version that `[transformers]` of the configuration gives for the URL of --with
     #[arg(long, value_name = "PROFILE", value_parser = parse_profile)]
     pub(crate) to_version: Option<Profile>,
 

@@ -94,7 +94,7 @@ async fn delete(arguments: DeleteBucketArguments) -> Result<Exit, CommandError> 
         }
         if !arguments.yes {
             return Err(CommandError::Usage(format!(
-                "this deletes the bucket {path} with all of its entries, which cannot be restored: add --yes"
+                "this deletes the bucket {path} with all of its entries or pages, which cannot be restored: add --yes"
             )));
         }
     }

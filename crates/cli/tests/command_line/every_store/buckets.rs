@@ -68,7 +68,9 @@ fn check_commands(home: &Home, address: Option<&str>) {
 
     run(&["delete", "wiki/thumbs/note"]).ends_with(0);
     run(&["get", "wiki/thumbs/note"]).ends_with(1);
-    run(&["delete", "wiki/thumbs"]).ends_with(2).stderr_contains(&["with all of its entries", "add --yes"]);
+    run(&["delete", "wiki/thumbs"])
+        .ends_with(2)
+        .stderr_contains(&["with all of its entries or pages", "add --yes"]);
     run(&["delete", "wiki/thumbs", "--yes"]).ends_with(0);
     run(&["list", "wiki/thumbs"]).ends_with(1).stderr_contains(&["there is no bucket wiki/thumbs"]);
     run(&["delete", "wiki/thumbs", "--yes"]).ends_with(1);
