@@ -150,10 +150,8 @@ impl Journal {
             Some((read.span, "read", why))
         });
         let counted = writes.chain(reads).filter(|(span, ..)| !self.may_fail(*span));
-        let described = counted.map(|(span, kind, why)| {
-            (span.sent, format!("a {kind} failed after {} s: {why}", span.lasted()))
-        });
-        described.collect()
+        let describe = |span: Span, kind, why| format!("a {kind} failed after {} s: {why}", span.lasted());
+        counted.map(|(span, kind, why)| (span.sent, describe(span, kind, why))).collect()
     }
 
     /// Whether the request was in flight in the first seconds after an event.

@@ -206,11 +206,8 @@ mod tests {
     #[test]
     fn requests_that_had_to_succeed_are_described() {
         let failed = || row(Outcome::Unknown("late".to_owned()), ReadOutcome::Nothing("lost".to_owned()));
-        let shown: Vec<String> =
-            failed().run.journal.shortfalls().into_iter().map(|(_, what)| what).collect();
-        assert_eq!(shown[0], "a write failed after 1.000 s: late");
-        assert_eq!(shown[2], "a read failed after 1.000 s: lost");
-        assert_eq!(shown.len(), 4);
+        let shown: Vec<_> = failed().run.journal.shortfalls().into_iter().map(|(_, what)| what).collect();
+        assert_eq!(shown[1..3], ["a write failed after 1.000 s: late", "a read failed after 1.000 s: lost"]);
         assert!(after_a_fault(failed()).run.journal.shortfalls().is_empty());
     }
 }
