@@ -10,7 +10,7 @@ use crate::{
     tools::Tool,
 };
 
-/// The time limit of each of the two runs.
+/// The time limit of each of the two commands.
 const RUN_LIMIT: Duration = Duration::from_secs(3 * 60);
 
 pub(super) fn run(resources: &mut StepResources) -> Result<Outcome> {
@@ -18,7 +18,7 @@ pub(super) fn run(resources: &mut StepResources) -> Result<Outcome> {
     let mut rules = program(&varnish);
     rules.arg("rules");
     let mut interleaved = program(&varnish);
-    interleaved.args(["interleaved", "--server-purges", "--kills", "2", "--binary"]).arg(steps::binary());
+    interleaved.args(["interleaved", "--kills", "4", "--binary"]).arg(steps::binary());
     let mut remarks = Vec::new();
     for (name, command) in [("rules", rules), ("interleaved", interleaved)] {
         let log = log_file(&format!("varnish-{name}"));

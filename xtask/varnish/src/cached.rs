@@ -40,7 +40,7 @@ pub enum Method {
 }
 
 impl Method {
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Purge => "purge",
             Self::Keys => "keys",

@@ -6,7 +6,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask_varnish::{Files, cached::Method, interleaved, rules};
+use xtask_varnish::{Files, interleaved, rules};
 
 /// Check docs/varnish.vcl with a real Varnish.
 #[derive(Debug, Parser)]
@@ -22,8 +22,8 @@ struct Arguments {
 enum Command {
     /// Check each rule of the VCL with scripted servers.
     Rules,
-    /// Send interleaved reads and writes, kill the server in between, and check that no read after an acknowledged
-    /// purge returns an older version.
+    /// Send interleaved reads and writes through two caches, kill the server in between, and check that no read after
+    /// an acknowledged purge returns an older version.
     Interleaved {
         /// The program `rashomon`.
         #[arg(long, value_name = "FILE")]
@@ -47,11 +47,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     let files = Files::find_below(&arguments.varnish)?;
     match &arguments.command {
         Command::Rules => println!("{} rules hold", rules::run(&files)?),
-        Command::Interleaved { binary, options } => {
-            for method in [Method::Purge, Method::Keys] {
-                interleaved::run(&files, binary, method, options)?;
-            }
-        }
+        Command::Interleaved { binary, options } => interleaved::run(&files, binary, options)?,
     }
     Ok(())
 }
