@@ -1,6 +1,6 @@
 //! `rashomon rewrite`.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use rashomon_buckets::{BucketName, DomainName, Page};
 use rashomon_clock::{Clock, SystemClock};
@@ -87,6 +87,12 @@ async fn buckets_of(
     }
 }
 
+/// Quotes a title where a shell would otherwise change it.
+fn quote_for_shell(title: &str) -> Cow<'_, str> {
+    // A title has no NUL, which cannot be quoted.
+    shlex::try_quote(title).unwrap_or(Cow::Borrowed(title))
+}
+
 /// Prints the failures on standard error, and the counts on standard output.
 fn print(report: &RewriteReport, seconds: f64) -> Result<(), CommandError> {
     for failure in &report.failures.first {
@@ -97,6 +103,7 @@ fn print(report: &RewriteReport, seconds: f64) -> Result<(), CommandError> {
         output::to_stderr(format_args!("and {} more", thousands(rest)));
     }
     if let Some(Page { domain, bucket, title }) = &report.position {
+        let title = quote_for_shell(title.as_str());
         output::to_stderr(format_args!(
             "to continue in this bucket, add --domain {domain} --bucket {bucket} --from {title}"
         ));
@@ -128,4 +135,19 @@ fn print(report: &RewriteReport, seconds: f64) -> Result<(), CommandError> {
         ))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_are_quoted_only_where_a_shell_would_change_them() {
+        assert_eq!(quote_for_shell("Main_Page"), "Main_Page");
+        for title in ["A&B", "Who's_who", "C_(language)", "$HOME", "a\\b", "Ä"] {
+            let quoted = quote_for_shell(title);
+            assert_eq!(shlex::split(&quoted), Some(vec![title.to_owned()]), "{quoted}");
+        }
+        assert_eq!(quote_for_shell("A&B"), "'A&B'");
+    }
 }
