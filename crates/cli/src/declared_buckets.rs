@@ -87,7 +87,8 @@ async fn make_bucket(
             let stored = stored.definition;
             let replace = if stored.bucket_type == definition.bucket_type {
                 format!(
-                    "replace the stored definition with `rashomon bucket create {domain}/{name} --type {} --replace`, ",
+                    "replace the stored definition with `rashomon bucket create {domain}/{name} --type {} --replace` and a \
+                     flag for each other setting of the bucket, ",
                     definition.bucket_type
                 )
             } else {

@@ -22,7 +22,7 @@ use crate::{
 
 /// What to do instead for a store that is not in SQLite.
 const ADVICE: &str = "to back up a Cassandra cluster, use `nodetool snapshot` on all nodes, as described in \
-                      docs/cassandra.md";
+                      docs/cassandra-backup.md";
 
 /// The result of a backup.
 #[derive(Debug, Serialize)]

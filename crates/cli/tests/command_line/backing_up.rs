@@ -212,7 +212,7 @@ fn wrong_arguments_change_nothing() {
     let ran = run(at, &["backup", "--store", "memory:", "--to", "backup"]).ends_with(2);
     ran.stderr_contains(&["name a store with --data DIR"]);
     let ran = run(at, &["backup", "--store", "cassandra://127.0.0.1/none", "--to", "backup"]).ends_with(2);
-    ran.stderr_contains(&["nodetool snapshot", "docs/cassandra.md"]);
+    ran.stderr_contains(&["nodetool snapshot", "docs/cassandra-backup.md"]);
     let ran = run(at, &["restore", "--from", "backup", "--data", "restored"]).ends_with(2);
     ran.stderr_contains(&["has no complete backup"]);
     let ran = run(at, &["restore", "--from", "backup"]).ends_with(2);
