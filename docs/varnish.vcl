@@ -11,7 +11,7 @@ import std;
 import var;
 import xkey;
 
-# --- Change these three parts ---------------------------------------------------------------------------------------
+# --- Change this part ---------------------------------------------------------------------------------------------
 
 # /healthz answers while the process runs. /readyz also fails if the disk accepts no writes: as the probe, it would stop
 # reads, too.
