@@ -17,9 +17,8 @@ pub(super) const ELSEWHERE: (&str, &str) = (FOR_TESTS, "elsewhere");
 /// The test programs that run on the store that the environment names.
 const ON_ANY_STORE: &[&str] = &["service", "http", "dumps", "key_value"];
 
-/// Modules and tests of these programs that use no node. They test the cache of a store with one process, two
-/// stores at once, files alone, details of the store in memory, a store that the test itself names, or damage, random
-/// faults and the choice of blocks above the store.
+/// Modules and tests of these programs that use no node, or test code above the store: caches, files, damage, faults,
+/// counts of calls, the choice of blocks, details of the store in memory, and stores that the test itself names.
 const NOT_ON_A_NODE: &[&str] = &[
     "archive::batches::",
     "archive::compaction::",
@@ -42,6 +41,8 @@ const NOT_ON_A_NODE: &[&str] = &[
     "page_buckets::interrupted_deletion_",
     "properties::",
     "real_data::",
+    "retention::culling::failed_sweep_shows_",
+    "retention::culling::sweep_after_days_",
     "xml_reader::",
     "in_memory::",
     "in_sqlite::",
