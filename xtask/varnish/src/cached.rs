@@ -27,6 +27,8 @@ const QUEUE_TIME: Duration = Duration::from_secs(25);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The host of the requests, as in `xtask::http`.
 pub(crate) const HOST: &str = "localhost";
+/// The file of a server's log.
+const LOG: &str = "log";
 /// A folder in memory. Varnish maps its log from a file, whose changes would otherwise go to the measured disk.
 const IN_MEMORY: &str = "/dev/shm";
 
@@ -101,7 +103,7 @@ impl Server {
             };
             config += &table(&name, address, *method);
         }
-        let service = serve(binary, folder, address, &config)?;
+        let service = serve(binary, folder, address, &config, LOG)?;
         let server = Self { service, varnishes, _folder: in_memory };
         server.wait_for_caches()?;
         server.drain()?;
@@ -207,8 +209,14 @@ impl Server {
     }
 }
 
-/// Starts a server with a configuration.
-fn serve(binary: &Path, folder: &Path, address: SocketAddr, config: &str) -> Result<Service> {
+/// Starts a server with a configuration on the store of a folder. Its log is a file of this name in the folder.
+pub(crate) fn serve(
+    binary: &Path,
+    folder: &Path,
+    address: SocketAddr,
+    config: &str,
+    log: &str,
+) -> Result<Service> {
     let file = folder.join("rashomon.toml");
     fs::write(&file, config)?;
     let listen = address.to_string();
@@ -222,13 +230,13 @@ fn serve(binary: &Path, folder: &Path, address: SocketAddr, config: &str) -> Res
         "--listen".as_ref(),
         listen.as_ref(),
     ];
-    Service::start_at(address, binary, &arguments, &folder.join("log"))
+    Service::start_at(address, binary, &arguments, &folder.join(log))
 }
 
 /// Starts a server without caches on a new store in the folder.
 pub fn serve_alone(binary: &Path, folder: &Path, config: &str) -> Result<Service> {
     fs::create_dir(folder)?;
-    serve(binary, folder, free_address()?, config)
+    serve(binary, folder, free_address()?, config, LOG)
 }
 
 /// A new folder in memory, or else where temporary files are.

@@ -15,7 +15,6 @@ mod tap;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     net::SocketAddr,
     path::Path,
     sync::{
@@ -36,7 +35,7 @@ use xtask::{
 use self::tap::Tap;
 use crate::{
     Files,
-    cached::{HOST, Method, is_drained, table},
+    cached::{HOST, Method, is_drained, serve, table},
     message::{Message, Request, get},
 };
 
@@ -77,10 +76,8 @@ pub fn run(files: &Files, binary: &Path, options: &Options) -> Result<()> {
     let vcl = crate::vcl([address; 3])?.replace(".interval = 1s;", ".interval = 50ms;");
     let start = |method: Method| Cache::start(files, &vcl, folder.path(), method);
     let caches = [start(METHODS[0])?, start(METHODS[1])?];
-    let config = folder.path().join("rashomon.toml");
     let tables = caches.iter().map(|cache| table(cache.method.name(), cache.tapped, cache.method));
-    fs::write(&config, tables.collect::<String>())?;
-    let server = Server { binary, folder: folder.path(), config: &config, address };
+    let server = Server { binary, folder: folder.path(), config: tables.collect(), address };
     let service = server.start(0)?;
     let mut rng = Rng::with_seed(options.seed);
     let run = Run {
@@ -153,7 +150,8 @@ impl Cache {
 struct Server<'a> {
     binary: &'a Path,
     folder: &'a Path,
-    config: &'a Path,
+    /// The configuration, with both caches.
+    config: String,
     address: SocketAddr,
 }
 
@@ -166,19 +164,7 @@ impl Server<'_> {
     }
 
     fn start(&self, number: usize) -> Result<Service> {
-        let data = self.folder.join("data");
-        let listen = self.address.to_string();
-        let arguments = [
-            "serve".as_ref(),
-            "--config".as_ref(),
-            self.config.as_os_str(),
-            "--data".as_ref(),
-            data.as_os_str(),
-            "--listen".as_ref(),
-            listen.as_ref(),
-        ];
-        let log = self.folder.join(format!("server-{number}.log"));
-        Service::start_at(self.address, self.binary, &arguments, &log)
+        serve(self.binary, self.folder, self.address, &self.config, &format!("server-{number}.log"))
     }
 }
 
