@@ -139,17 +139,22 @@ impl Journal {
         self.write_success().is_enough() && self.read_success().is_enough()
     }
 
-    /// The requests that had to succeed and did not: the time of each, its kind, and the reason.
-    pub(super) fn shortfalls(&self) -> Vec<(Duration, String)> {
+    /// The first attempts and the reads that failed, each with its kind and the reason. Wrong answers are not failures.
+    pub(super) fn failures(&self) -> impl Iterator<Item = (Span, &'static str, &str)> {
         let writes = self.attempts.iter().filter(|attempt| !attempt.is_retry).filter_map(|attempt| {
             let (Outcome::Refused(why) | Outcome::Unknown(why)) = &attempt.outcome else { return None };
-            Some((attempt.span, "write", why))
+            Some((attempt.span, "write", why.as_str()))
         });
         let reads = self.reads.iter().filter_map(|read| {
-            let (ReadOutcome::Nothing(why) | ReadOutcome::Wrong(why)) = &read.outcome else { return None };
-            Some((read.span, "read", why))
+            let ReadOutcome::Nothing(why) = &read.outcome else { return None };
+            Some((read.span, "read", why.as_str()))
         });
-        let counted = writes.chain(reads).filter(|(span, ..)| !self.may_fail(*span));
+        writes.chain(reads)
+    }
+
+    /// The failures of requests that had to succeed: when each request was sent, and a description.
+    pub(super) fn shortfalls(&self) -> Vec<(Duration, String)> {
+        let counted = self.failures().filter(|(span, ..)| !self.may_fail(*span));
         let describe = |span: Span, kind, why| format!("a {kind} failed after {} s: {why}", span.lasted());
         counted.map(|(span, kind, why)| (span.sent, describe(span, kind, why))).collect()
     }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use super::{
-    journal::{Journal, Outcome, ReadOutcome, Run, Share},
+    journal::{Journal, ReadOutcome, Run, Share},
     judge::Findings,
 };
 
@@ -66,15 +66,8 @@ impl Row {
             println!("{name}: VIOLATION: {line}");
         }
         let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-        for attempt in journal.attempts.iter().filter(|attempt| !attempt.is_retry) {
-            if let Outcome::Refused(why) | Outcome::Unknown(why) = &attempt.outcome {
-                *reasons.entry(why).or_default() += 1;
-            }
-        }
-        for read in &journal.reads {
-            if let ReadOutcome::Nothing(why) = &read.outcome {
-                *reasons.entry(why).or_default() += 1;
-            }
+        for (_, _, why) in journal.failures() {
+            *reasons.entry(why).or_default() += 1;
         }
         for (why, count) in reasons.iter().take(MAX_REASONS) {
             println!("{name}: {count} failed: {why}");
@@ -115,7 +108,7 @@ mod tests {
     use crate::cassandra::faults::{
         content::Write,
         fault::Fault,
-        journal::{Attempt, Read, Span},
+        journal::{Attempt, Outcome, Read, Span},
     };
 
     fn span(second: u64) -> Span {
