@@ -71,7 +71,7 @@ pub(super) struct ArchivedRow {
     pub(super) what: RowSource,
 }
 
-/// What the values of an archived row are made from.
+/// The source of the values of an archived row.
 #[derive(Debug, Clone)]
 pub(super) enum RowSource {
     /// A row by time, which has no values.

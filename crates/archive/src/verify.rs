@@ -172,10 +172,16 @@ fn is_of(buckets: &BTreeSet<(DomainName, BucketName)>, page: &Page) -> bool {
 }
 
 /// Returns whether a table was listed to its end. Reports an unreadable row as a problem, so that the
-/// verification continues. `left` says what was not verified because of the row.
-fn report_listing(table: &Schema, left: &str, report: &mut VerifyReport, listed: Result<()>) -> Result<bool> {
+/// verification continues. `not_verified` is the part of the problem that names the rows or blocks which were not
+/// verified because of the unreadable row.
+fn report_listing(
+    table: &Schema,
+    not_verified: &str,
+    report: &mut VerifyReport,
+    listed: Result<()>,
+) -> Result<bool> {
     let said = listed.map_err(|error| match error {
-        Error::Store(StoreError::Corrupt(what)) => corrupt(&format!("{what}; {left}")).into(),
+        Error::Store(StoreError::Corrupt(what)) => corrupt(&format!("{what}; {not_verified}")).into(),
         error => error,
     });
     Ok(report.corrupt_is_problem(table.name(), said)?.is_some())

@@ -129,7 +129,7 @@ impl Folder {
         state.write(&new)?;
         let written = State::read(&new)?;
         if written.info != state.info || written.pages != state.pages {
-            return Err(BackupError::damaged(&new, "it differs from what was written"));
+            return Err(BackupError::damaged(&new, "its content differs from the state that was written"));
         }
         fs::rename(&new, &path).map_err(BackupError::io(&path))?;
         durable::sync(&self.path.join(STATES_FOLDER))

@@ -52,7 +52,7 @@ pub(crate) enum StoreToUpgrade {
     Cassandra(CassandraStore),
 }
 
-/// What to do if a store is missing.
+/// The reaction of a command to a missing store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IfMissing {
     /// The store is created.

@@ -98,7 +98,7 @@ impl Settings {
 ///
 /// # Errors
 ///
-/// Returns a description of what is wrong or missing, and how to correct it.
+/// Returns a description of the wrong or missing setting, and how to correct it.
 pub fn transformers_for_rewrite(
     configured: &Settings,
     url: Option<&str>,

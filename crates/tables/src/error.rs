@@ -23,7 +23,7 @@ pub enum Error {
     /// The call breaks a rule of the trait, which is a bug in the caller. Nothing was changed.
     #[error("invalid call to the store: {0}")]
     Invalid(String),
-    /// The store cannot do what was asked. Examples are an unknown format version, and a change of a schema that
+    /// The store does not support the request. Examples are an unknown format version, and a change of a schema that
     /// the store cannot make.
     #[error("not supported by the store: {0}")]
     Unsupported(String),
