@@ -34,6 +34,7 @@ mod state;
 mod stored_headers;
 mod surrogate;
 mod versions;
+mod write_threads;
 
 use axum::{
     Router,

@@ -1,23 +1,22 @@
 //! Serves the API on connections.
 
-use std::{fmt, future, io, panic};
+use std::{fmt, io};
 
 use axum::{Router, body::Body, response::Response};
 use http::Request;
 use hyper::body::Incoming;
 use rashomon_connections::{Application, Refusal, ServeOptions, Tls};
 use tokio::{net::TcpListener, runtime::Handle};
-use tokio_util::task::AbortOnDropHandle;
 use tower::ServiceExt as _;
 
-use crate::{Api, refusals, router};
+use crate::{Api, refusals, router, write_threads};
 
 /// Serves the API, with TLS if `tls` is `Some`. When `shutdown` is ready, accepts no more connections, lets running
 /// requests finish for a limited time, and returns. After that, [`Api::finish`] has to be called: it waits for writes
 /// whose clients have disconnected.
 ///
-/// The runtime `writes` answers requests whose method is not safe (RFC 9110, section 9.2.1), so that reads do not wait
-/// behind writes. Everything else runs on the current runtime. After `writes` is shut down, requests with such a method
+/// Writes, imports and batches run on the runtime `writes` as soon as they are admitted, so that neither reads nor
+/// refusals wait behind them. Everything else runs on the current runtime. After `writes` is shut down, admitted writes
 /// get no answer.
 pub async fn serve(
     listener: TcpListener,
@@ -45,20 +44,9 @@ impl Application for ApiApplication {
     async fn answer(&self, request: Request<Incoming>) -> Response {
         let is_safe = request.method().is_safe();
         let answering = self.router.clone().oneshot(request);
-        let answered = if is_safe {
-            answering.await
-        } else {
-            // If the client disconnects, the task is aborted. A task that runs at that moment continues to its next
-            // step. hyper ends the body of its request with an error, so an incomplete body is not taken for a complete
-            // one.
-            match AbortOnDropHandle::new(self.writes.spawn(answering)).await {
-                Ok(answered) => answered,
-                Err(error) => match error.try_into_panic() {
-                    Ok(panic) => panic::resume_unwind(panic),
-                    // The runtime was shut down, and the process ends.
-                    Err(_) => future::pending().await,
-                },
-            }
+        let answered = match is_safe {
+            true => answering.await,
+            false => write_threads::run(&self.writes, Box::pin(answering)).await,
         };
         answered.unwrap_or_else(|never| match never {})
     }

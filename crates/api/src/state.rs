@@ -33,6 +33,7 @@ use crate::{
     representation::Representation,
     request_id::RequestIds,
     staging::{BatchClaim, Claim, Staging},
+    write_threads,
 };
 
 /// The maximum number of concurrent writes that copy properties: new renders, and replacements of properties. Such a
@@ -250,12 +251,13 @@ impl Api {
         self.read(read).await?.map_err(Problem::of_key_value)
     }
 
-    /// Claims the memory for receiving and storing a body, and takes a permit to write. `length` is the maximum size of
-    /// the body, if it is known. The caller must not hold anything that other requests wait for: see
+    /// Claims the memory for receiving and storing a body, takes a permit to write, and continues the request on the
+    /// threads for writes. `length` is the maximum size of the body, if it is known. The caller must not hold anything that other requests wait for: see
     /// [`crate::staging`] and [`crate::overload`].
     pub(crate) async fn claim(&self, length: Option<u64>) -> Result<Claim> {
         let mut claim = self.staging.claim(length).await?;
         claim.permit = Some(self.write_permits.take().await?);
+        write_threads::enter().await;
         Ok(claim)
     }
 
@@ -265,11 +267,12 @@ impl Api {
     }
 
     /// Claims memory for a batch, and takes and releases a permit to write, so that an overloaded server refuses the
-    /// batch. The caller must not hold anything that other requests wait for.
+    /// batch. Then continues the batch on the threads for writes. The caller must not hold anything that other requests wait for.
     pub(crate) async fn claim_batch(&self, bytes: usize) -> Result<BatchClaim> {
         let claim = self.staging.claim_batch(bytes).await?;
         // The writes of the batch take permits of their own.
         drop(self.write_permits.take().await?);
+        write_threads::enter().await;
         Ok(claim)
     }
 
@@ -318,7 +321,7 @@ impl Api {
         .await
     }
 
-    /// Starts an import in a task, and returns before the import ends. Fails if the maximum number of imports is
+    /// Starts an import in a task on the threads for writes, and returns before the import ends. Fails if the maximum number of imports is
     /// running, or if no memory for another import becomes free in time.
     pub(crate) async fn spawn_import<T: Send + 'static, E: Send + 'static>(
         &self,
@@ -329,6 +332,7 @@ impl Api {
             Problem::busy("the maximum number of imports is running: try again when one of them has ended")
         })?;
         let claim = self.staging.claim_import().await?;
+        write_threads::enter().await;
         self.spawn_write(async move {
             audit.begin_write();
             audit.end_write(&import.await);

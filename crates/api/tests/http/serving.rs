@@ -156,27 +156,42 @@ async fn accepted_requests_are_finished_at_shutdown() {
 }
 
 #[tokio::test]
-async fn reads_do_not_wait_for_the_threads_of_writes() {
-    let world = World::new().await;
+async fn reads_and_refusals_do_not_wait_for_the_threads_of_writes() {
+    let world = World::in_memory_with(Settings { max_writes: 1, ..Settings::default() }).await;
     world.revision("_rev=1&html=latest").await;
     let writes = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (free, busy) = std::sync::mpsc::channel::<()>();
     writes.spawn(async move { busy.recv() });
     let server = Server::start(&world, writes.handle().clone(), None, ServeOptions::default()).await;
-    let mut writer = server.connect().await;
     let write = format!(
         "POST {PAGE}?rev/ HTTP/1.1\r\nhost: a\r\ncontent-type: application/x-www-form-urlencoded\r\n\
          content-length: 13\r\n\r\n_rev=2&html=x"
     );
-    writer.write_all(write.as_bytes()).await.unwrap();
+    let post = async || {
+        let mut writer = server.connect().await;
+        writer.write_all(write.as_bytes()).await.unwrap();
+        writer
+    };
+    // One of the writes gets the permit, and is not answered while the only thread for writes is busy.
+    let (mut first, mut second) = (post().await, post().await);
+    let (mut at_first, mut at_second) = ([0; 16], [0; 16]);
+    let (mut admitted, refused) = tokio::time::timeout(STEP_TIMEOUT, async {
+        tokio::select! {
+            read = first.read_exact(&mut at_first) => { read.unwrap(); (second, at_first) }
+            read = second.read_exact(&mut at_second) => { read.unwrap(); (first, at_second) }
+        }
+    })
+    .await
+    .expect("the other write is refused");
+    assert!(refused.starts_with(b"HTTP/1.1 503 "), "{refused:?}");
     let read = get(&format!("{PAGE}?rev/latest/html"), "connection: close\r\n");
     let answer =
         tokio::time::timeout(STEP_TIMEOUT, server.exchange(&read)).await.expect("a read is answered");
     assert!(answer.ends_with("\r\n\r\nlatest"), "{answer}");
-    let early = tokio::time::timeout(Duration::from_millis(100), writer.read_u8()).await;
-    early.expect_err("the only thread for writes is busy");
+    let early = admitted.try_read(&mut [0]).unwrap_err();
+    assert_eq!(early.kind(), std::io::ErrorKind::WouldBlock, "the only thread for writes is busy");
     drop(free);
-    let answer = tokio::time::timeout(STEP_TIMEOUT, read_until(&mut writer, "}")).await.unwrap();
+    let answer = tokio::time::timeout(STEP_TIMEOUT, read_until(&mut admitted, "}")).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
     writes.shutdown_background();
 }

@@ -1,0 +1,121 @@
+//! Moves requests that write to the threads for writes.
+//!
+//! A request begins on the main threads. When the server has admitted its write, the request calls [`enter`], and
+//! continues on the threads for writes. So a refusal costs no change of threads, and does not wait behind writes.
+
+use std::{cell::Cell, future, panic, pin::Pin, task::Poll};
+
+use tokio::runtime::Handle;
+use tokio_util::task::AbortOnDropHandle;
+
+tokio::task_local! {
+    /// Whether the request that is polled has called [`enter`]. Unset on the threads for writes.
+    static HAS_ENTERED: Cell<bool>;
+}
+
+/// Continues the request of this task on the threads for writes. Does nothing if the request runs there, or outside of
+/// [`run`].
+pub(crate) async fn enter() {
+    let mut has_yielded = false;
+    future::poll_fn(|context| {
+        if has_yielded || HAS_ENTERED.try_with(|has_entered| has_entered.set(true)).is_err() {
+            return Poll::Ready(());
+        }
+        has_yielded = true;
+        // A combinator between this future and `run` polls only futures that were woken.
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Runs a request on the current runtime until it calls [`enter`], and then on the runtime `writes`. If the returned
+/// future is dropped, the request is aborted.
+pub(crate) async fn run<T: Send + 'static>(
+    writes: &Handle,
+    mut request: Pin<Box<dyn Future<Output = T> + Send>>,
+) -> T {
+    let ended = future::poll_fn(|context| {
+        HAS_ENTERED.sync_scope(Cell::new(false), || match request.as_mut().poll(context) {
+            Poll::Ready(answer) => Poll::Ready(Some(answer)),
+            Poll::Pending if HAS_ENTERED.with(Cell::get) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        })
+    });
+    if let Some(answer) = ended.await {
+        return answer;
+    }
+    // A task that runs at the moment when it is aborted continues to its next step. hyper ends the body of its request
+    // with an error, so an incomplete body is not taken for a complete one.
+    match AbortOnDropHandle::new(writes.spawn(request)).await {
+        Ok(answer) => answer,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => panic::resume_unwind(panic),
+            // The runtime was shut down, and the process ends.
+            Err(_) => future::pending().await,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use futures::{StreamExt as _, stream::FuturesUnordered};
+    use tokio::runtime::{Builder, Runtime};
+
+    use super::*;
+
+    fn runtime(name: &str) -> Runtime {
+        Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build().unwrap()
+    }
+
+    /// Runs a request on two runtimes, `main` and `write`.
+    fn run_on_two<T: Send + 'static>(request: impl Future<Output = T> + Send + 'static) -> T {
+        let (main, writes) = (runtime("main"), runtime("write"));
+        let handle = writes.handle().clone();
+        let answer = main.block_on(main.spawn(async move { run(&handle, Box::pin(request)).await })).unwrap();
+        writes.shutdown_background();
+        answer
+    }
+
+    fn thread_name() -> String {
+        thread::current().name().unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn request_changes_the_threads_when_it_enters() {
+        let names = run_on_two(async {
+            let first = thread_name();
+            tokio::task::yield_now().await;
+            let second = thread_name();
+            enter().await;
+            let third = thread_name();
+            enter().await;
+            [first, second, third, thread_name()]
+        });
+        assert_eq!(names, ["main", "main", "write", "write"]);
+    }
+
+    #[test]
+    fn request_that_does_not_enter_stays() {
+        assert_eq!(run_on_two(async { thread_name() }), "main");
+    }
+
+    #[test]
+    fn combinator_polls_the_request_again() {
+        let names = run_on_two(async {
+            let parts = (0..2).map(|_| async {
+                enter().await;
+                thread_name()
+            });
+            parts.collect::<FuturesUnordered<_>>().collect::<Vec<_>>().await
+        });
+        assert_eq!(names, ["write", "write"]);
+    }
+
+    #[tokio::test]
+    async fn entering_outside_of_a_server_does_nothing() {
+        enter().await;
+    }
+}
