@@ -131,7 +131,8 @@ impl<A: Application> Server<A> {
         }
     }
 
-    /// Prepares a connection for HTTP: with TLS, negotiates. `None` if there is no request to serve.
+    /// Prepares a connection for HTTP: with TLS, negotiates. `None` if the connection has ended: its client sent
+    /// nothing, was refused because it does not use TLS, or failed in the handshake, or the server is shutting down.
     async fn open(&self, stream: TcpStream, stopping: &CancellationToken) -> Option<Stream> {
         let Some(tls) = &self.tls else { return Some(Either::Left(self.with_write_timeout(stream))) };
         let limit = Duration::from_secs(self.options.head_seconds);

@@ -216,7 +216,7 @@ async fn shutdown_closes_idle_connections_and_ends_the_server() {
     let mut idle = server.connect().await;
     ask(&mut idle, "/").await;
     server.stop.send(()).unwrap();
-    tokio::time::timeout(STEP_TIMEOUT, server.done).await.expect("it ends").unwrap().unwrap();
+    tokio::time::timeout(STEP_TIMEOUT, server.done).await.expect("the server ends").unwrap().unwrap();
     assert_eq!(idle.read(&mut [0]).await.unwrap(), 0);
     assert!(TcpStream::connect(server.address).await.is_err());
 }

@@ -32,8 +32,8 @@ const TID_LENGTH: usize = 36;
 pub struct Modified {
     /// The time.
     pub at: Timestamp,
-    /// Whether an unchanged date means unchanged content. It does not if the content can change twice within a second,
-    /// or change back to older content.
+    /// Whether an unchanged date means unchanged content. This is `false` if the content can change twice within a
+    /// second, or change back to older content.
     pub is_exact: bool,
 }
 

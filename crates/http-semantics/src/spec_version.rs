@@ -18,8 +18,7 @@ const QUALITY: Name<'_> = Name::new_unchecked("q");
 /// A spec and one of its versions.
 ///
 /// The version is the part after the last slash: two or three numbers. `https://example.org/Specs/HTML/2.8.0` is
-/// version
-/// 2.8 of the spec `https://example.org/Specs/HTML/`. The third number, the patch, has no meaning here.
+/// version 2.8 of the spec `https://example.org/Specs/HTML/`. The third number, the patch, has no meaning here.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Profile {
     text: String,
