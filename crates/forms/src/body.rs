@@ -12,8 +12,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::rate::{RATE_WINDOW_SECONDS, Rate};
 
-/// The maximum number of bytes of a body that are read and discarded after an error. Otherwise the connection could be
-/// reset before the client has read the answer.
+/// The maximum number of bytes of a body that are read and discarded after an error. If they were left unread, the
+/// connection could be reset before the client has read the answer.
 const MAX_DRAINED_BYTES: u64 = 1 << 20;
 
 /// The maximum time to read and discard a body after an error.
@@ -45,10 +45,10 @@ pub struct BodyLimits {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum BodyError {
     /// The body is too large.
-    #[error("the body has more than {0} bytes, the limit of this request: send a smaller one")]
+    #[error("the body has more than {0} bytes, the limit of this request: send a smaller body")]
     TooLarge(u64),
     /// The body ended too early, or its chunks are malformed.
-    #[error("the body ended before it was complete: {0}")]
+    #[error("the body ended too early, or its chunks are malformed: {0}")]
     Truncated(String),
     /// No byte arrived for too long.
     #[error(

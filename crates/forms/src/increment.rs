@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{BodyLimits, FormError, FormReader, MediaType, RequestBody, refuse_content_encoding};
 
-/// The name of the field, and of the member.
+/// The name of the form field, and of the JSON member.
 const INCREMENT: &str = "increment";
 
 #[derive(Deserialize)]
@@ -42,8 +42,8 @@ pub async fn receive_increment(
     let body = RequestBody::new(text.into(), limits, Counter::default())?;
     let form = FormReader::new(headers, body).map_err(|error| match error {
         FormError::Unsupported(_) => FormError::Unsupported(
-            "send the increment as application/x-www-form-urlencoded, multipart/form-data or application/json, or \
-             without a body for the increment 1"
+            "send the increment as application/x-www-form-urlencoded in UTF-8, multipart/form-data or \
+             application/json, or without a body for the increment 1"
                 .to_owned(),
         ),
         other => other,

@@ -157,7 +157,7 @@ impl Multipart {
                     "the headers of a part have at most {MAX_HEADER_BLOCK_BYTES} bytes"
                 )));
             }
-            self.fill("the headers of a part").await?;
+            self.fill("the end of the headers of a part").await?;
         }
     }
 

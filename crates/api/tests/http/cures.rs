@@ -35,7 +35,7 @@ async fn errors_of_buckets_and_entries_name_their_cure() {
             &[],
             &longer,
             413,
-            "5000 bytes, the limit of this request: send a smaller one",
+            "5000 bytes, the limit of this request: send a smaller body",
         ),
         (
             "GET",
