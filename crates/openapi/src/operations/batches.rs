@@ -15,9 +15,10 @@ pub(super) const BATCHES: &[Operation] = &[Operation {
                   count as the same path. A request that is still running at the time-out gets 504 (`batch-timeout`). A \
                   request whose answer has no room in the whole answer, or in the memory of the server, gets 507 \
                   (`answer-too-large`); answers of up to 4 KiB always have room, and earlier requests take precedence \
-                  over later ones. In both cases a write may be stored even so: a repeat is harmless. If the \
-                  client disconnects, writes that have begun continue, and the other requests are not started. The \
-                  `x-request-id` of a request is that of the batch, a dot, and its position from 0.",
+                  over later ones. In both cases a write may be stored even so: a repeat is harmless, except that of \
+                  an increment without an `Idempotency-Key`. If the client disconnects, writes that have begun \
+                  continue, and the other requests are not started. The `x-request-id` of a request is that of the \
+                  batch, a dot, and its position from 0.",
     curl: r#"-H 'Content-Type: application/json' -d '[{"method": "GET", "path": "/healthz"}]'"#,
     ..plain(
         "sendBatch",
