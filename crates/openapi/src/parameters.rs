@@ -138,7 +138,7 @@ pub fn list_parameter(name: &str) -> &'static str {
     }
 }
 
-/// The schema of such a parameter. A list has at most `max_entries` entries.
+/// The schema of a parameter of a list (see [`list_parameter`]). A list has at most `max_entries` entries.
 pub(crate) fn list_parameter_schema(name: &str, max_entries: usize) -> Object {
     let schema = ObjectBuilder::new();
     match name {
