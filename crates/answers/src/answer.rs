@@ -79,11 +79,11 @@ pub fn check_version(request: &HeaderMap, content_type: &HeaderValue) -> Result<
 /// Makes the answer with a document that can be cached and revalidated: 200 with an entity tag made from its bytes,
 /// 304, or 412.
 pub fn json<T: Serialize>(request: &HeaderMap, name: &str, document: &T) -> Result<Response> {
-    json_list(request, name, document, Caching::Mutable)
+    json_with_caching(request, name, document, Caching::Mutable)
 }
 
-/// Makes the answer with a list or with a part of a list.
-pub fn json_list<T: Serialize>(
+/// Like [`json()`], with this caching. A part of a list has [`Caching::Part`].
+pub fn json_with_caching<T: Serialize>(
     request: &HeaderMap,
     name: &str,
     document: &T,

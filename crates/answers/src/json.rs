@@ -246,9 +246,9 @@ pub fn revision<'a>(detail: &'a RevisionDetail, next: Option<Tid>, limit: Option
 
 /// The size at which a part of a JSON list ends early. An entry that exceeds this size is included only if it is the
 /// first one.
-pub const MAX_PAGE_BYTES: usize = 1 << 20;
+pub const MAX_RESULT_PAGE_BYTES: usize = 1 << 20;
 
-/// Returns the entries that fit into a part of at most [`MAX_PAGE_BYTES`], at least one. Also returns the
+/// Returns the entries that fit into a part of at most [`MAX_RESULT_PAGE_BYTES`], at least one. Also returns the
 /// position after which the next part begins. `next` is that position if all entries fit.
 fn fitting<T: Serialize, P: Copy>(
     entries: impl Iterator<Item = (T, P)>,
@@ -257,7 +257,7 @@ fn fitting<T: Serialize, P: Copy>(
     let (mut fitting, mut last, mut bytes) = (Vec::new(), None, 0);
     for (entry, position) in entries {
         bytes += size_in_json(&entry);
-        if bytes > MAX_PAGE_BYTES && last.is_some() {
+        if bytes > MAX_RESULT_PAGE_BYTES && last.is_some() {
             return (fitting, last);
         }
         fitting.push(entry);

@@ -110,7 +110,8 @@ pub(crate) async fn revision(
 ) -> Result<Response> {
     let limit = list.limit.unwrap_or(DEFAULT_LIMIT);
     let (detail, next) = api.read_page(page, api.buckets.revision_page(page, rev, list.after, limit)).await?;
-    answer::json_list(request, "revision", &json::revision(&detail, next, list.limit), list.caching())
+    let document = json::revision(&detail, next, list.limit);
+    answer::json_with_caching(request, "revision", &document, list.caching())
 }
 
 /// `?rev/`
@@ -123,5 +124,5 @@ pub(crate) async fn revisions(
     let limit = list.limit.unwrap_or(DEFAULT_LIMIT);
     let listing = api.read_page(page, api.buckets.revisions(page, list.after, limit)).await?;
     let document = json::revision_list(page, &listing, list.limit);
-    answer::json_list(request, "revision-list", &document, list.caching())
+    answer::json_with_caching(request, "revision-list", &document, list.caching())
 }

@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::world::{Answer, PAGE, World};
 
 /// The size at which a part of a JSON list ends early.
-const MAX_PAGE_BYTES: usize = 1 << 20;
+const MAX_RESULT_PAGE_BYTES: usize = 1 << 20;
 
-/// Stores a page with one revision of `count` renders, oldest first.
+/// Stores a page with one revision of `count` renders. Returns their tids, oldest first.
 async fn renders(world: &World, count: usize) -> Vec<String> {
     let mut tids = vec![world.revision("_rev=1&html=0").await];
     for number in 1..count {
@@ -18,7 +18,7 @@ async fn renders(world: &World, count: usize) -> Vec<String> {
     tids
 }
 
-/// Follows `next` from a list to its end.
+/// Follows `next` from a list to its end. Returns the answers.
 async fn pages_of(world: &World, list: &str) -> Vec<Answer> {
     let (mut pages, mut url) = (Vec::new(), format!("{PAGE}{list}"));
     loop {
@@ -76,7 +76,7 @@ async fn result_page_of_renders_ends_at_one_mebibyte() {
     let pages = pages_of(&world, "?rev/1/&limit=500").await;
     assert!(pages.len() > 1);
     for page in &pages {
-        assert!(page.body.len() <= MAX_PAGE_BYTES + 1024, "{}", page.body.len());
+        assert!(page.body.len() <= MAX_RESULT_PAGE_BYTES + 1024, "{}", page.body.len());
     }
     let listed: Vec<String> = pages.iter().flat_map(tids_of).collect();
     assert_eq!(listed.len(), tids.len());
@@ -95,7 +95,7 @@ async fn result_page_of_revisions_ends_at_one_mebibyte() {
     assert!(pages.len() > 1);
     let mut revs = Vec::new();
     for page in &pages {
-        assert!(page.body.len() <= MAX_PAGE_BYTES + 1024, "{}", page.body.len());
+        assert!(page.body.len() <= MAX_RESULT_PAGE_BYTES + 1024, "{}", page.body.len());
         let page = page.json();
         revs.extend(page["revisions"].as_array().unwrap().iter().map(|line| line["rev"].as_i64().unwrap()));
     }
