@@ -12,14 +12,15 @@ use rashomon_buckets::{MUTABLE_LIFE, TID_LIFE};
 /// Keeps shared caches from storing an answer that only clients with a right may read.
 pub fn restrict(headers: &mut HeaderMap) {
     let Some(stored) = headers.get(header::CACHE_CONTROL) else { return };
-    let restricted = [Caching::Tid, Caching::Mutable].into_iter().find(|one| one.header() == stored);
+    let restricted = [Caching::Tid, Caching::Mutable].into_iter().find(|caching| caching.header() == stored);
     if let Some(caching) = restricted {
         headers.insert(header::CACHE_CONTROL, caching.private_header());
     }
 }
 
 /// Lets shared caches keep an answer until it is purged, but not longer than `left`. Returns `false`, and changes
-/// nothing, if the answer is of a kind that is never purged.
+/// nothing, if the answer has neither [`Caching::Tid`] nor [`Caching::Mutable`]. The caller excludes parts of lists,
+/// since [`Caching::Part`] has the same header as [`Caching::Mutable`].
 pub fn keep_until_purged(headers: &mut HeaderMap, left: Option<Duration>) -> bool {
     let stored = headers.get(header::CACHE_CONTROL);
     let is_tid = stored == Some(&Caching::Tid.header());

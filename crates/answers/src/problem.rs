@@ -384,8 +384,9 @@ impl Problem {
         self
     }
 
-    /// Returns the same problem for a client that may not read. Nothing in this problem depends on stored content. The
-    /// detail becomes the cause, which is only logged.
+    /// Returns this problem for a client that may not read. If the kind says something about stored content, the result
+    /// has this kind and a general detail, and nothing else. The detail of this problem becomes the cause, which is
+    /// only logged.
     pub fn concealed(self) -> Self {
         match self.kind() {
             Kind::NotFound | Kind::Conflict | Kind::NotLatest | Kind::Erased | Kind::PreconditionFailed => {
@@ -490,7 +491,7 @@ impl IntoResponse for Problem {
     }
 }
 
-/// Makes a header from parts that are ASCII without control characters.
+/// Makes the value of a header from ASCII without control characters. From another text, makes an empty value.
 pub fn header_value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
 }

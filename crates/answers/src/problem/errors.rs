@@ -34,7 +34,7 @@ impl Problem {
             Error::NotFound(missing) => Self::not_found(missing_detail(&missing)),
             Error::Conflict(conflict) => Self::new(Kind::Conflict, conflict_detail(&conflict)),
             Error::Erased { .. } => {
-                Self::new(Kind::Erased, format!("{error}: an erased revision cannot get other content"))
+                Self::new(Kind::Erased, format!("{error}: its content cannot be read or stored any more"))
             }
             Error::NotExpected => Self::new(
                 Kind::PreconditionFailed,
@@ -187,7 +187,10 @@ fn missing_detail(missing: &Missing) -> String {
 fn conflict_detail(conflict: &Conflict) -> String {
     match conflict {
         Conflict::Revision { rev, .. } => {
-            format!("{conflict}: post a new render to ?rev/{rev}/, or use another number")
+            format!(
+                "{conflict}: post other properties as a new render to ?rev/{rev}/, or use another number; the parent \
+                 and the timestamp of a stored revision never change"
+            )
         }
         Conflict::Render { .. } => format!("{conflict}: send another _timestamp"),
         Conflict::Property { .. } => {
