@@ -45,7 +45,8 @@ const IMPORT_TIME_LIMIT: Duration = Duration::from_secs(365 * 24 * 3600);
 impl From<ForwardError> for Problem {
     /// The problem does not show the addresses of the servers, which are in the log only.
     fn from(error: ForwardError) -> Self {
-        const AGAIN: &str = "the request may or may not have been carried out: read before you send it again";
+        const OUTCOME_UNKNOWN: &str = "the request may or may not have been carried out: before you repeat a write, \
+                                       read the resource to see whether it has changed";
         let problem = match &error {
             ForwardError::Unreachable(_) => Self::new(
                 Kind::BackendFailed,
@@ -53,11 +54,11 @@ impl From<ForwardError> for Problem {
             ),
             ForwardError::Failed(_) => Self::new(
                 Kind::BackendFailed,
-                format!("the connection to the backend of this path broke; {AGAIN}"),
+                format!("the connection to the backend of this path broke; {OUTCOME_UNKNOWN}"),
             ),
             ForwardError::TimedOut(_) => Self::new(
                 Kind::BackendTimeout,
-                format!("the backend of this path did not answer in time; {AGAIN}"),
+                format!("the backend of this path did not answer in time; {OUTCOME_UNKNOWN}"),
             ),
             ForwardError::TokenRefused => Self::new(
                 Kind::BackendFailed,
@@ -75,7 +76,8 @@ impl From<ForwardError> for Problem {
     }
 }
 
-/// The middleware that forwards the requests of other backends. It wraps every route.
+/// The middleware that sends each request to the backend of its path, unless that is the main store. It wraps every
+/// route.
 #[derive(Debug, Clone)]
 pub(crate) struct ForwardLayer(Arc<Destinations>);
 
@@ -252,7 +254,9 @@ fn sender_of(api: &Api, head: &Parts) -> Sender {
     }
 }
 
-/// Forbids shared caches to store an answer of another server, if only clients with a right may read the answer.
+/// Keeps shared caches from storing an answer of another server that only clients with a right may read. An answer
+/// without `public`, `s-maxage` or `must-revalidate` stays as it is: without these directives, shared caches do not
+/// store an answer to a request with `Authorization` (RFC 9111, section 3.5).
 fn restrict(headers: &mut HeaderMap) {
     caching::restrict(headers);
     let values = headers.get_all(header::CACHE_CONTROL).iter();

@@ -39,8 +39,8 @@ enum TargetKind {
 }
 
 impl ForwardTarget {
-    /// Finds the target of a request. `None` if the path is malformed, or not inside a domain. The routes of this
-    /// server answer such a request.
+    /// Finds the target of a request. `None` if the path is malformed, or not inside a domain, or if a request for
+    /// `/wiki/` is not a read. The routes of this server answer such a request.
     pub(super) fn of(
         method: &Method,
         uri: &Uri,
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn request_needs_the_right_of_a_local_one() {
+    fn forwarded_request_needs_the_same_right_as_a_local_request() {
         for (method, uri, right) in [
             ("GET", "/v1/enwiki/page/A?rev/", Some(Right::Read)),
             ("HEAD", "/wiki/A", Some(Right::Read)),
