@@ -1,4 +1,5 @@
-//! The outermost middleware: it assigns request ids, limits, counts and logs requests, and writes problem bodies.
+//! The outermost middleware: it assigns request ids, checks requests and finds their callers, counts and logs answers,
+//! and writes the bodies of problems.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -225,7 +226,7 @@ pub(crate) fn batch_timed_out() -> Problem {
         Kind::BatchTimeout,
         format!(
             "the request was still running when the time of its batch ended ({BATCH_TIMEOUT}); a write may still be \
-             stored: look whether it is, or repeat it"
+             stored: read the resource before you repeat a write"
         ),
     )
 }
@@ -353,7 +354,8 @@ impl Record {
         record
     }
 
-    /// Writes the body of a problem, counts and logs the answer, and adds the request's id.
+    /// Writes the body of a problem, counts and logs the answer, and adds the request's id and the headers for
+    /// browsers.
     pub(crate) fn finish(mut self, mut response: Response) -> Response {
         let problem = response.extensions_mut().remove::<Problem>();
         if let Some(problem) = &problem {

@@ -29,10 +29,11 @@ use crate::{
     staging::BatchClaim,
 };
 
-/// The bytes that are reserved for each answer, both in the memory of the batch and in the batch's answer.
+/// The bytes that are reserved for each answer in the memory of the batch. In the batch's answer, as many bytes are
+/// reserved for each answer unless the size limit of the batch's answer is too low.
 pub(super) const RESERVED_BYTES: usize = 4 << 10;
 
-/// The minimum number of reserved bytes for each answer. A problem fits into them.
+/// The minimum number of bytes that are reserved for each answer in the batch's answer. A problem fits into them.
 const MIN_RESERVED_BYTES: usize = 1 << 10;
 
 /// The longest URL in an answer that replaces a dropped answer.
@@ -322,8 +323,8 @@ pub(super) fn too_large() -> Problem {
     Problem::new(
         Kind::AnswerTooLarge,
         format!(
-            "the answer has no room in the answer of its batch ({BODY_LIMIT}, staging_memory); a write may be stored: \
-             send the request alone, or in a smaller batch"
+            "the answer has no room in the answer of its batch ({BODY_LIMIT}, staging_memory): send the request alone, \
+             or in a smaller batch; a write may be stored already, so read the resource before you repeat a write"
         ),
     )
 }

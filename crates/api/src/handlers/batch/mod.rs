@@ -265,7 +265,7 @@ impl Batch<'_> {
         Record::of_element(self.api, self.id_of(at), self.url(at)).finish(problem.into_response())
     }
 
-    /// The URL of a request, if it is valid. Parts with a token are left out.
+    /// The URL of a request; `None` if it is invalid or too long. Parts with a token are left out.
     fn url(&self, at: usize) -> Option<Uri> {
         let url = parse::url(self.elements[at])?;
         let length = url.path_and_query().map_or(0, |url| url.as_str().len());

@@ -272,7 +272,7 @@ fn check_header(name: &HeaderName) -> Result<()> {
     let reason = if BATCH_HEADERS.contains(&text) || is_prefixed() {
         "a request in a batch has this header from the batch, or not at all"
     } else if CONNECTION_HEADERS.contains(&text) {
-        "it is about a connection, which a request in a batch does not have"
+        "in a batch, headers about the connection or the length of the body are not allowed"
     } else {
         return Ok(());
     };
@@ -307,7 +307,7 @@ impl<'de> Visitor<'de> for HeaderList {
 
 /// Returns the key of an element. Requests with the same key run in the order of the batch. The key is the path without
 /// its query, decoded, with `_` for spaces. All URLs of a page, below `/v1/`, `/wiki/`, `/pages/` and `/buckets/`, have
-/// the same key. `domain` is the domain of the batch's host. `None` for an element that is not a valid request.
+/// the same key. `domain` is the domain of the batch's host. `None` for an element from which no path can be read.
 pub(super) fn order_key(element: &RawValue, domain: Option<&DomainName>) -> Option<String> {
     let url = text("path", Members::of(element).ok()?.path).ok()?;
     let (path, query) = url.split_once(['?', '#']).unwrap_or((&url, ""));
