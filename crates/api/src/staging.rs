@@ -214,8 +214,8 @@ impl Staging {
     fn refusal(&self) -> Problem {
         self.metrics.refused.inc();
         Problem::busy(format!(
-            "other writes, imports and batches held all of the server's {STAGING_MEMORY} for {} s ({STAGING_WAIT}): \
-             try again, or raise {STAGING_MEMORY}",
+            "other writes, imports and batches left too little room in the server's {STAGING_MEMORY} for {} s \
+             ({STAGING_WAIT}): try again, or raise {STAGING_MEMORY}",
             self.max_wait.as_secs()
         ))
     }

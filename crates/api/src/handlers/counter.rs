@@ -84,7 +84,8 @@ async fn increment(
         Ok(_) => Ok(done()),
         // The error contains the value of the counter.
         Err(error @ Error::Overflow { .. }) if !writer.may_read() => {
-            let detail = "with the increment, the counter would exceed the range of 64-bit integers: use a smaller one";
+            let detail = "with the increment, the counter would exceed the range of 64-bit integers: use an increment \
+                          that is closer to 0";
             Err(Problem::invalid(detail).with_cause(error))
         }
         // The exact time would show when other clients incremented the counter.

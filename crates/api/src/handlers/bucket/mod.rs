@@ -109,8 +109,8 @@ async fn get(api: &Api, target: &BucketTarget, head: &Parts) -> Result<Response>
     }
 }
 
-/// Checks that a caller may change definitions. For a caller without a token, a grant that does not name the bucket is
-/// not enough.
+/// Checks that a caller may change the definition of a bucket, and that the server accepts writes. For a caller without
+/// a token, a grant that does not name the bucket is not enough.
 async fn check_admin(api: &Api, target: &BucketTarget, head: &Parts) -> Result<Writer> {
     refuse_query(head.uri.query())?;
     if api.settings.read_only {
@@ -155,7 +155,7 @@ async fn put(api: &Api, target: BucketTarget, head: &Parts, body: Body) -> Resul
 
 /// The reason why a definition was not stored.
 enum PutError {
-    /// The bucket exists with this definition.
+    /// The bucket exists with this definition, which is not the requested one.
     Other(TaggedDefinition),
     Problem(Problem),
 }
@@ -222,7 +222,7 @@ async fn store(
 fn other_definition(api: &Api, stored: &TaggedDefinition) -> Result<Problem> {
     let json = String::from_utf8(stored.to_json(api)?).unwrap_or_default();
     let detail = if *stored == TaggedDefinition::page() {
-        format!("the bucket exists already, with another definition: {json}; it cannot be changed")
+        format!("the bucket 'page' exists in every domain, and its definition never changes: {json}")
     } else {
         format!(
             "the bucket exists already, with another definition: {json}; its type never changes: for another type, \
