@@ -34,7 +34,7 @@ pub(crate) fn caller_of(extensions: &Extensions) -> &Caller {
     extensions.get().unwrap_or(&ANONYMOUS)
 }
 
-/// The rights of the caller of a write on which the answer depends.
+/// The rights of a caller that writes, as far as the answer depends on them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writer {
     /// Whether the caller has no token. A refusal then asks for a token.
@@ -242,7 +242,7 @@ impl Writer {
         self.may_read
     }
 
-    /// Removes everything about stored content from a problem, if the caller may not read.
+    /// Removes the details about stored content from a problem, if the caller may not read. The status stays.
     pub(crate) fn conceal(self, problem: Problem) -> Problem {
         if self.may_read { problem } else { problem.concealed() }
     }

@@ -20,7 +20,7 @@ const TOKEN_PARAMETERS: [&str; 4] = ["access_token", "bearer_token", "id_token",
 ///
 /// # Errors
 ///
-/// Returns 400 for several headers, and 401 for a header that has no token.
+/// Returns 400 for several headers, and 401 for a header without a well-formed token.
 pub(crate) fn token_of(headers: &HeaderMap, is_open: bool) -> Result<Option<&str>> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -66,14 +66,14 @@ pub(crate) fn has_token(uri: &Uri) -> bool {
         || uri.query().is_some_and(has_service_token)
 }
 
-/// A URL without the parts that seem to contain a token.
+/// Returns the path of a URL without its query. Returns `*` if the path seems to contain a token.
 pub(crate) fn without_token(uri: &Uri) -> Uri {
     let is_in_path = has_service_token(uri.path()) || has_web_token(uri.path());
     let path = if is_in_path { "*" } else { uri.path() };
     path.parse().unwrap_or(Uri::from_static("*"))
 }
 
-/// Whether a query has a parameter that is meant for a token.
+/// Whether a query has a parameter that is meant for a token, or a parameter whose value is a JSON Web Token.
 fn has_parameter(query: &str) -> bool {
     query.split(['&', ';']).any(|part| {
         let (name, value) = part.split_once('=').unwrap_or(("", part));

@@ -24,9 +24,9 @@ use rashomon_access::TokenRefusal;
 pub(crate) enum Route {
     /// The newest render of the latest revision, or a property of the latest revision.
     Latest,
-    /// Another sub-resource of a page.
+    /// Another sub-resource of a page in the bucket `page`, or any other request below `/wiki/`.
     Page,
-    /// An entry of a key-value bucket.
+    /// An entry of a key-value bucket, or a page in a further bucket of pages.
     Entry,
     /// The definition of a bucket, or a list of buckets or entries.
     Bucket,
@@ -36,7 +36,7 @@ pub(crate) enum Route {
     Batch,
     /// A resource for operators.
     Operators,
-    /// Any other request: HTML pages and their files, `/openapi.json`, unknown paths, unreadable requests.
+    /// Any other request: tokens, HTML pages and their files, `/openapi.json`, unknown paths, unreadable requests.
     Other,
 }
 
@@ -140,7 +140,7 @@ pub(crate) struct Metrics {
     refused_tokens: Family<RefusedTokenLabels, Counter>,
     /// Connections that ended in the handshake of TLS.
     pub(crate) failed_handshakes: Counter,
-    /// Reads of the latest that were answered with prepared headers.
+    /// Reads of the latest, and of entries, that were answered with prepared headers.
     pub(crate) prepared_hits: Counter,
 }
 
@@ -186,7 +186,7 @@ impl Metrics {
         );
         registry.register(
             "prepared_answers_used",
-            "Reads of the latest answered from memory with prepared headers",
+            "Reads of the latest and of entries answered with prepared headers",
             metrics.prepared_hits.clone(),
         );
         metrics

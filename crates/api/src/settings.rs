@@ -14,8 +14,8 @@ pub(crate) const BODY_LIMIT: &str = "body_limit";
 pub(crate) const MAX_WRITES: &str = "max_writes";
 pub(crate) const OVERLOAD_WAIT: &str = "overload_wait";
 
-/// Which requests are written to the log. Failures of the server itself are always logged: the status 500 at
-/// the level `error`, the other 5xx at the level `warn`.
+/// Which requests are written to the log. Failures of the server itself are always logged: the status 500 at the level
+/// `error`, the other 5xx at the level `warn`. Of problems of the type `busy`, only one a minute is such a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessLog {
@@ -56,7 +56,7 @@ pub struct Settings {
     pub origins: BTreeSet<String>,
     /// The proxies whose `X-Forwarded-For` names the client.
     pub proxies: Vec<IpNet>,
-    /// The headers of requests that are neither stored nor an error.
+    /// The request headers that are not stored, and for which a write is not refused either.
     pub ignored_headers: IgnoredHeaders,
     /// Who may read `/metrics`, `/docs` and `/openapi.json`.
     pub operator_pages: OperatorPages,
@@ -92,8 +92,8 @@ pub struct Settings {
     pub max_imports: usize,
     /// The size limit of the 7z archives that all imports together keep on disk.
     pub max_spool_bytes: u64,
-    /// The maximum number of cached sets of response headers for reads of the latest. The bodies are in
-    /// another cache, in the buckets crate.
+    /// The maximum number of cached sets of response headers for reads of the latest, and also for reads of entries.
+    /// The bodies are in another cache, in the buckets crate.
     pub prepared_answers: u64,
     /// Which requests are logged.
     pub access_log: AccessLog,

@@ -107,7 +107,7 @@ mod tests {
     use crate::problem::Kind;
 
     #[test]
-    fn invalid_headers_are_malformed_and_unstored_ones_are_invalid() {
+    fn malformed_headers_are_400_and_long_or_unstored_headers_are_422() {
         for (name, value, expected) in [
             ("content-type", "text/html; charset=utf-8", None),
             ("x-review", "done", None),

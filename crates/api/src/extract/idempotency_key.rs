@@ -1,5 +1,5 @@
-//! The header `Idempotency-Key`. Only the increment of a counter may have this header; every other request with it is
-//! answered with 400.
+//! The header `Idempotency-Key`. Only the increment of a counter may have this header. Any other request of a method of
+//! the API that has this header is answered with 400.
 //!
 //! The middleware (`observe`) refuses the header by method and path, with [`check_route`]. However,
 //! `/v1/{domain}/{bucket}/{key}` is also the URL of entries and of pages. For these URLs, [`refuse`] is called when the
@@ -62,9 +62,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_the_methods_of_the_api_only_a_post_to_a_key_may_have_the_header() {
+    fn header_is_refused_except_on_post_to_a_key() {
         let headers = HeaderMap::from_iter([(IDEMPOTENCY_KEY, http::HeaderValue::from_static("1"))]);
-        for (method, path, is_allowed) in [
+        for (method, path, passes) in [
             ("POST", "/v1/enwiki/clicks/a", true),
             ("POST", "/v1/enwiki/clicks/a/b%20c?x", true),
             ("PUT", "/v1/enwiki/clicks/a", false),
@@ -79,11 +79,12 @@ mod tests {
             ("POST", "/v1/batch", false),
             ("GET", "/healthz", false),
             ("OPTIONS", "*", false),
+            // These requests pass here, and are answered with 405 later.
             ("TRACE", "/v1/enwiki/clicks/a", true),
             ("PATCH", "/healthz", true),
         ] {
             let (method, uri) = (method.parse().unwrap(), path.parse().unwrap());
-            assert_eq!(check_route(&method, &uri, &headers).is_ok(), is_allowed, "{method} {path}");
+            assert_eq!(check_route(&method, &uri, &headers).is_ok(), passes, "{method} {path}");
             assert!(check_route(&method, &uri, &HeaderMap::new()).is_ok());
         }
     }

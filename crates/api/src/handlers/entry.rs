@@ -40,7 +40,8 @@ use crate::{
 /// The methods of an entry.
 const METHODS: &str = "GET, HEAD, PUT, DELETE, OPTIONS";
 
-/// Answers a request for an entry. The caller has the right on the bucket that the method needs.
+/// Answers a request for an entry. The caller has one of the rights on the bucket that the method may need; the exact
+/// right is checked here.
 pub(super) async fn v1(
     api: &Api,
     bucket: Arc<Bucket>,
@@ -65,7 +66,8 @@ async fn get(api: &Api, bucket: &Bucket, target: &EntryTarget, head: &Parts) -> 
     read(api, bucket, target, head).await
 }
 
-/// `/wiki/?blob/{bucket}/{key}`: an entry of a public bucket, in the domain of the host. Other queries lack a title.
+/// `/wiki/?blob/{bucket}/{key}`: an entry of a public bucket, in the domain of the host. A request with another query
+/// is refused, since it names neither an entry nor a title.
 pub(crate) async fn wiki(State(api): State<Api>, request: Request) -> Result<Response> {
     let query = request.uri().query();
     let Some((name, raw)) = bucket_and_key_of_wiki(query) else {

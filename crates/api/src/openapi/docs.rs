@@ -282,8 +282,8 @@ impl Sample {
     }
 }
 
-/// Finds the first entry of the first bucket with entries that everybody may read, in a domain. Returns the name of the
-/// bucket, and the spelling of the entry's key in a URL.
+/// Finds the first entry of a domain's first bucket of type `blob` or `ordered-blob` that everybody may read. Returns
+/// the name of the bucket, and the spelling of the entry's key in a URL.
 async fn find_entry(api: &Api, domain: &DomainName) -> Option<(String, String)> {
     let buckets = api.key_value.buckets(domain, None, MAX_LIMIT).await.ok()?.items;
     let bucket =
@@ -393,7 +393,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_have_the_largest_unit_that_fits() {
+    fn sizes_have_the_largest_unit_that_divides_them() {
         for (size, text) in [
             (10, "10 bytes"),
             (1024, "1 KiB"),

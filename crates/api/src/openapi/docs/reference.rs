@@ -93,9 +93,12 @@ fn reference_in_the_repository_equals_the_program() {
     let line = kept.lines().zip(reference.lines()).position(|(kept, reference)| kept != reference);
     assert!(
         kept == reference,
-        "docs/http-api.md differs from the program, first in line {}: run `{BLESS}=1 cargo test -p rashomon-api \
+        "docs/http-api.md differs from the program, first {}: run `{BLESS}=1 cargo test -p rashomon-api \
          --lib openapi`",
-        line.map_or_else(|| "beyond the shorter one's end".to_owned(), |line| (line + 1).to_string())
+        line.map_or_else(
+            || "after the end of the shorter text".to_owned(),
+            |line| format!("in line {}", line + 1)
+        )
     );
 }
 
