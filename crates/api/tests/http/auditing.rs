@@ -89,7 +89,7 @@ impl AuditedServer {
     }
 }
 
-/// A form whose body arrives until the end of `pieces`.
+/// A write of a revision whose body arrives in these pieces.
 fn form(pieces: impl stream::Stream<Item = std::io::Result<&'static str>> + Send + 'static) -> Request<Body> {
     Request::post(format!("{PAGE}?rev/"))
         .header("host", "localhost")

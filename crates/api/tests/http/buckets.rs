@@ -160,7 +160,7 @@ async fn all_reserved_names_are_refused_alike() {
             }
         }
     }
-    // A method that no bucket has is one that imports do not have.
+    // A method that no bucket has is refused like a method that imports do not have.
     let refused = world.request("PATCH", "/v1/enwiki/import", &[], "").await.expect(405);
     assert_eq!(refused.header("allow"), "POST, OPTIONS");
     assert_eq!(world.dump().await, before);

@@ -2,7 +2,7 @@
 
 use super::world::{PAGE, World};
 
-async fn world_of_one() -> (World, String, String) {
+async fn world_with_one_revision() -> (World, String, String) {
     let world = World::new().await;
     let html = "<p>0123456789</p>".repeat(100);
     let tid = world.revision(&format!("_rev=7&html={html}&wikitext=0123456789")).await;
@@ -11,7 +11,7 @@ async fn world_of_one() -> (World, String, String) {
 
 #[tokio::test]
 async fn current_version_is_not_sent_again() {
-    let (world, tid, _) = world_of_one().await;
+    let (world, tid, _) = world_with_one_revision().await;
     for query in ["rev/latest/html".to_owned(), format!("rev/{tid}/html")] {
         let url = format!("{PAGE}?{query}");
         for tag in [
@@ -38,7 +38,7 @@ async fn current_version_is_not_sent_again() {
 
 #[tokio::test]
 async fn if_modified_since_applies_only_to_urls_with_a_tid() {
-    let (world, tid, _) = world_of_one().await;
+    let (world, tid, _) = world_with_one_revision().await;
     let same = [("if-modified-since", "Mon, 01 Jan 2024 00:00:00 GMT")];
     let before = [("if-modified-since", "Sun, 31 Dec 2023 23:59:59 GMT")];
     world.get_with(&format!("{PAGE}?rev/{tid}/html"), &same).await.expect(304);
@@ -48,7 +48,7 @@ async fn if_modified_since_applies_only_to_urls_with_a_tid() {
 
 #[tokio::test]
 async fn if_unmodified_since_refuses_changed_properties() {
-    let (world, tid, _) = world_of_one().await;
+    let (world, tid, _) = world_with_one_revision().await;
     let same = [("if-unmodified-since", "Mon, 01 Jan 2024 00:00:00 GMT")];
     let before = [("if-unmodified-since", "Sun, 31 Dec 2023 23:59:59 GMT")];
     let property = format!("{PAGE}?rev/{tid}/html");
@@ -68,7 +68,7 @@ async fn if_unmodified_since_refuses_changed_properties() {
 
 #[tokio::test]
 async fn json_has_an_entity_tag_of_its_bytes() {
-    let (world, _, _) = world_of_one().await;
+    let (world, _, _) = world_with_one_revision().await;
     for query in ["rev/", "rev/latest/", "rev/7/", "timemap/html"] {
         let url = format!("{PAGE}?{query}");
         let first = world.get(&url).await.expect(200);
@@ -86,7 +86,7 @@ async fn json_has_an_entity_tag_of_its_bytes() {
 
 #[tokio::test]
 async fn single_range_of_a_body_is_returned() {
-    let (world, tid, html) = world_of_one().await;
+    let (world, tid, html) = world_with_one_revision().await;
     for (name, body) in [("wikitext", "0123456789"), ("html", &html)] {
         for query in [format!("rev/latest/{name}"), format!("rev/{tid}/{name}")] {
             let url = format!("{PAGE}?{query}");
@@ -118,7 +118,7 @@ async fn single_range_of_a_body_is_returned() {
 
 #[tokio::test]
 async fn range_is_ignored_unless_the_method_is_get() {
-    let (world, tid, html) = world_of_one().await;
+    let (world, tid, html) = world_with_one_revision().await;
     let url = format!("{PAGE}?rev/{tid}/html");
     for range in ["bytes=0-4", "bytes=99999-"] {
         let head = world.request("HEAD", &url, &[("range", range)], "").await.expect(200);
@@ -128,7 +128,7 @@ async fn range_is_ignored_unless_the_method_is_get() {
 
 #[tokio::test]
 async fn range_of_another_version_is_not_sent() {
-    let (world, tid, html) = world_of_one().await;
+    let (world, tid, html) = world_with_one_revision().await;
     let url = format!("{PAGE}?rev/{tid}/html");
     let fits = format!("\"7/{tid}\"");
     world.get_with(&url, &[("range", "bytes=0-4"), ("if-range", &fits)]).await.expect(206);
@@ -139,7 +139,7 @@ async fn range_of_another_version_is_not_sent() {
 
 #[tokio::test]
 async fn bodies_are_compressed_for_clients_that_accept_it() {
-    let (world, tid, html) = world_of_one().await;
+    let (world, tid, html) = world_with_one_revision().await;
     for query in ["rev/latest/html".to_owned(), format!("rev/{tid}/html")] {
         let url = format!("{PAGE}?{query}");
         let answer = world.get_with(&url, &[("accept-encoding", "gzip, zstd;q=0.5")]).await.expect(200);

@@ -83,7 +83,7 @@ async fn body_for_an_erased_revision_is_not_stored() {
         bucket: BucketName::page(),
         title: Title::new("Main_Page").unwrap(),
     };
-    // Like another process on the same store.
+    // The revision is erased as by another process on the same store.
     let (store, clock) = (Arc::clone(&world.store), Arc::clone(&world.clock));
     let buckets = RevisionStore::open(store, clock, Settings::default(), 9).await.unwrap();
     rashomon_service::erase(&buckets, &page, Revision::new(7).unwrap(), EraseOptions::default())

@@ -48,9 +48,12 @@ async fn document_equals_its_snapshot() {
     let line = kept.lines().zip(served.lines()).position(|(kept, served)| kept != served);
     assert!(
         kept == served,
-        "the API has changed, first in line {}: look whether clients can live with it, say so in CHANGELOG.md, and \
+        "the API has changed, first {}: look whether clients can live with it, say so in CHANGELOG.md, and \
          run `{BLESS}=1 cargo test -p rashomon-api --test http openapi`",
-        line.map_or_else(|| "beyond the shorter one's end".to_owned(), |line| (line + 1).to_string())
+        line.map_or_else(
+            || "after the end of the shorter text".to_owned(),
+            |line| format!("in line {}", line + 1)
+        )
     );
 }
 

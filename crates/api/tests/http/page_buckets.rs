@@ -51,10 +51,10 @@ async fn buckets_with_the_same_titles_do_not_see_each_other() {
     assert_eq!(world.get(&format!("{PAGE}?rev/latest/html")).await.expect(200).text(), "of page");
     let latest = world.get(&format!("{docs}?rev/latest/html")).await.expect(200);
     assert_eq!((latest.text(), latest.header("x-rev")), ("newer", "Main_Page?rev/2"));
-    // A spelling of a title is redirected within its bucket.
+    // Another spelling of a title is redirected within its bucket.
     let spelled = world.get(&format!("{DOCS}/Main%20Page?rev/1/")).await.expect(301);
     assert_eq!(spelled.header("location"), format!("{docs}?rev/1/"));
-    // The list of a bucket of pages is what it is for the bucket `page`.
+    // Neither the bucket `page` nor another bucket of pages has a list of entries.
     for url in ["/v1/enwiki/page/", "/v1/enwiki/docs/"] {
         world.get(url).await.expect(400);
     }

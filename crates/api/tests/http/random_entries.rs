@@ -150,7 +150,7 @@ impl Run {
     }
 
     async fn put(&mut self, index: usize) {
-        // No two writes have one time.
+        // No two writes have the same time.
         self.world.clock.advance(Duration::from_millis(1));
         let now = self.world.clock.now();
         let key = self.model.key(&mut self.random);

@@ -1,4 +1,4 @@
-//! The answers to reads: every row of the table of reads, with JSON and headers.
+//! The answers to reads: their JSON and their headers.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ const TWO_REVISIONS: [&str; 2] = [
     "_rev=12345&_parent=12344&wikitext=two&html=<p>two</p>&meta={}&_user=Bob&_minor=1",
 ];
 
-async fn world_of_two() -> (World, [String; 2]) {
+async fn world_with_two_revisions() -> (World, [String; 2]) {
     let world = World::new().await;
     let tids = [world.revision(TWO_REVISIONS[0]).await, world.revision(TWO_REVISIONS[1]).await];
     (world, tids)
@@ -17,7 +17,7 @@ async fn world_of_two() -> (World, [String; 2]) {
 
 #[tokio::test]
 async fn the_latest_property_has_all_its_headers() {
-    let (world, [_, tid]) = world_of_two().await;
+    let (world, [_, tid]) = world_with_two_revisions().await;
     let answer = world.get(&format!("{PAGE}?rev/latest/html")).await.expect(200);
     assert_eq!(answer.text(), "<p>two</p>");
     for (name, value) in [
@@ -55,7 +55,7 @@ fn without_id(mut answer: crate::world::Answer) -> crate::world::Answer {
 
 #[tokio::test]
 async fn a_property_under_its_tid_is_cached_and_has_its_date() {
-    let (world, [first, _]) = world_of_two().await;
+    let (world, [first, _]) = world_with_two_revisions().await;
     let answer = world.get(&format!("{PAGE}?rev/{first}/html")).await.expect(200);
     assert_eq!(answer.text(), "<p>one</p>");
     assert_eq!(answer.header("memento-datetime"), "Mon, 01 Jan 2024 00:00:00 GMT");
@@ -67,7 +67,7 @@ async fn a_property_under_its_tid_is_cached_and_has_its_date() {
 
 #[tokio::test]
 async fn latest_changes_when_the_page_does() {
-    let (world, _) = world_of_two().await;
+    let (world, _) = world_with_two_revisions().await;
     let latest = format!("{PAGE}?rev/latest/html");
     assert_eq!(world.get(&latest).await.text(), "<p>two</p>");
     world.render("12345", "html=again").await;
@@ -81,7 +81,7 @@ async fn latest_changes_when_the_page_does() {
 
 #[tokio::test]
 async fn latest_without_the_property_links_to_the_newest_revision_with_it() {
-    let (world, _) = world_of_two().await;
+    let (world, _) = world_with_two_revisions().await;
     world.revision("_rev=12346&wikitext=three").await;
     let answer = world.get(&format!("{PAGE}?rev/latest/html")).await.expect(404);
     assert!(answer.json()["detail"].as_str().unwrap().contains("12345"), "{}", answer.text());
@@ -93,8 +93,8 @@ async fn latest_without_the_property_links_to_the_newest_revision_with_it() {
 }
 
 #[tokio::test]
-async fn render_document_is_that_of_the_design() {
-    let (world, [_, tid]) = world_of_two().await;
+async fn render_document_has_all_members_in_their_order() {
+    let (world, [_, tid]) = world_with_two_revisions().await;
     let expected = json!({
         "domain": "enwiki", "title": "Main_Page", "rev": 12345, "parent": 12344,
         "tid": tid, "timestamp": "2024-01-01T00:00:01Z", "user": "Bob", "comment": null, "minor": true,
@@ -123,14 +123,15 @@ async fn render_document_is_that_of_the_design() {
         let text = answer.text();
         let order =
             ["domain", "title", "rev", "parent", "tid", "timestamp", "user", "comment", "minor", "href"];
-        let places: Vec<_> = order.iter().map(|name| text.find(&format!("\"{name}\":")).unwrap()).collect();
-        assert!(places.is_sorted(), "{text}");
+        let positions: Vec<_> =
+            order.iter().map(|name| text.find(&format!("\"{name}\":")).unwrap()).collect();
+        assert!(positions.is_sorted(), "{text}");
     }
 }
 
 #[tokio::test]
 async fn a_revision_has_its_renders_newest_first() {
-    let (world, [first, _]) = world_of_two().await;
+    let (world, [first, _]) = world_with_two_revisions().await;
     let second = world.render("12344", "html=again").await;
     let answer = world.get(&format!("{PAGE}?rev/12344/")).await.expect(200);
     assert_eq!(answer.header("content-type"), "application/json; profile=\"urn:rashomon:revision/1.0\"");
@@ -198,7 +199,7 @@ async fn list_has_an_entry_for_each_revision_in_parts() {
 
 #[tokio::test]
 async fn missing_resources_are_not_found() {
-    let (world, [tid, _]) = world_of_two().await;
+    let (world, [tid, _]) = world_with_two_revisions().await;
     let other_tid = tid.replacen(&tid[..8], "00000000", 1);
     for url in [
         format!("{PAGE}?rev/99/"),
@@ -226,7 +227,7 @@ async fn missing_resources_are_not_found() {
 
 #[tokio::test]
 async fn head_is_get_without_its_body() {
-    let (world, [tid, _]) = world_of_two().await;
+    let (world, [tid, _]) = world_with_two_revisions().await;
     for query in [
         "rev/latest/html".to_owned(),
         format!("rev/{tid}/html"),
@@ -253,7 +254,7 @@ async fn head_is_get_without_its_body() {
 
 #[tokio::test]
 async fn reading_changes_nothing() {
-    let (world, [tid, _]) = world_of_two().await;
+    let (world, [tid, _]) = world_with_two_revisions().await;
     let before = world.dump().await;
     for query in
         ["", "rev", "rev/", "rev/latest", "rev/latest/", "rev/latest/html", "rev/12345/", "timegate/html"]

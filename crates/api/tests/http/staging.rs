@@ -118,9 +118,9 @@ mod in_memory {
         assert!(held > budget - WORKING && held <= budget, "{held}");
         assert!(chunk_sets(&world).await > 0, "bodies without room in memory are written to chunks");
         let mut answers = join_all(writes).await.into_iter().map(|answer| answer.unwrap().status().as_u16());
-        let late = answers.by_ref().filter(|status| *status == 408).count();
-        assert!((4..=8).contains(&late), "{late}");
-        assert_eq!(metric(&world, "staging_refusals_total").await, 24 - late as u64);
+        let timed_out = answers.by_ref().filter(|status| *status == 408).count();
+        assert!((4..=8).contains(&timed_out), "{timed_out}");
+        assert_eq!(metric(&world, "staging_refusals_total").await, 24 - timed_out as u64);
         assert_eq!(staged(&world).await, 0);
 
         // The chunks of the failed writes are unreferenced, and are garbage-collected like those of any other

@@ -239,7 +239,7 @@ async fn connection_counts_from_the_beginning_of_its_handshake() {
         tokio::task::yield_now().await;
     }
     let early = second.try_read(&mut [0]).unwrap_err();
-    assert_eq!(early.kind(), ErrorKind::WouldBlock, "it waits for the first to end");
+    assert_eq!(early.kind(), ErrorKind::WouldBlock, "the second connection waits for the end of the first");
     drop(first);
     let answer = tokio::time::timeout(STEP_TIMEOUT, read_until(&mut second, "}")).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
@@ -256,7 +256,7 @@ async fn handshake_does_not_delay_the_shutdown() {
     let mut idle = server.connect_with_tls("localhost").await;
     answer(&mut idle, "/healthz", "}").await;
     server.stop.take().unwrap().send(()).unwrap();
-    tokio::time::timeout(STEP_TIMEOUT, server.done).await.expect("it ends").unwrap().unwrap();
+    tokio::time::timeout(STEP_TIMEOUT, server.done).await.expect("the server ends").unwrap().unwrap();
     // The idle connection is closed in an orderly way, so its client knows that nothing is missing.
     assert_eq!(idle.read(&mut [0]).await.expect("the end is announced"), 0);
     drop((silent, half));

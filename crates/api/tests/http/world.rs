@@ -246,8 +246,8 @@ impl World {
         self.key_value().page_buckets(domain).await.unwrap()
     }
 
-    /// Replaces the bucket `page` in the URL of a request. Makes the bucket `docs` in the
-    /// domain of most tests.
+    /// Replaces the bucket `page` by `docs` in the URL of a request. Makes the bucket `docs` in the domain of most
+    /// tests.
     async fn redirect_to_docs(&self, request: &mut Request<Body>) {
         let url = request.uri().to_string();
         let replaced = in_docs(&url);

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::world::{Answer, PAGE, World};
 
 #[tokio::test]
-async fn answer_to_a_new_revision_is_that_of_the_design() {
+async fn answer_to_a_new_revision_has_its_members_and_headers() {
     let world = World::new().await;
     let answer = world.post(&format!("{PAGE}?rev/"), "_rev=12345&html=x").await.expect(201);
     let tid = answer.json()["tid"].as_str().unwrap().to_owned();

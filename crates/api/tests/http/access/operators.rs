@@ -1,4 +1,4 @@
-//! `OPTIONS`, preflights, and the pages for operators.
+//! Access to `OPTIONS`, to preflights, and to the pages for operators.
 
 use rashomon_access::{AnonymousRights, Right, Rights};
 use rashomon_api::{OperatorPages, Settings};

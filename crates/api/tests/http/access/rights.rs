@@ -6,7 +6,7 @@ use rashomon_api::Settings;
 use super::{FORM, HTML, JSON, TOKEN_REQUEST, domain, export, fill, guarded, page_of, servers};
 use crate::world::{Answer, PAGE, World};
 
-/// A complete request for each right, and the status of its success.
+/// Sends a complete request that needs this right. Returns the answer.
 async fn use_right(world: &World, token: &str, right: Right, tid: &str, number: u32) -> Answer {
     match right {
         Right::Read => world.ask(token, "GET", &format!("{PAGE}?rev/{tid}/html"), &[], "").await,

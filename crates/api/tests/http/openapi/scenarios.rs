@@ -15,8 +15,8 @@ const OTHER_TID: &str = "8f545ba0-2601-11e3-885c-4160918f0fb9";
 /// The file of the store on the full disk.
 const FULL_DISK: &str = "/data/rashomon.sqlite";
 
-/// The limit of writes, which the scenarios do not reach.
-const MAX_WRITES: u64 = 100;
+/// The number of writes that fail on the server with a full disk: more than the scenarios have.
+const FAILING_WRITES: u64 = 100;
 
 /// The server that gets the request.
 #[derive(Debug, Clone, Copy)]
@@ -377,8 +377,8 @@ const EXPORT: &str = r#"<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.
   <contributor><username>Ann</username><id>1</id></contributor><model>wikitext</model><format>text/x-wiki</format>
   <text bytes="1" xml:space="preserve">x</text></revision></page></mediawiki>"#;
 
-/// Creates a bucket with an entry, and one with a counter.
-async fn fill_bucket(world: &World) {
+/// Creates a bucket with an entry, one with a counter, and one with a page.
+async fn fill_buckets(world: &World) {
     let json = [("content-type", "application/json")];
     world
         .request("PUT", "/v1/enwiki/math-png", &json, r#"{"type": "blob", "public": true}"#)
@@ -417,14 +417,14 @@ impl Servers {
         let tid =
             open.revision("_rev=2&_parent=1&html=two&wikitext=text&small=x&_user=Ann&_comment=More").await;
         open.clock.advance(Duration::from_secs(60));
-        fill_bucket(&open).await;
+        fill_buckets(&open).await;
         let failing = World::new().await;
         failing.store.set_plan(Plan::seeded(1, Rates { before: 1000, ..Rates::default() }));
         let full = World::new().await;
         full.revision("_rev=1&html=one").await;
         let full_tid = full.revision("_rev=2&html=two").await;
-        let writes = 1..=MAX_WRITES;
-        fill_bucket(&full).await;
+        let writes = 1..=FAILING_WRITES;
+        fill_buckets(&full).await;
         full.store.set_plan(writes.fold(Plan::empty(), |plan, call| {
             plan.on(Call::Write, call, Fault::Before).on(Call::Swap, call, Fault::Before)
         }));

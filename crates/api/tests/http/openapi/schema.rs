@@ -71,7 +71,7 @@ fn check_members(document: &Value, keywords: &Map<String, Value>, value: &Value)
     for (name, member) in value.as_object().into_iter().flatten() {
         let schema = keywords.get("properties").and_then(|properties| properties.get(name));
         let schema = schema.or_else(|| keywords.get("additionalProperties"));
-        let schema = schema.ok_or(format!("nothing is said of the member {name}"))?;
+        let schema = schema.ok_or(format!("the schema does not describe the member {name}"))?;
         check_against(document, schema, member).map_err(|error| format!("{name}: {error}"))?;
     }
     Ok(())

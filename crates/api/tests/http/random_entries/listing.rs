@@ -79,7 +79,7 @@ impl Run {
         query
     }
 
-    /// Lists a bucket with random parameters. Between the pages, entries may be written.
+    /// Lists a bucket with random parameters. Entries may be written between two result pages.
     pub(super) async fn list(&mut self, index: usize) {
         let query = self.query(index);
         let writes = self.random.bool();
