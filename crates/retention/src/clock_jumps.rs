@@ -289,7 +289,7 @@ mod tests {
         let same = begin_after(&detector, &clock);
         assert!(!same.pauses(&clock, GRACE, SKEW));
         clock.advance(CLOCK_STATE_INTERVAL + SKEW);
-        assert!(!same.is_behind(&clock, SKEW), "nor after a minute without a stored state");
+        assert!(!same.is_behind(&clock, SKEW), "the clock has passed the stored time `reaches`");
         let stored = detector.state_to_store(&clock).unwrap();
         clock.set(clock.now().saturating_sub(2 * GRACE));
         let behind = with_stored_state(&clock, stored);

@@ -44,7 +44,7 @@ const REFERENCES_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(100).expect("not ze
 /// All possible revision numbers.
 pub(crate) const ALL_REVISIONS: RangeInclusive<Revision> = Revision::MIN..=Revision::MAX;
 
-/// The numbers of renders and bytes whose bodies a cull deleted.
+/// How much a cull deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CullTotals {
     /// Renders that lost their bodies.
@@ -484,9 +484,9 @@ async fn is_fully_covered(
     Ok(properties.is_none_or(|properties| properties.keys().all(|name| names.contains(name))))
 }
 
-/// Executes a batch of deletes in `revisions`. Also enqueues the purge of these revisions, and releases the
-/// chunks of the deleted bodies. `is_culled` says whether the batch deletes the bodies of a render or, without a
-/// tid, a revision's own bodies.
+/// Stores the clock state, and then executes a batch of deletes in `revisions`. Also enqueues the purge of these
+/// revisions, and releases the chunks of the deleted bodies. `is_culled` says whether the batch deletes the bodies
+/// of a render or, without a tid, a revision's own bodies.
 async fn delete(
     core: &Core,
     page: &Page,

@@ -143,7 +143,8 @@ pub(crate) async fn set_current(core: &Core, row: CurrentRow) -> Result<()> {
             Swap::Refused { current } => existing = current,
         }
     }
-    Err(StoreError::unavailable("other processes keep writing the page: repeat the request").into())
+    let what = "cannot set a row of the table `current`: other writers keep changing it; try again";
+    Err(StoreError::unavailable(what).into())
 }
 
 /// Whether the value in a `current` row was superseded so long ago that it may be deleted.

@@ -74,9 +74,9 @@ impl WriteHooks for RetentionEngine {
         };
         enqueue(core, batch, policy, (lowest, highest));
         let superseded = batch.timeline_entry;
-        let copied = plan_copies(core, batch, policy).await?;
+        let strategy_steps = plan_copies(core, batch, policy).await?;
         let (core, page, policy) = (Arc::clone(core), batch.page.clone(), policy.clone());
-        Ok(Some(Box::new(RetentionPostCommit { core, page, policy, superseded, copied })))
+        Ok(Some(Box::new(RetentionPostCommit { core, page, policy, superseded, strategy_steps })))
     }
 
     async fn complete_interrupted(&self, page: &Page) -> Result<()> {
@@ -101,7 +101,10 @@ impl WriteHooks for RetentionEngine {
             let _permit = permit;
             match cull_by_timeline(&core, &page, &policy, superseding, written.rev).await {
                 Ok(CullTotals { renders, bytes }) => core.counters.culled(renders, bytes),
-                Err(error) => tracing::warn!(%error, "cannot cull after a write; the sweeper retries"),
+                Err(error) => tracing::warn!(
+                    domain = %page.domain, title = %page.title, %error,
+                    "cannot cull after a write; the sweeper retries"
+                ),
             }
         });
     }
@@ -143,7 +146,7 @@ struct RetentionPostCommit {
     policy: Policy,
     /// The superseded value, if sampling has chosen it for the timeline.
     superseded: Option<Superseded>,
-    copied: StrategySteps,
+    strategy_steps: StrategySteps,
 }
 
 #[async_trait]
@@ -162,6 +165,6 @@ impl PostCommit for RetentionPostCommit {
     }
 
     async fn finish(self: Box<Self>) -> Result<()> {
-        self.copied.finish(&self.core).await
+        self.strategy_steps.finish(&self.core, &self.page).await
     }
 }

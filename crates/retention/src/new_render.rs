@@ -44,11 +44,11 @@ pub(crate) enum StrategySteps {
 }
 
 impl StrategySteps {
-    /// Executes the steps.
-    pub(crate) async fn finish(self, core: &Core) -> Result<()> {
+    /// Executes the steps of a write of `page`.
+    pub(crate) async fn finish(self, core: &Core, page: &Page) -> Result<()> {
         match self {
             Self::Nothing => {}
-            Self::Delete(batch) => delete_superseded(core, batch).await,
+            Self::Delete(batch) => delete_superseded(core, page, batch).await,
             Self::Set(rows, clear, delete) => {
                 for row in rows {
                     set_current(core, row).await?;
@@ -57,11 +57,14 @@ impl StrategySteps {
                     if let Err(error) =
                         core.records.store.swap(Vec::new(), &CURRENT, &row.key, Some(&row), None).await
                     {
-                        tracing::warn!(%error, "cannot clear rows of superseded properties; the sweeper retries");
+                        tracing::warn!(
+                            domain = %page.domain, title = %page.title, %error,
+                            "cannot clear rows of superseded properties; the sweeper retries"
+                        );
                     }
                 }
                 if let Some(batch) = delete {
-                    delete_superseded(core, batch).await;
+                    delete_superseded(core, page, batch).await;
                 }
             }
         }
@@ -151,15 +154,15 @@ async fn plan_new_render(
     }
     let of_latest_revision = before == Some(rev);
     if strategy.is_per_query() && (strategy.is_one_row() || !is_latest) {
-        let comes_whole = !strategy.is_one_row() || may_arrive_after_its_copies_expired(core, policy);
+        let has_bodies = !strategy.is_one_row() || may_arrive_after_its_copies_expired(core, policy);
         // A property of the latest revision also belongs to the latest render, even if this write adds the
         // property together with an older render.
-        let stays = |name: &PropertyName| {
+        let is_in_content = |name: &PropertyName| {
             let versions = core.records.definitions.get(name).versions;
-            comes_whole && (is_latest || (of_latest_revision && versions == Versions::Revision))
+            has_bodies && (is_latest || (of_latest_revision && versions == Versions::Revision))
         };
         for body in &mut write.bodies {
-            body.in_content = stays(&body.name);
+            body.in_content = is_in_content(&body.name);
         }
     }
     if !is_latest {
@@ -365,9 +368,12 @@ async fn move_older_values_to_content(
     Ok(left)
 }
 
-async fn delete_superseded(core: &Core, batch: Batch) {
+async fn delete_superseded(core: &Core, page: &Page, batch: Batch) {
     if let Err(error) = core.records.store.write(Vec::new(), batch).await {
-        tracing::warn!(%error, "cannot delete superseded values; the sweeper retries");
+        tracing::warn!(
+            domain = %page.domain, title = %page.title, %error,
+            "cannot delete superseded values; the sweeper retries"
+        );
     }
 }
 

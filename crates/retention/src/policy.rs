@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shorter_grace_or_fewer_kept_values_free_more() {
+    fn shorter_grace_or_fewer_kept_values_cull_more() {
         let policy = Policy { min_keep: NonZeroU32::new(3).unwrap(), ..Policy::default() };
         assert!(!policy.culls_more_than(&policy));
         let shorter = Policy { grace: DAY / 2, ..policy.clone() };

@@ -41,14 +41,14 @@ pub struct Rescan {
     pub eligible_in: Duration,
 }
 
-/// The report of a dry run: the numbers of pages, renders and bytes that retention would cull now.
+/// The report of a dry run: the pages, renders and bytes of a bucket, and those that retention would cull now.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DryRun {
     /// Pages that were examined.
     pub pages: u64,
     /// Pages that would lose bodies.
     pub pages_culled: u64,
-    /// Renders that are stored.
+    /// Renders whose bodies are stored.
     pub renders: u64,
     /// Renders that would lose their bodies.
     pub renders_culled: u64,
@@ -106,7 +106,7 @@ pub(crate) async fn continue_rescan(core: &Core, domain: &DomainName, bucket: &B
     let Some(policy) = core.settings.of_bucket(domain, bucket) else { return Ok(nothing) };
     let eligible_in = min_delay_of_new_entries(core, policy);
     load_clock_state(core).await?;
-    let _turn = core.rescans.lock().await;
+    let _rescans = core.rescans.lock().await;
     let state = rescan_state(core, domain, bucket).await?;
     let known = state.policy.as_ref().filter(|before| !policy.culls_more_than(before));
     let mut next = RescanState {
@@ -227,7 +227,7 @@ pub(crate) async fn restart_rescan(core: &Core, page: &Page) -> Result<()> {
 
 /// Restarts the rescan of every bucket, because queue entries may have expired.
 pub(crate) async fn restart_all_rescans(core: &Core) -> Result<()> {
-    let _turn = core.rescans.lock().await;
+    let _rescans = core.rescans.lock().await;
     let mut buckets = core.records.partitions(&RETENTION_WALKS, BUCKETS_PAGE_PARTITIONS);
     while let Some(partition) = buckets.next().await? {
         reset_rescan(core, Key::new(partition, Vec::new())).await?;

@@ -23,8 +23,8 @@ use crate::{
     rescan::restart_all_rescans,
 };
 
-/// The maximum number of rows that are read to find the write that a queue entry announced. If the write is not
-/// among these rows, the page is enqueued again.
+/// The maximum number of rows of each index that are read to find the write that a queue entry announced. If the
+/// write is not among these rows, the page is enqueued again.
 const ANNOUNCED_WRITE_ROWS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 
 /// The report of one sweep.
