@@ -11,8 +11,8 @@ use bytes::Bytes;
 use futures::{StreamExt as _, future::BoxFuture, stream};
 use rashomon_buckets::{
     Body, BodyInArchive, BodyReplacer, BucketName, CHUNK_SIZE, CheckedBlocks, DomainName, Error, Expect,
-    NewBody, NewProperty, OpenValue, Page, PropertyInfo, PropertyName, RequestHeaders, Result, RevisionStore,
-    StoreError, StoreOutage, Tid, Title,
+    NewBody, NewProperty, Page, PropertyInfo, PropertyName, RequestHeaders, Result, RevisionStore,
+    StoreError, StoreOutage, TableValue, Tid, Title,
 };
 use rashomon_http_semantics::spec_version::Profile;
 use rashomon_transformer_http::{Document, TransformError, Transformers};
@@ -83,7 +83,7 @@ pub struct Rewriter {
     run: Arc<Run>,
     checked: CheckedBlocks,
     /// The values to be rewritten next.
-    batch: Vec<(Page, OpenValue)>,
+    batch: Vec<(Page, TableValue)>,
     batch_bytes: u64,
 }
 
@@ -141,7 +141,7 @@ impl Rewriter {
     ///
     /// Returns an error if the store fails, or if the transformer fails too often. The new versions of the
     /// values that were already rewritten stay. [`Self::report`] has the counts.
-    pub async fn bucket(
+    pub async fn rewrite_bucket(
         &mut self,
         domain: &DomainName,
         bucket: &BucketName,
@@ -180,7 +180,7 @@ impl Rewriter {
         let run = Arc::clone(&self.run);
         let mut after = None;
         loop {
-            let values = match run.store.open_values(page, &run.options.property, after).await {
+            let values = match run.store.table_values(page, &run.options.property, after).await {
                 Err(Error::Store(StoreError::Corrupt(what))) => {
                     run.fail(page, None, what);
                     break;
@@ -188,7 +188,7 @@ impl Rewriter {
                 values => values?,
             };
             for value in values.items {
-                if run.count(&value.info) {
+                if run.count_unless_earlier(&value.info) {
                     self.batch_bytes += value.info.size;
                     self.batch.push((page.clone(), value));
                 }
@@ -248,7 +248,7 @@ impl Rewriter {
         // body in the block.
         for BodyInArchive { page, rev, tid, info, .. } in replaced.too_large {
             self.batch_bytes += info.size;
-            self.batch.push((page, OpenValue { rev, tid, info }));
+            self.batch.push((page, TableValue { rev, tid, info }));
             if self.batch_bytes >= MAX_BATCH_BYTES {
                 self.rewrite_batch(progress).await?;
             }
@@ -323,7 +323,7 @@ impl Run {
     }
 
     /// Returns whether a value is to be rewritten. Counts the value if it is not.
-    fn count(&self, info: &PropertyInfo) -> bool {
+    fn count_unless_earlier(&self, info: &PropertyInfo) -> bool {
         let report = &mut self.progress().report;
         match StoredVersion::of(&info.headers.content_type, &self.options.target) {
             StoredVersion::Earlier => return true,
@@ -418,7 +418,7 @@ impl Run {
         let property = self.store.property(page, tid, name).await?;
         if !self.is_earlier(&property.info) {
             // Another writer has replaced the value since its row was read.
-            self.count(&property.info);
+            self.count_unless_earlier(&property.info);
             return Ok(true);
         }
         let was_in_chunks = matches!(property.body, Body::Chunked(_));

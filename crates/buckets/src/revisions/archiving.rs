@@ -32,7 +32,8 @@ impl Maintenance {
     }
 
     /// Seals the eligible revisions of a bucket, with their renders and bodies. A revision is eligible when
-    /// it was superseded long enough ago.
+    /// it was superseded long enough ago. If the archive seals idle pages, their latest revisions are eligible,
+    /// too.
     ///
     /// Seals nothing if the archive is off. A seal may be interrupted at any point, and may run beside
     /// writers and other seals. Calls `progress` after every page. Damage of one page does not prevent the

@@ -75,7 +75,7 @@ impl Maintenance {
     }
 
     /// Returns the number of chunk sets that [`Self::collect_orphans`] would delete now, if all replicas
-    /// answer.
+    /// answer and no row still names a released set.
     #[boxed]
     pub async fn count_orphans(&self, age: Duration) -> Result<u64> {
         self.0.chunk_collector().count_collectable(self.0.records.entries_before(age).await?).await
@@ -252,7 +252,8 @@ impl ChunkCollector<'_> {
         Ok(self.records.rows(table, scan).collect().await?)
     }
 
-    /// Returns the number of chunk sets that [`Self::collect`] would delete.
+    /// Returns the number of chunk sets that [`Self::collect`] would delete, if no row still names a released
+    /// set.
     async fn count_collectable(&self, until: Timestamp) -> Result<u64> {
         let (mut counted, mut hours) = (0, self.records.partitions(&CHUNK_SETS, ENTRY_PAGE_ROWS));
         while let Some(hour) = hours.next().await? {

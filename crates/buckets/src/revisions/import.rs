@@ -397,7 +397,7 @@ fn infos(bodies: &Bodies) -> Properties {
     bodies.iter().map(|(name, body)| (name.clone(), body.info.clone())).collect()
 }
 
-/// Returns the number of bytes that the texts of a record take in the row of the revision.
+/// Returns the number of bytes that the user, the comment and the export record take in the row of a revision.
 fn record_size(record: &RevisionRecord) -> usize {
     let texts = record.user.iter().chain(&record.comment).map(String::len).sum::<usize>();
     texts + if record.export == ExportRecord::default() { 0 } else { to_json(&record.export).size() }

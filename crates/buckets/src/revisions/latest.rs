@@ -33,7 +33,7 @@ pub(super) struct LatestCache {
     misses: AtomicU64,
 }
 
-/// Statistics of the cache of newest properties.
+/// Statistics of the cache of latest properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheStats {
     /// The number of reads of the latest property that were answered from memory.
@@ -115,7 +115,7 @@ impl RevisionStore {
         Ok(property)
     }
 
-    /// Returns the statistics of the cache of newest properties.
+    /// Returns the statistics of the cache of latest properties.
     #[must_use]
     pub fn cache_stats(&self) -> CacheStats {
         let cache = &self.0.latest;
@@ -237,8 +237,8 @@ impl StoreInner {
                 break;
             }
             let id = BodyId { page, rev, tid, name, versions };
-            let is_it = |row: &Row| BodyKey::of_row(row).is_some_and(|key| key.value() == id.value());
-            let body = match body.filter(is_it) {
+            let is_wanted = |row: &Row| BodyKey::of_row(row).is_some_and(|key| key.value() == id.value());
+            let body = match body.filter(is_wanted) {
                 Some(row) => Some(row),
                 None => self.retention.find_latest(id).await?,
             };
@@ -250,14 +250,14 @@ impl StoreInner {
             return Ok(Property { version, parent: revision.record.parent, info, body });
         }
         match absent {
-            Some((latest, newest)) => Err(self.no_latest(page, latest, newest).await?),
+            Some((latest, newest)) => Err(self.no_latest_property(page, latest, newest).await?),
             None => Err(self.records.incomplete(page)),
         }
     }
 
     /// Returns the error for a property that the latest revision lacks. The error names the newest revision
     /// that has the property.
-    async fn no_latest(
+    async fn no_latest_property(
         &self,
         page: &Page,
         latest: Revision,

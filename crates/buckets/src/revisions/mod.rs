@@ -33,7 +33,7 @@ pub use self::{
     listing::{MAX_COUNTED_RENDERS, RendersBeside},
     mementos::MementoPosition,
     parts::StoreParts,
-    replacing::OpenValue,
+    replacing::TableValue,
 };
 use crate::{
     BucketName, Catalog, Definitions, DomainName, DryRun, Error, FoundDamage, Page, PropertyName,
@@ -54,8 +54,8 @@ pub struct Settings {
     pub skew: Duration,
     /// The policies of retention: which superseded values are kept, and for how long.
     pub retention: Retention,
-    /// The settings of seals. `None` if no further revisions are sealed. Existing blocks are read in either
-    /// case.
+    /// The settings of seals. `None` if no further revisions are sealed. Existing blocks are then still read,
+    /// but a store with sealed revisions cannot be opened with retention.
     pub archive: Option<ArchiveSettings>,
     /// The limits of reads that unpack blocks of the archive.
     pub unpacks: Limits,
@@ -118,7 +118,8 @@ const MAX_READ_ATTEMPTS: usize = 4;
 
 impl RevisionStore {
     /// Opens the buckets of a store, and creates the tables that are missing. `seed` is random, and differs
-    /// between processes.
+    /// between processes. Fails with `ArchiveNotConfigured` if the settings have retention and no archive, and
+    /// revisions are sealed.
     #[boxed]
     pub async fn open(
         store: Arc<dyn TableStore>,
@@ -130,8 +131,8 @@ impl RevisionStore {
             store.create(schema).await?;
         }
         let blocks = archive::blocks_of(&store, settings.archive.as_ref(), settings.unpacks).await?;
-        let alone = settings.retention.is_on() && settings.archive.is_none();
-        if alone && blocks.is_some() && archive::has_sealed_revisions(&store).await? {
+        let has_only_retention = settings.retention.is_on() && settings.archive.is_none();
+        if has_only_retention && blocks.is_some() && archive::has_sealed_revisions(&store).await? {
             return Err(Error::ArchiveNotConfigured);
         }
         let union = blocks

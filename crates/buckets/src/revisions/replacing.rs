@@ -16,7 +16,7 @@ use crate::{
 
 /// A value of a property that is in the tables. Its body may have been culled.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenValue {
+pub struct TableValue {
     /// The revision.
     pub rev: Revision,
     /// The render, or the first render of the revision if the property belongs to the revision.
@@ -30,12 +30,12 @@ impl RevisionStore {
     /// values in blocks. Also returns the cursor of the next result page, if there is a next page. A result
     /// page may be empty.
     #[boxed]
-    pub async fn open_values(
+    pub async fn table_values(
         &self,
         page: &Page,
         name: &PropertyName,
         after: Option<Cursor>,
-    ) -> Result<Listing<OpenValue, Cursor>> {
+    ) -> Result<Listing<TableValue, Cursor>> {
         let records = &self.0.records;
         let tables = match &self.0.archive {
             Some(archive) => archive.tables(),
@@ -49,7 +49,7 @@ impl RevisionStore {
                 for row in &rows.items {
                     let mut row = RenderRow::from_row(row)?;
                     let info = row.properties.remove(name).filter(|_| !row.left_out);
-                    items.extend(info.map(|info| OpenValue { rev: row.rev, tid: row.tid, info }));
+                    items.extend(info.map(|info| TableValue { rev: row.rev, tid: row.tid, info }));
                 }
                 rows.next
             }
@@ -58,7 +58,7 @@ impl RevisionStore {
                 for row in &rows.items {
                     let mut row = RevisionRow::from_row(row)?;
                     let (rev, tid) = (row.record.rev, row.first_tid);
-                    items.extend(row.properties.remove(name).map(|info| OpenValue { rev, tid, info }));
+                    items.extend(row.properties.remove(name).map(|info| TableValue { rev, tid, info }));
                 }
                 rows.next
             }

@@ -411,7 +411,8 @@ impl StoreInner {
         if time > self.records.latest_time() {
             let skew = self.records.skew.as_secs();
             return Err(Error::Invalid(format!(
-                "the timestamp is more than {skew} s in the future: give the time of the edit, in UTC, or set the clock"
+                "the timestamp is more than {skew} s in the future: give the time of the edit, in UTC; if \
+                 the timestamp is right, set the clock of this server"
             )));
         }
         Ok(())

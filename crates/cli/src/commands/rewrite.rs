@@ -66,7 +66,7 @@ async fn rewrite(
         let mut show = |now: &RewriteReport| {
             progress.show(ProgressCounts { items: now.all_rewritten(), bytes: now.new_bytes, position: 0 });
         };
-        let rewritten = rewriter.bucket(&domain, &bucket, arguments.from.as_ref(), &mut show).await;
+        let rewritten = rewriter.rewrite_bucket(&domain, &bucket, arguments.from.as_ref(), &mut show).await;
         rewritten.map_err(|error| match error {
             RewriteError::Store(error) => CommandError::Store(error),
             error => CommandError::Rewrite(error.to_string()),

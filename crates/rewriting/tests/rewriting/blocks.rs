@@ -45,14 +45,14 @@ async fn values_in_blocks_stay_without_the_option() {
     let world = World::in_memory().await;
     let all = fill(&world, 1).await;
     assert!(world.seal().await > 0);
-    let mut open = 0;
+    let mut in_tables = 0;
     for title in ["A", "B", "C", "D"] {
-        open += world.open_values(&page(title)).await;
+        in_tables += world.count_table_values(&page(title)).await;
     }
-    assert!(open < all.len());
+    assert!(in_tables < all.len());
     let (url, _) = transformer().await;
     let report = world.rewrite(&url, options()).await;
-    assert_eq!((report.rewritten, report.archived, report.blocks), (open as u64, 0, 0), "{report:?}");
+    assert_eq!((report.rewritten, report.archived, report.blocks), (in_tables as u64, 0, 0), "{report:?}");
     world.assert_consistent().await;
 }
 
@@ -70,6 +70,7 @@ async fn purge_is_enqueued_for_each_value_rewritten_in_a_block() {
     let (url, _) = transformer().await;
     let report = world.rewrite(&url, archived()).await;
     assert_eq!(report.archived, 2, "{report:?}");
+    // The purge of a block covers the range of its rewritten revisions.
     assert_eq!(world.purged_revisions(&page).await, [2, 3, 4].into());
 }
 

@@ -221,7 +221,7 @@ impl World {
         options: RewriteOptions,
     ) -> (RewriteReport, Result<(), RewriteError>) {
         let mut rewriter = Rewriter::new(self.buckets.clone(), transformers, options);
-        let result = rewriter.bucket(&wiki(), &BucketName::page(), None, &mut |_| {}).await;
+        let result = rewriter.rewrite_bucket(&wiki(), &BucketName::page(), None, &mut |_| {}).await;
         (rewriter.report(), result)
     }
 
@@ -293,10 +293,10 @@ impl World {
     }
 
     /// The number of html values of a page in the tables.
-    pub(crate) async fn open_values(&self, page: &Page) -> usize {
+    pub(crate) async fn count_table_values(&self, page: &Page) -> usize {
         let (mut count, mut after) = (0, None);
         loop {
-            let values = self.buckets.open_values(page, &name("html"), after).await.unwrap();
+            let values = self.buckets.table_values(page, &name("html"), after).await.unwrap();
             count += values.items.len();
             after = values.next;
             if after.is_none() {

@@ -143,7 +143,7 @@ async fn interrupted_run_is_continued(world: World) {
             let _ = sender.send(report.rewritten);
         };
         rewriter
-            .bucket(&wiki(), &BucketName::page(), None, &mut progress)
+            .rewrite_bucket(&wiki(), &BucketName::page(), None, &mut progress)
             .await
             .map_err(|error| error.to_string())
     });
@@ -250,7 +250,7 @@ async fn run_may_begin_at_a_title() {
             options(),
         );
         let title = Title::new(from).unwrap();
-        rewriter.bucket(&wiki(), &BucketName::page(), Some(&title), &mut |_| {}).await.unwrap();
+        rewriter.rewrite_bucket(&wiki(), &BucketName::page(), Some(&title), &mut |_| {}).await.unwrap();
         assert_eq!(rewriter.report().pages, pages, "{from}");
     }
     world.assert_old(&page("A"), tids[0], &html("2.8.0"), b"A").await;

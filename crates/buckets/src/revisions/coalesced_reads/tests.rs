@@ -68,7 +68,7 @@ async fn read_is_shared_by_callers_that_arrived_before_it_began() {
 }
 
 #[tokio::test]
-async fn caller_that_arrives_during_a_read_gets_a_later_one() {
+async fn caller_that_arrives_during_a_read_gets_a_later_read() {
     let slow = SlowReads::new();
     let mut readers = Vec::new();
     for _ in 0..3 {

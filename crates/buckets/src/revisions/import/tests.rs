@@ -77,7 +77,7 @@ fn property_difference_names_the_property_that_differs() {
 }
 
 #[test]
-fn record_size_is_the_size_of_its_texts() {
+fn record_size_counts_user_comment_and_export_record() {
     assert_eq!(record_size(&record()), "Anntypo".len());
     let export = ExportRecord { user_id: Some(7), ..ExportRecord::default() };
     assert_eq!(record_size(&RevisionRecord { export, ..record() }), "Anntypo{\"user_id\":7}".len());
