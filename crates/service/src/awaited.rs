@@ -32,6 +32,7 @@ pub struct AwaitedStore {
     found: OnceLock<Arc<dyn TableStore>>,
     /// The error of the last attempt.
     last_error: std::sync::Mutex<Outage>,
+    /// The tables to create when the store answers.
     wanted: Mutex<Vec<&'static Schema>>,
 }
 
@@ -57,7 +58,7 @@ impl AwaitedStore {
                 Err(Error::Unavailable(reason)) => {
                     // The same message is not repeated in the log.
                     if logged.as_ref() != Some(&reason) {
-                        tracing::warn!("{reason}");
+                        tracing::warn!(%reason, "the store does not answer; trying again");
                         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = reason.clone();
                         logged = Some(reason);
                     }

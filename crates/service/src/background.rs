@@ -27,7 +27,7 @@ const MAX_READ_OBSERVATION_TIME: Duration = Duration::from_secs(3 * 24 * 3600);
 
 /// The minimum number of small parts of a page in blocks for a compaction. A compaction of fewer parts would
 /// rewrite the same data many times.
-const MIN_BLOCKS_TO_COMPACT: usize = 8;
+const MIN_PARTS_TO_COMPACT: usize = 8;
 
 /// The shortest and the longest pause between two sweeps while no queue entry is overdue.
 pub const SWEEP_PAUSE: RangeInclusive<Duration> = Duration::from_millis(25)..=Duration::from_secs(60);
@@ -170,7 +170,7 @@ async fn seal(buckets: RevisionStore, key_value: KeyValueStore, every: Duration,
         let spare_latest = started.elapsed() < idle.min(MAX_READ_OBSERVATION_TIME);
         let options = SealOptions { max_wait: Some(within), rest: SEAL_PAUSE, spare_latest };
         if let Err(error) = seal_once(&buckets, &key_value, options).await {
-            tracing::warn!(%error, "cannot seal superseded revisions; continuing later");
+            tracing::warn!(%error, "cannot seal revisions; continuing later");
         }
         tokio::time::sleep(every).await;
     }
@@ -185,7 +185,7 @@ async fn seal_once(
     for domain in buckets.catalog().domains().await? {
         for bucket in page_buckets(key_value, &domain).await {
             if let Err(error) = seal_bucket(buckets, &domain, &bucket, options).await {
-                tracing::warn!(%domain, %bucket, %error, "cannot seal superseded revisions; continuing later");
+                tracing::warn!(%domain, %bucket, %error, "cannot seal revisions; continuing later");
             }
             if let Err(error) = compact_bucket(buckets, &domain, &bucket, options.rest).await {
                 tracing::warn!(%domain, %bucket, %error, "cannot compact the archive; continuing later");
@@ -213,7 +213,7 @@ async fn seal_bucket(
     let sealed = buckets.maintenance().seal(domain, bucket, options, &mut |_| {}).await?;
     if sealed.blocks > 0 {
         let (revisions, blocks) = (sealed.revisions, sealed.blocks);
-        tracing::info!(%domain, %bucket, revisions, blocks, "sealed superseded revisions");
+        tracing::info!(%domain, %bucket, revisions, blocks, "sealed revisions");
     }
     if sealed.kept > 0 {
         let (too_large, damaged) = (sealed.too_large, sealed.damaged());
@@ -228,7 +228,7 @@ async fn compact_bucket(
     bucket: &BucketName,
     rest: Duration,
 ) -> Result<(), Error> {
-    let options = CompactionOptions { parts: MIN_BLOCKS_TO_COMPACT, rest };
+    let options = CompactionOptions { parts: MIN_PARTS_TO_COMPACT, rest };
     let compacted = buckets.maintenance().compact_archive(domain, bucket, options, &mut |_| {}).await?;
     if compacted.blocks > 0 {
         let (parts, blocks) = (compacted.parts, compacted.blocks);
@@ -266,7 +266,7 @@ async fn sweep(buckets: RevisionStore) {
         let rest = match buckets.maintenance().sweep(ENTRIES_PER_SWEEP).await {
             Ok(sweep) => {
                 if sweep.renders > 0 {
-                    tracing::debug!(?sweep, "culled");
+                    tracing::debug!(?sweep, "culled superseded values");
                 }
                 if sweep.lapsed {
                     tracing::warn!(

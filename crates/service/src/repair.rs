@@ -1,7 +1,8 @@
 //! Repair: restores damaged and missing rows whose content follows from undamaged rows.
 //!
 //! Each repaired row is a separate write, so another repair can continue an interrupted one. Damage that
-//! cannot be repaired from an undamaged row of the same page is left unchanged, and `verify` reports it.
+//! cannot be repaired from an undamaged row of the same page or entry is left unchanged, and `verify` reports
+//! it.
 
 use std::{collections::BTreeSet, fmt::Display, sync::Arc};
 
@@ -70,8 +71,8 @@ impl<T> RowState<T> {
 }
 
 /// Restores rows that can be derived from undamaged rows: the catalog entries of titles and domains, the
-/// indexes of revisions by time and by tid, and damaged references to chunks. Also removes damaged catalog
-/// rows of titles without a page.
+/// indexes of revisions by time and by tid, damaged references to chunks, and missing keys in the indexes of
+/// key-value buckets. Also removes damaged catalog rows of titles without a page.
 ///
 /// If `dry_run` is set, writes nothing, and returns the same report. No other process or task may write
 /// meanwhile. A repair may be interrupted at any point.

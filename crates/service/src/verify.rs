@@ -72,7 +72,7 @@ pub async fn verify(store: &RevisionStore, progress: &mut (dyn FnMut(u64) + Send
             for partition in partitions.items {
                 match page_of(&partition) {
                     Some(page) => {
-                        if buckets.has_whole_pages(&page, &mut report) {
+                        if buckets.needs_verification(&page, &mut report) {
                             pages.push(page);
                         }
                     }
@@ -136,7 +136,7 @@ impl PageBuckets {
 
     /// Whether a page has to be verified. A page of a bucket that is being deleted is skipped. A page of an
     /// unknown bucket is reported as a problem, and skipped.
-    fn has_whole_pages(&self, page: &Page, report: &mut VerifyReport) -> bool {
+    fn needs_verification(&self, page: &Page, report: &mut VerifyReport) -> bool {
         if page.bucket == page.bucket.without_id() || self.unknown.contains(&page.domain) {
             return true;
         }

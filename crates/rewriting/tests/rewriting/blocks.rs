@@ -70,7 +70,7 @@ async fn purge_is_enqueued_for_each_value_rewritten_in_a_block() {
     let (url, _) = transformer().await;
     let report = world.rewrite(&url, archived()).await;
     assert_eq!(report.archived, 2, "{report:?}");
-    // The purge of a block covers the range of its rewritten revisions.
+    // The purge covers the range from the lowest to the highest rewritten revision.
     assert_eq!(world.purged_revisions(&page).await, [2, 3, 4].into());
 }
 
