@@ -102,7 +102,7 @@ pub fn count_panics() {
 
 /// Creates a runtime with a single thread.
 pub fn runtime() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread().enable_time().build().context("no runtime")
+    tokio::runtime::Builder::new_current_thread().enable_time().build().context("cannot create a runtime")
 }
 
 /// Whether a store is opened although its log is missing.
@@ -120,7 +120,7 @@ pub struct AskOptions {
     pub accept_lost_log: AcceptLostLog,
 }
 
-/// Opens the store in a directory, and asks all questions.
+/// Opens the store in a directory, asks all questions, and verifies the store.
 pub fn ask(directory: &Path, questions: &[Question], options: &AskOptions) -> Result<Answers> {
     let (clock, panics) = (SystemClock::new(), PANICS.load(Ordering::SeqCst));
     let runtime = runtime()?;

@@ -88,7 +88,7 @@ fn judge_command(name: &str, ran: &Output, codes: &[i32]) -> Vec<String> {
         findings.push(format!("{name} panicked: {}", shown(ran)));
     }
     if code != Some(DONE) && stderr.trim().is_empty() && ran.stdout.is_empty() {
-        findings.push(format!("{name} ended with {code:?} without a word"));
+        findings.push(format!("{name} ended with {code:?} without a message"));
     }
     findings
 }

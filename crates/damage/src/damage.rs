@@ -128,7 +128,7 @@ pub fn draw(bases: &[Base], kind: Option<Kind>, seed: u64, number: u64) -> Resul
         let what = format!("{kind:?}, base {}, state {victim}: {what}", bases[base].name);
         return Ok(Damage { kind, base, victim, what, files, changes_used_bytes });
     }
-    None.context("no damage could be drawn")
+    None.context("no draw gave damage that changes a store: choose another kind or seed")
 }
 
 struct DamageTarget<'a> {

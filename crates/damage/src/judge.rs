@@ -36,11 +36,11 @@ pub enum Outcome {
     Right,
     /// All answers are right, or errors.
     Errors,
-    /// Some answers name damage.
+    /// Some answers name damage. All others are right, or errors.
     NamesDamage,
     /// All answers are of one earlier commit, except errors and answers that name damage.
     EarlierCommit,
-    /// Each of these answers is of one commit, but no commit has all of them.
+    /// Like [`Self::EarlierCommit`], but the answers are of several commits. Each single answer is of one commit.
     EarlierCommits,
     /// The parts of some answers are from several commits, or rows are missing beside older pages.
     Blend,
@@ -182,7 +182,7 @@ pub fn judge(base: &Base, damage: &Damage, answers: &Answers) -> Result<Judgemen
     let is_named = answers.names_damage();
     let must_be_named = is_damage_seen || (damage.changes_used_bytes && !may_be_earlier);
     if must_be_named && !is_named {
-        findings.push(format!("verify names nothing, with {errors} errors"));
+        findings.push(format!("verify does not name the damage; {errors} answers are errors"));
     }
     let outcome = if findings.is_empty() { outcome } else { Outcome::Finding };
     Ok(Judgement { outcome, is_named, findings, errors })

@@ -72,19 +72,22 @@ impl Layout {
     }
 
     fn of(file: &[u8], roots: &[(String, usize)]) -> Result<Self> {
-        let page_bytes = match usize::from(short(file, 16)) {
+        let page_bytes = match usize::from(read_u16(file, 16)) {
             1 => 1 << 16,
             bytes => bytes,
         };
-        ensure!(page_bytes >= 512 && file.len().is_multiple_of(page_bytes), "no whole file of SQLite");
+        ensure!(
+            page_bytes >= 512 && file.len().is_multiple_of(page_bytes),
+            "the file is not a complete SQLite file"
+        );
         let free =
             PageLayout { role: Role::Free, tree: String::new(), used: Vec::new(), children: Vec::new() };
         let count = file.len() / page_bytes;
         let mut reader = Reader { file, page_bytes, pages: vec![free; count] };
-        reader.maps();
-        reader.trunks()?;
+        reader.read_maps();
+        reader.read_free_lists()?;
         for (name, root) in roots {
-            reader.tree(name, *root)?;
+            reader.read_tree(name, *root)?;
         }
         reader.pages[0].used.extend(HEADER_USED);
         Ok(Self { page_bytes, pages: reader.pages })
@@ -111,8 +114,8 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn page(&self, number: usize) -> Result<&[u8]> {
-        let start = number.checked_sub(1).context("a page with number 0")? * self.page_bytes;
-        self.file.get(start..start + self.page_bytes).context("a page behind the end of the file")
+        let start = number.checked_sub(1).context("a page number is 0")? * self.page_bytes;
+        self.file.get(start..start + self.page_bytes).context("a page number is beyond the end of the file")
     }
 
     fn set(&mut self, number: usize, role: Role, tree: &str, used: Vec<Range<usize>>, children: Vec<usize>) {
@@ -121,7 +124,7 @@ impl Reader<'_> {
 
     /// Finds the pointer maps of a file with auto-vacuum. Page 2 is the first map. Between two maps, there are as many
     /// pages as a map has entries.
-    fn maps(&mut self) {
+    fn read_maps(&mut self) {
         let entries = self.page_bytes / MAP_ENTRY_BYTES;
         let count = self.pages.len();
         for number in (2..=count).step_by(entries + 1) {
@@ -136,42 +139,45 @@ impl Reader<'_> {
         }
     }
 
-    fn trunks(&mut self) -> Result<()> {
-        let mut number = long(self.file, 32);
+    fn read_free_lists(&mut self) -> Result<()> {
+        let mut number = read_u32(self.file, 32);
         while number != 0 {
             let page = self.page(number)?;
-            let (next, free) = (long(page, 0), long(page, 4));
+            let (next, free) = (read_u32(page, 0), read_u32(page, 4));
             self.set(number, Role::Trunk, "", std::iter::once(0..8 + 4 * free).collect(), Vec::new());
             number = next;
         }
         Ok(())
     }
 
-    fn tree(&mut self, name: &str, number: usize) -> Result<()> {
+    fn read_tree(&mut self, name: &str, number: usize) -> Result<()> {
         let page = self.page(number)?.to_vec();
         let start = if number == 1 { HEADER_BYTES } else { 0 };
         let kind = page[start];
         let is_interior = matches!(kind, INTERIOR_INDEX | INTERIOR_TABLE);
-        ensure!(is_interior || matches!(kind, LEAF_INDEX | LEAF_TABLE), "page {number} is of kind {kind}");
+        ensure!(
+            is_interior || matches!(kind, LEAF_INDEX | LEAF_TABLE),
+            "page {number} is no tree page: its type byte is {kind}"
+        );
         let header = if is_interior { 12 } else { 8 };
-        let cells = usize::from(short(&page, start + 3));
+        let cells = usize::from(read_u16(&page, start + 3));
         let mut used: Vec<_> = std::iter::once(start..start + header + 2 * cells).collect();
         let mut children = Vec::new();
         for cell in 0..cells {
-            let at = usize::from(short(&page, start + header + 2 * cell));
+            let at = usize::from(read_u16(&page, start + header + 2 * cell));
             let mut end = at;
             if is_interior {
                 children.push(at);
                 end += 4;
             }
-            let payload = if kind == INTERIOR_TABLE { 0 } else { varint(&page, &mut end) };
+            let payload = if kind == INTERIOR_TABLE { 0 } else { read_varint(&page, &mut end) };
             if matches!(kind, INTERIOR_TABLE | LEAF_TABLE) {
-                varint(&page, &mut end);
+                read_varint(&page, &mut end);
             }
             let local = self.local_bytes(payload, kind);
             end += local;
             if local < payload {
-                self.overflow(name, long(&page, end), payload - local)?;
+                self.read_overflow(name, read_u32(&page, end), payload - local)?;
                 end += 4;
             }
             used.push(at..end);
@@ -179,9 +185,9 @@ impl Reader<'_> {
         if is_interior {
             children.push(start + 8);
         }
-        let below: Vec<_> = children.iter().map(|at| long(&page, *at)).collect();
+        let below: Vec<_> = children.iter().map(|at| read_u32(&page, *at)).collect();
         self.set(number, if is_interior { Role::Interior } else { Role::Leaf }, name, used, children);
-        below.into_iter().try_for_each(|child| self.tree(name, child))
+        below.into_iter().try_for_each(|child| self.read_tree(name, child))
     }
 
     fn local_bytes(&self, payload: usize, kind: u8) -> usize {
@@ -195,9 +201,9 @@ impl Reader<'_> {
         if fitting <= most { fitting } else { least }
     }
 
-    fn overflow(&mut self, name: &str, mut number: usize, mut bytes: usize) -> Result<()> {
+    fn read_overflow(&mut self, name: &str, mut number: usize, mut bytes: usize) -> Result<()> {
         while bytes > 0 {
-            let next = long(self.page(number)?, 0);
+            let next = read_u32(self.page(number)?, 0);
             let here = bytes.min(self.page_bytes - 4);
             self.set(number, Role::Overflow, name, std::iter::once(0..4 + here).collect(), Vec::new());
             bytes -= here;
@@ -207,15 +213,15 @@ impl Reader<'_> {
     }
 }
 
-fn short(bytes: &[u8], at: usize) -> u16 {
+fn read_u16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-fn long(bytes: &[u8], at: usize) -> usize {
+fn read_u32(bytes: &[u8], at: usize) -> usize {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]) as usize
 }
 
-fn varint(bytes: &[u8], at: &mut usize) -> usize {
+fn read_varint(bytes: &[u8], at: &mut usize) -> usize {
     let mut number = 0;
     for _ in 0..8 {
         let byte = bytes[*at];

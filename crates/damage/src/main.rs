@@ -9,7 +9,7 @@ use rashomon_clock::{Clock as _, SystemClock};
 use rashomon_damage::{
     damage::Kind,
     judge::Outcome,
-    many::{Plan, many},
+    many::{Plan, run_trials},
 };
 
 /// Damage copies of stores, ask each copy all questions, and compare the answers with those of the
@@ -53,7 +53,7 @@ fn damage(arguments: Arguments) -> Result<bool> {
     let program = program.map(std::path::absolute).transpose()?;
     let plan = Plan { stores, seed, only, kind, within: seconds.map(Duration::from_secs), program };
     let clock = SystemClock::new();
-    let tally = many(&plan, &mut |line| println!("{line}"))?;
+    let tally = run_trials(&plan, &mut |line| println!("{line}"))?;
     let total = tally.total();
     println!("{tally}");
     println!(

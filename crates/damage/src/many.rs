@@ -58,7 +58,7 @@ struct Trial {
 }
 
 /// Runs the trials, and shows each finding. Returns the counts.
-pub fn many(plan: &Plan, show: &mut dyn FnMut(&str)) -> Result<Tally> {
+pub fn run_trials(plan: &Plan, show: &mut dyn FnMut(&str)) -> Result<Tally> {
     ask::count_panics();
     let clock = SystemClock::new();
     let bases = Base::all()?;
@@ -97,12 +97,12 @@ pub fn many(plan: &Plan, show: &mut dyn FnMut(&str)) -> Result<Tally> {
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
                 let done = tally.total().stores;
-                anyhow::bail!("the store after {done} others took longer than {TRIAL_LIMIT:?}: it hangs");
+                anyhow::bail!("no trial has ended for {TRIAL_LIMIT:?}, after {done} stores: a store hangs");
             }
         }
     }
     for worker in workers {
-        worker.join().map_err(|_| anyhow::anyhow!("the trials panicked"))?;
+        worker.join().map_err(|_| anyhow::anyhow!("a thread of the trials panicked"))?;
     }
     Ok(tally)
 }

@@ -66,13 +66,13 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:<16}{:>8}{:>9}{:>8}{:>8}{:>8}{:>9}{:>9}{:>8}{:>9}{:>8}{:>8}{:>8}{:>8}",
+            "{:<16}{:>8}{:>9}{:>8}{:>8}{:>8}{:>9}{:>9}{:>8}{:>9}{:>8}{:>8}{:>8}{:>15}",
             "damage",
             "stores",
             "refused",
             "right",
             "errors",
-            "stated",
+            "partial",
             "one old",
             "old mix",
             "blends",
@@ -80,7 +80,7 @@ impl fmt::Display for Tally {
             "named",
             "unused",
             "silent",
-            "blends"
+            "silent blends"
         )?;
         let total = self.total();
         let rows = self.0.iter().map(|(kind, counts)| (format!("{kind:?}"), counts));
@@ -88,7 +88,7 @@ impl fmt::Display for Tally {
             let of = |outcome| counts.outcomes.get(&outcome).copied().unwrap_or(0);
             writeln!(
                 f,
-                "{name:<16}{:>8}{:>9}{:>8}{:>8}{:>8}{:>9}{:>9}{:>8}{:>9}{:>8}{:>8}{:>8}{:>8}",
+                "{name:<16}{:>8}{:>9}{:>8}{:>8}{:>8}{:>9}{:>9}{:>8}{:>9}{:>8}{:>8}{:>8}{:>15}",
                 counts.stores,
                 of(Outcome::Refused),
                 of(Outcome::Right),

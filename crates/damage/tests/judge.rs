@@ -34,7 +34,7 @@ fn is_wrong(verdict: &Verdict) -> bool {
 const LIST: &str = r#"{"revisions":[{"rev":2,"timestamp":"b","size":7,"href":"?rev/2/"},{"rev":1,"timestamp":"a","size":5,"href":"?rev/1/"}]}"#;
 
 #[test]
-fn responses_are_right_or_errors_or_name_the_damage() {
+fn response_must_be_right_or_an_error_or_name_the_damage() {
     let right = response(200, LIST);
     let judged = |answer: &Answer| judge_answer(&get(), answer, &right, &[]);
     assert_eq!(judged(&right), Verdict::Right);
@@ -131,7 +131,10 @@ fn stores_are_judged_by_all_their_answers() {
     let error =
         |base: &Base, answers: &mut Answers| answers.by_question[list(base)] = Answer::Error(String::new());
     let silent = judged(Kind::FlippedBit, false, error);
-    assert!(silent.findings.iter().any(|finding| finding.contains("verify names nothing")), "{silent:?}");
+    assert!(
+        silent.findings.iter().any(|finding| finding.contains("verify does not name the damage")),
+        "{silent:?}"
+    );
     let named = judged(Kind::FlippedBit, true, |base, answers| {
         error(base, answers);
         answers.verified = Ok(vec!["a row".to_owned()]);

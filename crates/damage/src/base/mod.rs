@@ -130,7 +130,7 @@ pub fn scratch() -> Result<tempfile::TempDir> {
     } else {
         builder().prefix("rashomon-damage-").tempdir()
     };
-    directory.context("no directory for copies of stores")
+    directory.context("cannot create a directory for copies of stores")
 }
 
 fn settings(is_archived: bool) -> Settings {

@@ -1,4 +1,5 @@
-//! Judges answers that name damage. The rest of such an answer must be right.
+//! Compares answers part by part: an answer may name damage if the rest of the answer is right, or may have parts
+//! of several commits.
 
 use std::collections::HashSet;
 
