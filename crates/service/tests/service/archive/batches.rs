@@ -155,7 +155,7 @@ async fn seal_of_a_large_page_takes_bounded_batches() {
     let sealed = world.seal().await;
     let (rows, bytes) = store.take_greatest();
     assert_eq!(sealed.revisions, 2_499, "{sealed:?}");
-    assert_eq!(world.open_revisions().await, 1);
+    assert_eq!(world.revisions_in_tables().await, 1);
     assert_eq!(world.rows(&schemas::RENDERS).await.len(), 1);
     assert!(rows <= MAX_PLACED_ROWS + INDEX_ROWS, "{rows} rows in one batch");
     // The batches are not needlessly small.
@@ -294,7 +294,7 @@ async fn seal_that_ends_between_two_batches_loses_nothing() {
                 let with_late = world.contents(&main).await;
                 let world = world.reopened().await;
                 world.seal().await;
-                assert_eq!(world.open_revisions().await, left, "{what}");
+                assert_eq!(world.revisions_in_tables().await, left, "{what}");
                 assert_eq!(world.rows(&schemas::RENDERS).await.len(), left, "{what}");
                 let world = world.reopened().await;
                 assert_eq!(world.contents(&main).await, with_late, "{what}");

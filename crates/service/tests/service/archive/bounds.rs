@@ -110,7 +110,11 @@ mod in_memory {
         world.put_revision(&main, 4, &[("wikitext", "four")]).await.unwrap();
         world.pass(later());
         assert_sealed_but_for_one(&world, 2 * 2 + 2).await;
-        assert_eq!(world.open_revisions().await, 2 + 2, "the latest of each page, and the oversized one");
+        assert_eq!(
+            world.revisions_in_tables().await,
+            2 + 2,
+            "the latest of each page, and the oversized one"
+        );
         for tid in tids.iter().step_by(200) {
             assert_eq!(world.read(&main, *tid, "part-63").await, b"1030 of 2");
         }

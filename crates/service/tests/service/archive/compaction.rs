@@ -61,7 +61,8 @@ impl World {
         self.put_revision(page, number, &[("wikitext", &body)]).await.unwrap();
     }
 
-    pub(crate) async fn blocks(&self) -> usize {
+    /// The number of blocks in the store, referenced or not.
+    pub(crate) async fn block_count(&self) -> usize {
         let blocks: BTreeSet<_> = self.rows(&schemas::ARCHIVE_BLOCKS).await.iter().map(block_id).collect();
         blocks.len()
     }
@@ -75,7 +76,7 @@ async fn compaction_changes_no_read(world: World) {
     let world = archiving(world).await;
     world.seal_in_parts().await;
     let before = world.read_both_pages().await;
-    assert_eq!((world.blocks().await, world.rows(&schemas::ARCHIVE_INDEX).await.len()), (4, 6));
+    assert_eq!((world.block_count().await, world.rows(&schemas::ARCHIVE_INDEX).await.len()), (4, 6));
     let compacted = world.compact().await;
     assert_eq!(
         (compacted.pages, compacted.parts, compacted.revisions, compacted.blocks),
@@ -91,10 +92,10 @@ async fn compaction_changes_no_read(world: World) {
 
     // The old blocks stay for readers, and are deleted later.
     world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
-    assert_eq!(world.blocks().await, 5);
+    assert_eq!(world.block_count().await, 5);
     world.pass(3 * HOUR);
     world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
-    assert_eq!(world.blocks().await, 1);
+    assert_eq!(world.block_count().await, 1);
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
     assert_eq!(world.reopened().await.read_both_pages().await, before);
     // Revisions that are sealed later are compacted together with the others.
@@ -215,7 +216,7 @@ async fn pages_that_share_full_blocks_are_compacted_at_most_once(world: World) {
     // A block has seven revisions, and a page has nine in blocks, so most blocks have the last revisions of
     // one page and the first of the next. Two pages have only one revision in their first block, and one in
     // their last: these are small parts.
-    assert_eq!(world.blocks().await, 16);
+    assert_eq!(world.block_count().await, 16);
     let before = world.read_everything(&pages[3]).await;
     let compacted = world.compact().await;
     assert_eq!((compacted.parts, compacted.blocks), (4, 1), "{compacted:?}");
@@ -237,7 +238,7 @@ async fn compaction_puts_a_page_into_one_block_if_it_fits(world: World) {
     }
     // Seven bodies fill a block. Two seals of eight bodies each have made four blocks. A new block takes the
     // two bodies of each of three pages; those of a fourth would be split.
-    assert_eq!(world.blocks().await, 4);
+    assert_eq!(world.block_count().await, 4);
     let before = world.read_everything(&pages[3]).await;
     let compacted = world.compact().await;
     assert_eq!((compacted.parts, compacted.blocks), (16, 3), "{compacted:?}");
@@ -293,7 +294,7 @@ async fn superseded_blocks_are_collected_though_their_pages_are_sealed_daily(wor
     let world = archiving(world).await;
     world.seal_in_parts().await;
     world.compact().await;
-    assert_eq!(world.blocks().await, 4 + 1);
+    assert_eq!(world.block_count().await, 4 + 1);
     world.edit(&page("Main_Page"), 9..=10).await;
     for day in 1..=3 {
         world.edit(&page("Main_Page"), 10 + day..=10 + day).await;
@@ -301,7 +302,7 @@ async fn superseded_blocks_are_collected_though_their_pages_are_sealed_daily(wor
         assert!(world.seal().await.revisions > 0);
         world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
     }
-    assert_eq!(world.blocks().await, 1 + 3, "the compacted block, and a block for each day");
+    assert_eq!(world.block_count().await, 1 + 3, "the compacted block, and a block for each day");
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
     world.reopened().await.assert_consistent().await;
 }
@@ -322,9 +323,9 @@ async fn block_superseded_recently_stays_though_its_entry_is_old(world: World) {
     world.compact().await;
     world.pass(HOUR);
     world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
-    assert_eq!(world.blocks().await, 4 + 1, "readers may still be reading them");
+    assert_eq!(world.block_count().await, 4 + 1, "readers may still be reading them");
     world.pass(2 * HOUR);
     world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
-    assert_eq!(world.blocks().await, 1);
+    assert_eq!(world.block_count().await, 1);
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
 }

@@ -95,12 +95,12 @@ async fn verify_examines_each_index_row(world: World) {
     let index = world.rows(&schemas::ARCHIVE_INDEX).await;
     let [first, second] = &index[..] else { panic!("two blocks") };
     let first = IndexRow::from_row(first).unwrap();
-    let is_it = |row: &Row| block_id(row) == first.block;
+    let is_first = |row: &Row| block_id(row) == first.block;
     let block = world
         .rows(&schemas::ARCHIVE_BLOCKS)
         .await
         .into_iter()
-        .find(is_it)
+        .find(is_first)
         .expect("the first block is stored");
     let mut lost = Batch::new(block.key.partition.clone());
     lost.delete(&schemas::ARCHIVE_BLOCKS, block.key.clustering.clone(), block.written_at);
@@ -312,9 +312,10 @@ async fn damaged_row_prevents_only_the_seal_of_its_revision(world: World) {
         assert_eq!(counts, (3, all - stays, 0, stays), "{what}");
         let sealed = seal().await;
         assert_eq!((sealed.pages, sealed.revisions, sealed.left, sealed.kept), (3, 0, 0, stays), "{what}");
-        let open = world.rows(&schemas::REVISIONS).await;
-        let open = |page: &Page| open.iter().filter(|row| row.key.partition == partition_of(page)).count();
-        assert_eq!(pages.each_ref().map(open), [1, 1 + stays as usize, 1], "{what}");
+        let rows = world.rows(&schemas::REVISIONS).await;
+        let in_tables =
+            |page: &Page| rows.iter().filter(|row| row.key.partition == partition_of(page)).count();
+        assert_eq!(pages.each_ref().map(in_tables), [1, 1 + stays as usize, 1], "{what}");
         overwrite(&world, table, row, row.values.clone()).await;
         assert_eq!(seal().await.revisions, stays, "{what}");
         let world = world.reopened().await;
@@ -341,7 +342,7 @@ async fn revisions_around_a_damaged_row_are_sealed(world: World) {
     overwrite(&world, &schemas::REVISION_CONTENT, &row, vec![None; row.values.len()]).await;
     let sealed = world.seal().await;
     assert_eq!((sealed.revisions, sealed.damaged()), (298 + 2, 1));
-    assert_eq!(world.open_revisions().await, 2 + 1);
+    assert_eq!(world.revisions_in_tables().await, 2 + 1);
     overwrite(&world, &schemas::REVISION_CONTENT, &row, row.values.clone()).await;
     let world = world.reopened().await;
     assert!(world.read_everything(&one).await == before, "the page is read as before");
@@ -407,7 +408,7 @@ async fn damaged_time_index_does_not_prevent_the_seal_of_other_pages() {
     world.pass(later());
     let sealed = world.seal().await;
     assert_eq!((sealed.pages, sealed.blocks, sealed.kept), (3, 1, 2));
-    assert_eq!(world.open_revisions().await, 1 + 3 + 1);
+    assert_eq!(world.revisions_in_tables().await, 1 + 3 + 1);
     // The garbage collection entry of the block stays, since an erase in that page has to find the block.
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 1);
 }
@@ -531,6 +532,6 @@ async fn seal_deletes_nothing_if_the_block_is_read_back_with_other_bytes() {
     let before = world.read_everything(&page).await;
     let sealed = world.try_seal().await;
     assert!(matches!(sealed, Err(Error::Store(StoreError::Corrupt(_)))), "{sealed:?}");
-    assert_eq!(world.open_revisions().await, 6);
+    assert_eq!(world.revisions_in_tables().await, 6);
     assert_eq!(world.reopened().await.read_everything(&page).await, before);
 }

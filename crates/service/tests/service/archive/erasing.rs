@@ -293,7 +293,7 @@ async fn erase_deletes_replaced_and_compacted_content(world: World) {
     world.pass(later());
     world.seal().await;
     world.compact().await;
-    assert!(world.blocks().await > 1);
+    assert!(world.block_count().await > 1);
     let others = world.read_other_revisions().await;
     let erased = world.try_erase(&main, 3).await.unwrap();
     assert_eq!(

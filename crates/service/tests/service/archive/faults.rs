@@ -76,7 +76,7 @@ async fn assert_interrupted_seal_loses_nothing(written_since: bool, settings: Se
                     world.seal().await;
                     let seals_whole_pages = settings.archive.as_ref().is_some_and(|it| it.idle.is_some());
                     let left = if seals_whole_pages { 0 } else { 2 };
-                    assert_eq!(world.open_revisions().await, left, "{what}");
+                    assert_eq!(world.revisions_in_tables().await, left, "{what}");
                     assert_eq!(world.rows(&schemas::RENDERS).await.len(), left, "{what}");
                     assert_eq!(
                         (world.read_everything(&one).await, world.read_everything(&two).await),
@@ -132,7 +132,7 @@ async fn interrupted_compaction_loses_nothing() {
                 assert!(world.rows(&schemas::ARCHIVE_NOTES).await.len() <= 1);
                 let index = world.typed_rows::<IndexRow>().await;
                 let referenced: BTreeSet<_> = index.iter().map(|row| row.block).collect();
-                assert_eq!(world.blocks().await, referenced.len(), "{what}");
+                assert_eq!(world.block_count().await, referenced.len(), "{what}");
                 assert_eq!(world.reopened().await.sample_reads_of_both_pages().await, before, "{what}");
                 if interrupted.is_ok() {
                     break;
@@ -247,7 +247,7 @@ async fn two_seals_of_one_page_lose_nothing() {
             gate.open();
             first.await.unwrap();
             assert_eq!(world.reopened().await.read_everything(&page).await, before, "{call:?} {number}");
-            assert_eq!(world.open_revisions().await, 1);
+            assert_eq!(world.revisions_in_tables().await, 1);
             world.assert_consistent().await;
         }
     }
@@ -335,7 +335,7 @@ async fn page_is_readable_while_its_blocks_are_compacted() {
             assert_eq!(other.compact().await.parts, 6);
             other.pass(later());
             other.buckets.maintenance().collect_orphans(later() / 2).await.unwrap();
-            assert_eq!(other.blocks().await, 1);
+            assert_eq!(other.block_count().await, 1);
             gate.open();
             assert_eq!(reading.await, before, "{call:?} {number} {after}");
         }

@@ -108,7 +108,7 @@ async fn bulk_load_leaves_only_the_highest_revision_in_the_tables(world: World) 
         (two.clone(), revisions(&world, &two, [7]).await),
     ];
     bulk_load(&world, histories).await;
-    assert_eq!(world.open_revisions().await, 2);
+    assert_eq!(world.revisions_in_tables().await, 2);
     assert_eq!(world.latest_rev(&one).await, Some(5));
     assert_eq!(world.latest_rev(&two).await, Some(7));
     assert_eq!(world.seal().await.revisions, 0, "nothing is left to be sealed");
@@ -180,7 +180,7 @@ async fn bulk_load_into_many_blocks_is_complete(world: World) {
     assert!(sealed.blocks > 2, "{sealed:?}");
     assert_eq!(vec![world.read_everything(&page).await], expected);
     assert_eq!(
-        world.open_revisions().await,
+        world.revisions_in_tables().await,
         1,
         "the highest revision of each block went into the next block"
     );
@@ -207,7 +207,7 @@ async fn bulk_load_leaves_one_revision_in_the_tables_if_some_fill_a_block(world:
     archiver.finish().await.unwrap();
     assert_eq!(archiver.waiting(), 0);
     assert_eq!(vec![world.read_everything(&page).await], expected);
-    assert_eq!(world.open_revisions().await, 1);
+    assert_eq!(world.revisions_in_tables().await, 1);
     assert_eq!(world.seal().await.revisions, 0, "nothing is left to be sealed");
     world.assert_consistent().await;
 }
@@ -298,7 +298,7 @@ async fn bulk_load_takes_large_bodies_and_several_renders(world: World) {
         let tid = detail.renders[0].tid;
         assert_eq!(world.read(&page, tid, "wikitext").await, noise(number as u64, 1_200_000));
     }
-    assert_eq!(world.open_revisions().await, 1);
+    assert_eq!(world.revisions_in_tables().await, 1);
     // The chunks of bodies that are in a block are unreferenced. The page references only the chunks of the
     // latest revision.
     world.pass(super::later());

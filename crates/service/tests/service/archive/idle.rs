@@ -251,7 +251,7 @@ async fn seal_with_spare_latest_leaves_the_latest_in_the_tables(world: World) {
     let maintenance = world.buckets.maintenance();
     let sealed = maintenance.seal(&page.domain, &page.bucket, options, &mut |_| {}).await.unwrap();
     assert_eq!(sealed.revisions, 2);
-    assert_eq!(world.open_revisions().await, 1);
+    assert_eq!(world.revisions_in_tables().await, 1);
 }
 
 /// A list of titles with a damaged row asks the catalog whether the page exists.

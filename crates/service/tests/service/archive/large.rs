@@ -40,7 +40,7 @@ async fn edit(world: &World, page: &Page, revisions: std::ops::RangeInclusive<i6
 
 impl World {
     /// The number of chunks, after a garbage collection.
-    async fn chunks(&self) -> usize {
+    async fn chunks_after_collection(&self) -> usize {
         self.pass(3 * DAY);
         self.buckets.maintenance().collect_orphans(DAY).await.unwrap();
         self.rows(&schemas::CHUNKS).await.len()
@@ -64,7 +64,7 @@ async fn seal_moves_large_bodies_into_blocks(world: World) {
     assert_eq!(world.seal().await.revisions, 4);
     // The chunks are kept for readers that are reading them.
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 5 * 4);
-    assert_eq!(world.chunks().await, 4, "the chunks of the latest");
+    assert_eq!(world.chunks_after_collection().await, 4, "the chunks of the latest");
     let blocks: usize = world.rows(&schemas::ARCHIVE_BLOCKS).await.iter().map(Row::size).sum();
     // The blocks have the common text once, and not once for each body.
     assert!(blocks < 2_600_000, "{blocks} bytes");
@@ -86,7 +86,7 @@ async fn bodies_above_the_limit_stay_in_chunks(world: World) {
     world.put_revision(&page, 3, &[("html", "<p>")]).await.unwrap();
     world.pass(later());
     assert_eq!(world.seal().await.revisions, 2);
-    assert_eq!(world.chunks().await, 5, "the chunks of the second");
+    assert_eq!(world.chunks_after_collection().await, 5, "the chunks of the second");
     for (tid, html) in written {
         assert!(world.read(&page, tid, "html").await == html);
     }
@@ -101,12 +101,16 @@ async fn rewritten_sealed_body_gets_chunks_again(world: World) {
     let tids = edit(&world, &page, 1..=4).await;
     world.pass(later());
     world.seal().await;
-    assert_eq!(world.chunks().await, 4);
+    assert_eq!(world.chunks_after_collection().await, 4);
     world.rewrite(&page, tids[0], "data-parsoid", r#"{"a":1}"#).await.unwrap();
     let taken_over = world.put_render(&page, 2, &[("data-parsoid", r#"{"b":2}"#)]).await.unwrap().tid;
     let world = world.reopened().await;
     for again in [false, true] {
-        assert_eq!(world.chunks().await, 4 + 2 + 2, "each body that is written again has its own chunks");
+        assert_eq!(
+            world.chunks_after_collection().await,
+            4 + 2 + 2,
+            "each body that is written again has its own chunks"
+        );
         world.assert_read(&page, &tids).await;
         assert_eq!(world.read(&page, tids[0], "data-parsoid").await, br#"{"a":1}"#);
         assert!(world.read(&page, taken_over, "html").await == text(-2));
@@ -138,7 +142,7 @@ async fn unreadable_chunks_are_not_deleted_by_a_seal(world: World) {
     }
     world.pass(later());
     assert_eq!(world.seal().await.revisions, 2);
-    assert_eq!(world.chunks().await, 1 + 2, "all remaining chunks");
+    assert_eq!(world.chunks_after_collection().await, 1 + 2, "all remaining chunks");
     for (title, tid) in [("One", one), ("Two", two)] {
         let property = world.buckets.property(&page(title), tid, &name("html")).await.unwrap();
         assert!(matches!(property.body, Body::Chunked(_)), "{title}");
@@ -187,7 +191,7 @@ async fn bodies_in_chunks_do_not_count_as_size(world: World) {
     world.pass(later());
     let sealed = world.seal().await;
     assert_eq!((sealed.revisions, sealed.renders, sealed.kept, sealed.raw_bytes), (1, 14, 0, 0));
-    assert_eq!(world.chunks().await, 14 * 6);
+    assert_eq!(world.chunks_after_collection().await, 14 * 6);
     world.assert_consistent().await;
 }
 

@@ -68,7 +68,7 @@ impl World {
     }
 
     /// The number of revisions in the tables. Sealed revisions are not counted.
-    pub(crate) async fn open_revisions(&self) -> usize {
+    pub(crate) async fn revisions_in_tables(&self) -> usize {
         self.rows(&schemas::REVISIONS).await.len()
     }
 

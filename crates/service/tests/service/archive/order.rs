@@ -76,10 +76,10 @@ async fn bulk_load_in_any_order_reads_as_an_import_into_rows(world: World) {
         let history = history(&world, &page, &order.of(12), 100_000).await;
         let rows = World::in_memory().await;
         rows.buckets.import(&page, history.clone()).await.unwrap();
-        let before = world.open_revisions().await;
+        let before = world.revisions_in_tables().await;
         let as_rows = bulk_load(&world, &page, history).await;
         assert_eq!(as_rows, BTreeMap::from([(RowReason::Latest, 1)]), "{order:?}");
-        assert_eq!(world.open_revisions().await, before + 1, "{order:?}: the highest is in the tables");
+        assert_eq!(world.revisions_in_tables().await, before + 1, "{order:?}: the highest is in the tables");
         assert_eq!(world.read_everything(&page).await, rows.read_everything(&page).await, "{order:?}");
         assert_eq!(world.latest_rev(&page).await, order.of(12).into_iter().max(), "{order:?}");
     }

@@ -22,19 +22,19 @@ on_every_store! {
 }
 
 /// Writes a page with all kinds of data: revisions in any order, renders, rewrites, imports, an unusual
-/// content type, a large body, and a revision with a long record.
+/// content type, a large body, and a revision whose record has fields of an XML export.
 async fn put_varied_page(world: &World) -> rashomon_buckets::Page {
     let page = page("Main_Page");
     world.edit(&page, 1..=3).await;
-    let late = world.new_revision(&page, 9, &[("wikitext", "nine")]).await;
-    let late = NewRevision {
+    let ninth = world.new_revision(&page, 9, &[("wikitext", "nine")]).await;
+    let ninth = NewRevision {
         parent: Some(Parent::Revision(rev(3))),
         user: Some("Ann".to_owned()),
         comment: Some("an \"edit\"\n".to_owned()),
         minor: true,
-        ..late
+        ..ninth
     };
-    world.buckets.put_revision(&page, late).await.unwrap();
+    world.buckets.put_revision(&page, ninth).await.unwrap();
     world.pass(HOUR);
     world.put_revision(&page, 7, &[("html", "<b>seven</b>")]).await.unwrap();
     world.put_revision_at(&page, 8, hour(1), &[("wikitext", "eight"), ("data-parsoid", "{}")]).await.unwrap();
@@ -81,7 +81,7 @@ async fn seal_changes_no_read(world: World) {
 
     let sealed = world.seal().await;
     assert_eq!((sealed.revisions, sealed.kept, sealed.left), (9, 0, 0));
-    assert_eq!(world.open_revisions().await, 1, "the latest stays in the tables");
+    assert_eq!(world.revisions_in_tables().await, 1, "the latest stays in the tables");
     assert_eq!(world.rows(&schemas::RENDER_CONTENT).await.len(), 1);
     assert_eq!(world.rows(&schemas::REVISIONS_BY_TIME).await.len(), 1);
     assert_eq!(world.rows(&schemas::REVISIONS_BY_TID).await.len(), 1);
@@ -109,7 +109,7 @@ async fn small_pages_share_a_block(world: World) {
     }
     let sealed = world.seal().await;
     assert_eq!(sealed.blocks, 1);
-    assert_eq!(world.open_revisions().await, pages.len());
+    assert_eq!(world.revisions_in_tables().await, pages.len());
     for (page, before) in pages.iter().zip(&before) {
         assert_eq!(world.read_everything(page).await, *before);
     }
@@ -135,7 +135,7 @@ async fn seal_into_many_blocks_changes_no_read(world: World) {
         let before = world.read_everything(&page).await;
         let sealed = world.seal().await;
         assert!(sealed.blocks > 1, "{sealed:?}");
-        assert_eq!(world.open_revisions().await, 1);
+        assert_eq!(world.revisions_in_tables().await, 1);
         assert_eq!(world.read_everything(&page).await, before);
     }
     world.assert_consistent().await;
@@ -182,7 +182,8 @@ impl Decorator for EmptyFirstPage {
     }
 }
 
-/// The archive is found by its blocks although the first result page of their table is empty.
+/// Without the archive setting, the buckets look for rows in the table of blocks when they are opened. They find
+/// the rows even if the first result page of the table is empty.
 #[tokio::test]
 async fn archive_is_found_behind_an_empty_result_page() {
     let (world, _store) = World::over_memory(EmptyFirstPage).await;
@@ -190,14 +191,14 @@ async fn archive_is_found_behind_an_empty_result_page() {
 }
 
 /// With an archive, each search for the latest revision or render also reads one row of the index. This row
-/// shows that no block has a later revision or render. A read of the latest makes two such searches, and a
-/// write makes one.
+/// shows that no block has a later revision or render. A read of the latest render makes two such searches, and
+/// a write of a revision makes one.
 #[tokio::test]
 async fn archive_adds_one_row_of_the_index_to_a_search_for_the_latest() {
     let (world, counting) = World::over_memory(Counting::new).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=5).await;
-    let mut expected = calls_of_an_edit(&world, &counting, 6).await;
+    let mut expected = calls_of_a_read_and_an_edit(&world, &counting, 6).await;
     assert!(expected.keys().all(|(table, _)| !table.starts_with("archive")), "{expected:?}");
     let world = archiving(world).await;
     // The first edit makes lookups that a process makes only once.
@@ -205,7 +206,7 @@ async fn archive_adds_one_row_of_the_index_to_a_search_for_the_latest() {
     world.pass(later());
     assert_eq!(world.seal().await.revisions, 6);
     let before = counting.counts();
-    let calls = calls_of_an_edit(&world, &counting, 8).await;
+    let calls = calls_of_a_read_and_an_edit(&world, &counting, 8).await;
     let index = (counting.counts() - &before).tables[schemas::ARCHIVE_INDEX.name()][Kind::Scan];
     expected.insert(("archive_index", "Scan".to_owned()), index.operations);
     assert_eq!(calls, expected);
@@ -288,8 +289,9 @@ async fn index_is_read_again_after_it_changed() {
     }
 }
 
-/// The number of store calls of an edit and of a read of its html, by table and kind.
-async fn calls_of_an_edit(
+/// Reads the latest render, writes a revision, and reads its html. Returns the number of store calls, by table and
+/// kind.
+async fn calls_of_a_read_and_an_edit(
     world: &World,
     counting: &Counting<Memory>,
     number: i64,

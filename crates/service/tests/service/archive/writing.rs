@@ -65,7 +65,7 @@ async fn late_revision_is_listed_between_sealed_ones(world: World) {
     let before = world.read_everything(&page).await;
     world.pass(later());
     world.seal().await;
-    assert_eq!(world.open_revisions().await, 1);
+    assert_eq!(world.revisions_in_tables().await, 1);
     assert_eq!(world.read_everything(&page).await, before);
     world.assert_consistent().await;
 }

@@ -262,8 +262,8 @@ async fn replaced_value_is_not_read_from_a_copy_by_a_clock_behind() {
         // A read of the other property may copy the whole render again.
         for property in [other, replaced] {
             let read = world.read_if_kept(&page, first.tid, property).await;
-            let is_it = |read: Vec<u8>| property == other || read == b"replaced";
-            assert!(read.is_none_or(is_it), "{property}, {strategy:?}");
+            let is_allowed = |read: Vec<u8>| property == other || read == b"replaced";
+            assert!(read.is_none_or(is_allowed), "{property}, {strategy:?}");
         }
     }
 }

@@ -69,7 +69,7 @@ pub(crate) async fn retaining(world: World, policy: Policy) -> World {
 }
 
 impl World {
-    /// Processes all overdue queue entries.
+    /// Processes all overdue queue entries, unless a clock jump pauses culls.
     pub(crate) async fn sweep(&self) -> Sweep {
         let mut all = Sweep::default();
         loop {
@@ -107,11 +107,11 @@ impl World {
         }
     }
 
-    /// Panics unless the body of a property of a render is in its content table, or is not, as `expected`
-    /// says. Looks at the table, since a read of the property would keep it.
+    /// Asserts whether (`expected`) the content table has the body of a property of a render. Looks at the table,
+    /// since a read of the property would keep the body.
     pub(crate) async fn assert_stored(&self, tid: Tid, property: &str, expected: bool) {
-        let is_it = |key: &RenderBodyKey| key.tid == tid && key.property == name(property);
-        let stored = self.keys::<RenderBodyKey>().await.iter().any(is_it);
+        let is_of_body = |key: &RenderBodyKey| key.tid == tid && key.property == name(property);
+        let stored = self.keys::<RenderBodyKey>().await.iter().any(is_of_body);
         assert_eq!(stored, expected, "{property} of {tid}");
     }
 

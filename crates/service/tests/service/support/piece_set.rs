@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 
 /// The number of bytes of a piece.
-const WINDOW: usize = 32;
+const PIECE_BYTES: usize = 32;
 
 /// The number of bytes at the beginning of a piece by which the search finds it.
-const FIRST: usize = 8;
+const PREFIX_BYTES: usize = 8;
 
 /// The number of entries of the filter. Each piece sets the entry at a hash of its first bytes. For most
 /// positions of a file, the entry is not set. No piece begins there, so none is looked up.
@@ -33,7 +33,7 @@ pub(crate) fn letters(seed: u64, length: usize) -> String {
 #[derive(Debug)]
 pub(crate) struct PieceSet {
     /// The pieces, by the first bytes of each.
-    pieces: HashMap<u64, HashSet<[u8; WINDOW]>>,
+    pieces: HashMap<u64, HashSet<[u8; PIECE_BYTES]>>,
     filter: Vec<bool>,
 }
 
@@ -44,10 +44,11 @@ impl PieceSet {
 
     /// Adds the pieces of a content.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
-        for piece in bytes.as_chunks::<WINDOW>().0 {
+        for piece in bytes.as_chunks::<PIECE_BYTES>().0 {
             // Pieces of repeated bytes occur in every file, so they are left out.
-            if piece.iter().collect::<HashSet<_>>().len() > WINDOW / 4 {
-                let first = piece[..FIRST].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+            if piece.iter().collect::<HashSet<_>>().len() > PIECE_BYTES / 4 {
+                let first =
+                    piece[..PREFIX_BYTES].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
                 self.filter[filter_entry(first)] = true;
                 self.pieces.entry(first).or_default().insert(*piece);
             }
@@ -55,15 +56,15 @@ impl PieceSet {
     }
 
     /// The pieces that occur in the bytes.
-    pub(crate) fn found_in(&self, bytes: &[u8]) -> HashSet<[u8; WINDOW]> {
+    pub(crate) fn found_in(&self, bytes: &[u8]) -> HashSet<[u8; PIECE_BYTES]> {
         let mut found = HashSet::new();
         let mut first = 0;
         for (at, byte) in bytes.iter().enumerate() {
             first = first << 8 | u64::from(*byte);
             if self.filter[filter_entry(first)]
                 && let Some(pieces) = self.pieces.get(&first)
-                && let Some(start) = (at + 1).checked_sub(FIRST)
-                && let Some(window) = bytes[start..].first_chunk::<WINDOW>()
+                && let Some(start) = (at + 1).checked_sub(PREFIX_BYTES)
+                && let Some(window) = bytes[start..].first_chunk::<PIECE_BYTES>()
                 && pieces.contains(window)
             {
                 found.insert(*window);

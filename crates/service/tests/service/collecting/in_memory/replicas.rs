@@ -22,10 +22,10 @@ const GRACE: Duration = Duration::from_secs(10 * 24 * 3600);
 const REACHED: usize = 0;
 
 /// Only [`REACHED`].
-const ONE: Reach = [true, false, false];
+const ON_ONE_REPLICA: Reach = [true, false, false];
 
 /// No replica: the batch is in a hint.
-const NONE: Reach = [false; 3];
+const ON_NO_REPLICA: Reach = [false; 3];
 
 /// Whether the failed batch reaches the other replicas before or after the collector runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,9 +75,9 @@ async fn world(settings: Settings) -> (World, Arc<ReplicaStore>) {
 }
 
 fn puts(batch: &Batch, of: &Schema) -> bool {
-    let is_it =
+    let puts_row =
         |mutation: &Mutation| matches!(mutation, Mutation::Put { table, .. } if table.name() == of.name());
-    batch.mutations.iter().any(is_it)
+    batch.mutations.iter().any(puts_row)
 }
 
 /// From now on, a batch that puts a row into the table reaches only these replicas. Other batches reach all
@@ -124,8 +124,8 @@ async fn assert_kept(world: &World, store: &ReplicaStore, page: &Page, before: &
 #[tokio::test]
 async fn failed_seal_loses_no_revision() {
     for order in ORDERS {
-        for (visible, reach) in [(false, ONE), (true, ONE), (false, NONE)] {
-            if order == Order::CollectThenSpread && reach == NONE {
+        for (visible, reach) in [(false, ON_ONE_REPLICA), (true, ON_ONE_REPLICA), (false, ON_NO_REPLICA)] {
+            if order == Order::CollectThenSpread && reach == ON_NO_REPLICA {
                 // A hint does not last longer than the grace.
                 continue;
             }
@@ -137,10 +137,10 @@ async fn failed_seal_loses_no_revision() {
             make_batches_fail(&store, &schemas::ARCHIVE_INDEX, reach);
             world.try_seal().await.unwrap_err();
             store.clear_plan();
-            assert_eq!(world.blocks().await, 1);
+            assert_eq!(world.block_count().await, 1);
             collect(&world, &store, order, visible).await;
             assert_kept(&world, &store, &page, &before, &format!("{order:?} {visible} {reach:?}")).await;
-            assert_eq!(world.blocks().await, 1);
+            assert_eq!(world.block_count().await, 1);
         }
     }
 }
@@ -150,27 +150,27 @@ async fn block_of_a_seal_that_reached_no_replica_is_collected_after_the_grace() 
     let (world, store) = world(settings()).await;
     world.edit(&page("Main_Page"), 1..=5).await;
     world.pass(later());
-    make_batches_fail(&store, &schemas::ARCHIVE_INDEX, NONE);
+    make_batches_fail(&store, &schemas::ARCHIVE_INDEX, ON_NO_REPLICA);
     world.try_seal().await.unwrap_err();
     store.clear_plan();
     world.pass(GRACE + DAY - Duration::from_secs(1));
     world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
-    assert_eq!(world.blocks().await, 1, "the batch may still be in a hint");
+    assert_eq!(world.block_count().await, 1, "the batch may still be in a hint");
     world.pass(Duration::from_secs(2));
     store.set_unreachable(Some(1));
     world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
-    assert_eq!(world.blocks().await, 1, "a replica that is away may have the batch");
+    assert_eq!(world.block_count().await, 1, "a replica that is away may have the batch");
     store.set_unreachable(None);
     world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
-    assert_eq!(world.blocks().await, 0);
+    assert_eq!(world.block_count().await, 0);
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 0);
 }
 
 #[tokio::test]
 async fn failed_compaction_loses_no_revision() {
     for order in ORDERS {
-        for (visible, reach) in [(false, ONE), (true, ONE), (false, NONE)] {
-            if order == Order::CollectThenSpread && reach == NONE {
+        for (visible, reach) in [(false, ON_ONE_REPLICA), (true, ON_ONE_REPLICA), (false, ON_NO_REPLICA)] {
+            if order == Order::CollectThenSpread && reach == ON_NO_REPLICA {
                 continue;
             }
             let (world, store) = world(settings()).await;
@@ -198,8 +198,8 @@ async fn erasing_keeps_a_block_of_a_failed_seal() {
     // replica only.
     let other_partition = partition_of(&other);
     store.set_plan(move |batch| {
-        let is_it = batch.partition == other_partition && puts(batch, &schemas::ARCHIVE_INDEX);
-        if is_it { ONE } else { [true; 3] }
+        let is_of_other = batch.partition == other_partition && puts(batch, &schemas::ARCHIVE_INDEX);
+        if is_of_other { ON_ONE_REPLICA } else { [true; 3] }
     });
     world.try_seal().await.unwrap_err();
     store.clear_plan();
@@ -222,8 +222,8 @@ async fn html_of(world: &World, page: &Page, tid: Tid) -> Vec<u8> {
 #[tokio::test]
 async fn failed_write_of_a_large_body_is_complete_when_it_spreads() {
     for order in ORDERS {
-        for (visible, reach) in [(false, ONE), (true, ONE), (false, NONE)] {
-            if order == Order::CollectThenSpread && reach == NONE {
+        for (visible, reach) in [(false, ON_ONE_REPLICA), (true, ON_ONE_REPLICA), (false, ON_NO_REPLICA)] {
+            if order == Order::CollectThenSpread && reach == ON_NO_REPLICA {
                 continue;
             }
             let (world, store) = world(Settings::default()).await;
@@ -245,7 +245,7 @@ async fn failed_write_of_a_large_body_is_complete_when_it_spreads() {
 #[tokio::test]
 async fn chunks_of_a_write_that_reached_no_replica_are_collected_after_the_grace() {
     let (world, store) = world(Settings::default()).await;
-    make_batches_fail(&store, &schemas::CHUNK_REFERENCES, NONE);
+    make_batches_fail(&store, &schemas::CHUNK_REFERENCES, ON_NO_REPLICA);
     world.put_revision(&page("Main_Page"), 1, &[("html", large(1))]).await.unwrap_err();
     store.clear_plan();
     world.pass(GRACE + DAY - Duration::from_secs(1));
@@ -272,10 +272,13 @@ async fn chunks_of_a_write_that_reached_no_replica_are_collected_after_the_grace
 #[tokio::test]
 async fn failed_rewrite_of_a_large_body_leaves_the_old_or_the_new_one() {
     for order in ORDERS {
-        for (visible, sealed, reach) in
-            [(false, false, ONE), (true, false, ONE), (true, true, ONE), (false, false, NONE)]
-        {
-            if order == Order::CollectThenSpread && reach == NONE {
+        for (visible, sealed, reach) in [
+            (false, false, ON_ONE_REPLICA),
+            (true, false, ON_ONE_REPLICA),
+            (true, true, ON_ONE_REPLICA),
+            (false, false, ON_NO_REPLICA),
+        ] {
+            if order == Order::CollectThenSpread && reach == ON_NO_REPLICA {
                 continue;
             }
             let writer = DeadWriter::new(settings()).await;
@@ -314,7 +317,7 @@ async fn chunks_of_a_replaced_body_are_collected() {
     let writer = DeadWriter::new(Settings::default()).await;
     let page = page("Main_Page");
     let tid = writer.world.put_revision(&page, 1, &[("html", large(1))]).await.unwrap().tid;
-    let (world, store) = writer.rewrite(&page, tid, ONE).await;
+    let (world, store) = writer.rewrite(&page, tid, ON_ONE_REPLICA).await;
     world.pass(GRACE + 2 * DAY);
     assert_eq!(world.buckets.maintenance().collect_orphans(DAY).await.unwrap(), 1);
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 0);
@@ -336,7 +339,7 @@ async fn failed_cull_of_large_bodies_deletes_each_body_fully_or_not_at_all() {
         let first = world.put_revision(&page, 1, &[("html", large(1))]).await.unwrap().tid;
         world.put_revision(&page, 2, &[("html", large(2))]).await.unwrap();
         world.pass(DAY + retention::policy().slack);
-        make_batches_fail(&store, &schemas::CULLED, ONE);
+        make_batches_fail(&store, &schemas::CULLED, ON_ONE_REPLICA);
         world.buckets.maintenance().sweep(std::num::NonZeroUsize::MIN).await.ok();
         store.clear_plan();
         assert!(store.has_incomplete_batches(), "a cull has failed");
