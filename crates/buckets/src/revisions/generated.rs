@@ -30,8 +30,8 @@ impl RendersInFlight {
 
 impl RevisionStore {
     /// Generates the property of a revision, and returns the tid of the render that has the property
-    /// afterwards. Concurrent callers share one call of the renderer. Returns `None` if the generator does not
-    /// make this property.
+    /// afterwards. Concurrent callers share one call of the renderer. Returns `None` if no generator makes this
+    /// property.
     pub(super) async fn generate_property(
         &self,
         page: &Page,

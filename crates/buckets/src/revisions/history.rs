@@ -67,7 +67,8 @@ impl RevisionStore {
     /// Returns the stored bodies of `name`, which is a property of the revision, for the revisions from
     /// `first` to `last`: at most about 4 MiB. Exports read histories by this function.
     ///
-    /// If the result does not reach `last`, the caller continues above the last returned revision.
+    /// Omits bodies whose rows are damaged. [`Self::found_damage`] names the damaged rows. If the result does not
+    /// reach `last`, the caller continues above the last returned revision.
     #[boxed]
     pub async fn bodies(
         &self,

@@ -45,10 +45,12 @@ impl RevisionStore {
     ///
     /// A revision that is stored already is compared with the input. If the stored revision and the input
     /// contradict each other, nothing is stored (`Conflict`). Otherwise the renders that the stored revision
-    /// lacks are added (`Created`, or `Unchanged` if the revision lacks none).
+    /// lacks are added (`Created`, or `Unchanged` if the revision lacks none). A revision that was erased stays
+    /// as it is (`Erased`), and an impossible revision is not stored (`Conflict`).
     ///
     /// A render without properties means that no render of the revision is known. Such a render is stored
-    /// with a new revision, and is ignored if the revision is stored already.
+    /// with a new revision, and is ignored if the revision is stored already. Fails with `Invalid`, and stores
+    /// nothing, if a revision has no render.
     #[boxed]
     pub async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>> {
         let (this, page) = (self.clone(), page.clone());
