@@ -65,7 +65,7 @@ pub struct Permits {
 #[must_use]
 pub struct Permit(#[allow(dead_code)] OwnedSemaphorePermit);
 
-/// The error of a request that got no permit in time.
+/// The error of a request that was refused: the queue was full, or no permit was free in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the server has too much to do")]
 pub struct Refused;

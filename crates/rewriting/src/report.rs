@@ -7,7 +7,7 @@ use rashomon_buckets::{Page, Tid};
 /// The maximum number of failures that a report describes. Further failures are only counted.
 const MAX_NAMED_FAILURES: usize = 20;
 
-/// A value that was not rewritten.
+/// A failure to rewrite a value, the values of a page, or a block. The values stay unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The page.
@@ -74,7 +74,7 @@ pub struct RewriteReport {
     pub changed: u64,
     /// Pages that keep old blocks, because another process has changed their index meanwhile.
     pub kept_pages: u64,
-    /// Values that were not rewritten.
+    /// The failures to rewrite values.
     pub failures: Failures,
     /// The page at which an interrupted run has to be continued: all earlier pages of the bucket are done.
     /// `None` before the first batch, and at the end of a bucket.

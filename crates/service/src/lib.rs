@@ -1,8 +1,7 @@
 //! The operations that involve all parts of a store, and the background work of a server.
 //!
-//! [`erase()`], [`verify()`], [`repair()`] and [`stats()`] are functions over an open
-//! [`RevisionStore`](rashomon_buckets::RevisionStore). They read and write the records, the archive and
-//! retention directly.
+//! [`erase()`], [`verify()`], [`repair()`], [`stats()`] and [`delete_pages`] are functions over an open
+//! [`RevisionStore`](rashomon_buckets::RevisionStore). They use the records, the archive and retention directly.
 //!
 //! [`Background`] runs garbage collection, the rescans and sweeps of retention, and the seals and compactions
 //! of the archive, in separate tasks. A program that embeds the buckets has to start it. [`AwaitedStore`] is
