@@ -115,7 +115,7 @@ impl ClockJumpDetector {
         let expected = known.wall.saturating_add(passed);
         let off = expected.since(wall).max(wall.since(expected));
         if off > skew.max(TOLERANCE) {
-            tracing::warn!(?off, "clock jump found: nothing is culled for one grace period");
+            tracing::warn!(difference = ?off, "clock jump found: nothing is culled for one grace period");
             let set_back_from = known.set_back_from.max((wall < expected).then_some(expected));
             let jump = Some(ClockJump::now(wall, monotonic));
             *known = ClockReference { wall, monotonic, jump, set_back_from, stored: known.stored };
