@@ -40,7 +40,7 @@ pub enum Outcome {
     NamesDamage,
     /// All answers are of one earlier commit, except errors and answers that name damage.
     EarlierCommit,
-    /// Like [`Self::EarlierCommit`], but the answers are of several commits. Each single answer is of one commit.
+    /// Like [`Outcome::EarlierCommit`], but the answers are of several commits. Each single answer is of one commit.
     EarlierCommits,
     /// The parts of some answers are from several commits, or rows are missing beside older pages.
     Blend,
