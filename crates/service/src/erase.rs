@@ -1,10 +1,10 @@
 //! Erases the content of a revision permanently.
 //!
-//! First, one batch marks the revision's row as erased, and deletes the bodies in the tables. From then on,
-//! no read returns any of the content. The next steps remove the content from the rows of the renders, the
-//! rows of the table `current`, the chunks, and the blocks of the archive. Each step may be repeated. In the
-//! end, the store removes the deleted data from its files, or returns for how long the files still contain
-//! it.
+//! First, the epoch of the archive changes, so that running seals and compactions fail, and do not store the
+//! content again. Then one batch marks the revision's row as erased, and deletes the bodies in the tables. From
+//! then on, no read returns any of the content. The next steps remove the content from the rows of the renders,
+//! the rows of the table `current`, the chunks, and the blocks of the archive. Each step may be repeated. In the
+//! end, the store removes the deleted data from its files, or returns for how long the files still contain it.
 //!
 //! The table `erasures` has a row for each erasure. The row is written before the first step, and is kept
 //! after the erasure is finished.

@@ -107,8 +107,8 @@ impl World {
         }
     }
 
-    /// Asserts whether (`expected`) the content table has the body of a property of a render. Looks at the table,
-    /// since a read of the property would keep the body.
+    /// Asserts that the content table has the body of a property of a render or, if `expected` is `false`, lacks
+    /// the body. Looks at the table, since a read of the property would keep the body.
     pub(crate) async fn assert_stored(&self, tid: Tid, property: &str, expected: bool) {
         let is_of_body = |key: &RenderBodyKey| key.tid == tid && key.property == name(property);
         let stored = self.keys::<RenderBodyKey>().await.iter().any(is_of_body);
