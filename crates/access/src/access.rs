@@ -25,8 +25,8 @@ use crate::{
 /// revoke it. A revoked token is refused by all servers of the store after this time.
 const RECHECK_AFTER: Duration = Duration::from_secs(3);
 
-/// The maximum time of a token lookup.
-const MAX_LOOKUP_TIME: Duration = Duration::from_secs(600);
+/// How long the id of a token that this process has revoked is kept: longer than a lookup in the store takes.
+const REVOKED_KEPT_FOR: Duration = Duration::from_secs(600);
 
 /// The maximum number of entries in each cache of tokens or of their ids.
 const MAX_CACHED_TOKENS: u64 = 20_000;
@@ -116,7 +116,7 @@ pub struct Access {
     is_alone: bool,
     clock: Arc<dyn Clock>,
     cached: Cache<TokenId, Arc<CachedToken>>,
-    /// The tokens that this process has revoked. An entry is kept for longer than a lookup takes.
+    /// The tokens that this process has revoked. An entry is kept for [`REVOKED_KEPT_FOR`].
     revoked: Cache<TokenId, ()>,
     jwks: Option<JwksFile>,
     /// How often the keys were replaced.
@@ -179,7 +179,7 @@ impl Access {
         };
         let revoked = Cache::builder()
             .max_capacity(MAX_CACHED_TOKENS)
-            .time_to_live(MAX_LOOKUP_TIME)
+            .time_to_live(REVOKED_KEPT_FOR)
             // The default policy may refuse a new entry, which would be a token that was just revoked.
             .eviction_policy(EvictionPolicy::lru())
             .build();
@@ -248,7 +248,7 @@ impl Access {
             || (reads_public && rights.on(domain, &self.page_bucket, BucketKind::Revisioned).contains(right))
     }
 
-    /// Whether a caller has a right on some bucket of a domain, which need not exist.
+    /// Whether a caller has a right on at least one bucket of a domain. The bucket need not exist.
     #[must_use]
     pub fn may_in(&self, caller: &Caller, right: Right, domain: &DomainName) -> bool {
         let anonymous = match &self.policy {
@@ -258,7 +258,8 @@ impl Access {
         anonymous || matches!(caller, Caller::Token(identity) if identity.grant.allows_in(right, domain))
     }
 
-    /// Whether a caller has a right on every bucket of every domain.
+    /// Whether a caller has a right on every bucket of every domain. Private buckets do not count if clients without
+    /// a token have the right, see [`AnonymousRights::hold_everywhere`](crate::AnonymousRights::hold_everywhere).
     #[must_use]
     pub fn may_everywhere(&self, caller: &Caller, right: Right) -> bool {
         let anonymous = match &self.policy {
@@ -274,7 +275,7 @@ impl Access {
         matches!(caller, Caller::Token(identity) if identity.grant.allows_everywhere(right))
     }
 
-    /// Whether a caller has a right on some bucket of some domain, which need not exist.
+    /// Whether a caller has a right on at least one bucket of at least one domain. Neither need exist.
     #[must_use]
     pub fn may_somewhere(&self, caller: &Caller, right: Right) -> bool {
         let anonymous = match &self.policy {
@@ -292,7 +293,7 @@ impl Access {
         self.policy == Policy::Open
     }
 
-    /// Returns the caller with this token, if no lookup in the store is necessary.
+    /// Returns the caller with this token, if the token is in memory and need not be checked again.
     #[must_use]
     pub fn recognize(&self, token: &str) -> Option<Caller> {
         let identity = if token.starts_with(PREFIX) {
@@ -313,7 +314,8 @@ impl Access {
         Some(Caller::Token(identity))
     }
 
-    /// Finds the caller with this token. `address` is the address of the client.
+    /// Finds the caller with this token. `address` is the address of the client. Without it, the number of wrong tokens
+    /// is not limited.
     pub async fn authenticate(&self, token: &str, address: Option<IpAddr>) -> Result<Caller, TokenRefusal> {
         if let Some(caller) = self.recognize(token) {
             return Ok(caller);

@@ -30,7 +30,7 @@ impl Grant {
             && self.buckets.as_ref().is_none_or(|buckets| buckets.iter().any(|one| one.matches(bucket)))
     }
 
-    /// Whether the grant has this right on some bucket of a domain, which need not exist.
+    /// Whether the grant has this right on at least one bucket of a domain. The bucket need not exist.
     #[must_use]
     pub fn allows_in(&self, right: Right, domain: &DomainName) -> bool {
         self.rights.contains(right)

@@ -58,7 +58,7 @@ pub(crate) struct VerifiedToken {
 pub(crate) enum JwtError {
     #[error("it is not a JSON Web Token that this server can read")]
     Unreadable,
-    #[error("its algorithm is not allowed for its key")]
+    #[error("the server has no key for its algorithm, or its 'kid' names a key for another algorithm")]
     Algorithm,
     #[error("it has a critical extension that this server does not know")]
     Critical,
@@ -74,9 +74,9 @@ pub(crate) enum JwtError {
     Expired,
     #[error("its 'nbf' is in the future")]
     NotYet,
-    #[error("it has no 'aud', or that of another audience")]
+    #[error("its 'aud' is missing, or does not name the audience of this server")]
     Audience,
-    #[error("one of its claims 'rights', 'domains', 'buckets' or 'sub' is malformed")]
+    #[error("one of its claims 'rights', 'domains', 'buckets' or 'sub' is malformed or too long")]
     Claims,
 }
 
@@ -113,8 +113,9 @@ impl OneOrMany {
 }
 
 impl KeySet {
-    /// Reads a set of keys. Keys of kinds that this server does not know are left out, as RFC 7517 says. With an empty
-    /// set, no token is valid.
+    /// Reads a set of keys. Keys with which this server cannot verify signatures are left out: malformed keys and keys
+    /// of unknown kinds, as RFC 7517 says, keys for another use, and short RSA keys. A symmetric key is an error. With
+    /// an empty set, no token is valid.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, KeySetError> {
         #[derive(Deserialize)]
         struct Raw {
@@ -135,7 +136,10 @@ impl KeySet {
                 )));
             }
             let Ok(jwk) = serde_json::from_value::<Jwk>(value) else {
-                tracing::warn!(key = number, "a key of the JWKS file is of an unknown kind and is left out");
+                tracing::warn!(
+                    key = number,
+                    "a key of the JWKS file is malformed or of an unknown kind, and is left out"
+                );
                 continue;
             };
             if jwk.common.public_key_use.as_ref().is_some_and(|usage| *usage != PublicKeyUse::Signature) {
@@ -202,7 +206,7 @@ impl KeySet {
         claims.claims.check(audience, now)
     }
 
-    /// Returns the key with which a token must be signed.
+    /// Returns the key that verifies tokens with this key id and this algorithm.
     fn key(&self, id: Option<&str>, algorithm: Algorithm) -> Result<&Key, JwtError> {
         let fits = |key: &&Key| key.algorithms.contains(&algorithm);
         match id {
@@ -226,7 +230,7 @@ impl KeySet {
 /// Whether a key is an RSA key that is too short.
 fn is_short(jwk: &Jwk) -> bool {
     match &jwk.algorithm {
-        // Each digit of the modulus has six bits.
+        // Each base64url digit of the modulus has six bits.
         AlgorithmParameters::RSA(key) => key.n.trim_end_matches('=').len() * 6 < MIN_RSA_BITS,
         _ => false,
     }

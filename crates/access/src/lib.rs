@@ -3,7 +3,8 @@
 //! A client shows who it is with a token. [`Access::authenticate`] turns the token into a [`Caller`]. There are two
 //! kinds of tokens: those that this service has made and keeps in its store ([`TokenStore`]), and JSON Web Tokens
 //! that another server issues. A token grants [`Rights`] on domains and buckets ([`Grant`]). [`Policy`] says what
-//! clients without a token may do. Every route calls the same function, [`Access::may`].
+//! clients without a token may do. [`Access`] combines both: [`Access::may`] answers for a bucket, and further
+//! functions answer for a domain or for all domains.
 
 mod access;
 mod attempts;

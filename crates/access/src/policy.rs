@@ -48,7 +48,7 @@ impl AnonymousRights {
         }
     }
 
-    /// Whether a right holds on some bucket of a domain, which need not exist.
+    /// Whether a right holds on at least one bucket of a domain. The bucket need not exist.
     #[must_use]
     pub fn hold_in(&self, right: Right, domain: &DomainName) -> bool {
         let Some(of_domain) = self.domains.get(domain) else { return self.everywhere.contains(right) };
@@ -56,7 +56,8 @@ impl AnonymousRights {
             || of_domain.buckets.values().any(|rights| rights.contains(right))
     }
 
-    /// Whether a right holds on every bucket of every domain.
+    /// Whether a right holds on every bucket of every domain. A private bucket counts only if it has an entry of its
+    /// own.
     #[must_use]
     pub fn hold_everywhere(&self, right: Right) -> bool {
         let in_domain = |domain: &DomainRights| {
@@ -66,7 +67,7 @@ impl AnonymousRights {
         self.everywhere.contains(right) && self.domains.values().all(in_domain)
     }
 
-    /// Whether a right holds anywhere.
+    /// Whether a right holds on at least one bucket of at least one domain. Neither need exist.
     #[must_use]
     pub fn hold_somewhere(&self, right: Right) -> bool {
         let in_domain = |domain: &DomainRights| {

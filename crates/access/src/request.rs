@@ -33,7 +33,7 @@ impl TokenRequest {
     ///
     /// # Errors
     ///
-    /// Returns a sentence that names the wrong member, and says what it must be.
+    /// Returns a message that names the invalid member and the values that it accepts.
     pub fn check(&self, now: Timestamp) -> Result<NewToken, String> {
         let rights = (self.rights.iter())
             .map(|right| right.parse::<Right>().map_err(|error| format!("rights: {error}")))
@@ -48,7 +48,10 @@ impl TokenRequest {
         }
         let buckets = buckets.transpose()?;
         if buckets.as_ref().is_some_and(Vec::is_empty) {
-            return Err("buckets: name at least one bucket, or leave it out for all".to_owned());
+            return Err(
+                "buckets: the list is empty: name at least one bucket, or omit the list to allow all buckets"
+                    .to_owned(),
+            );
         }
         if self.note.as_ref().is_some_and(|note| note.len() > MAX_NOTE_BYTES) {
             return Err(format!("note: a note has at most {MAX_NOTE_BYTES} bytes"));
@@ -85,7 +88,10 @@ fn parse_expiry(text: &str, now: Timestamp) -> Result<Timestamp, String> {
         )
     })?;
     if at <= now {
-        return Err("expires: the token would have expired already".to_owned());
+        return Err(format!(
+            "expires: '{}' is not in the future: give a later time, or a length such as 90d",
+            excerpt(text)
+        ));
     }
     Ok(at)
 }

@@ -1,4 +1,4 @@
-//! Rights.
+//! The rights of clients, and sets of rights.
 
 use std::{fmt, str::FromStr};
 
@@ -9,9 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub enum Right {
     /// Read what is stored.
     Read,
-    /// Store new revisions and new renders.
+    /// Store new revisions and new renders. In key-value buckets: store and delete entries, and increment counters.
     Write,
-    /// Import whole histories. With [`Right::Write`]: send times in the past.
+    /// Import whole histories. With [`Right::Write`], also set the times of writes, such as times in the past.
     Import,
     /// Replace stored properties in place.
     Rewrite,
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_right_is_a_member_of_its_own() {
+    fn set_of_one_right_contains_no_other() {
         for one in Right::ALL {
             let rights = Rights::from_iter([one]);
             for other in Right::ALL {

@@ -93,7 +93,7 @@ impl TokenStore {
         Ok(token)
     }
 
-    /// Lists the tokens after `after`, the oldest first, at most `limit`.
+    /// Lists the tokens after `after`, the oldest first: at most `limit`, and at most [`MAX_LISTED`].
     pub async fn list(&self, after: Option<&TokenId>, limit: usize) -> Result<Listing<TokenInfo, TokenId>> {
         let limit = limit.clamp(1, MAX_LISTED);
         let range = match after {

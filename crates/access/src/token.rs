@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Grant;
 
-/// The beginning of every token, by which people and programs recognize a token.
+/// The beginning of every token of this service, by which people and programs recognize a token.
 pub(crate) const PREFIX: &str = "rashomon_";
 
 /// The number of hexadecimal digits of the secret: 256 bits, which nobody can guess.
@@ -55,7 +55,7 @@ impl FromStr for TokenId {
             return Ok(Self(text.into()));
         }
         Err(NameError(format!(
-            "the id of a token is {ID_DIGITS} of 0-9 and a-f: `rashomon token list` lists the ids"
+            "the id of a token is {ID_DIGITS} hexadecimal digits, 0-9 and a-f: `rashomon token list` lists the ids"
         )))
     }
 }

@@ -116,7 +116,7 @@ async fn revoked_token_is_refused_here_at_once_and_by_other_servers_soon() {
     assert!(server.accepts(token.reveal()).await && other.accepts(token.reveal()).await);
     assert!(server.access.revoke_token(token.id()).await.unwrap());
     assert!(!server.accepts(token.reveal()).await);
-    assert!(other.accepts(token.reveal()).await, "this server looks again later");
+    assert!(other.accepts(token.reveal()).await, "the other server looks the token up again later");
     server.clock.advance(RECHECK_AFTER);
     assert!(!other.accepts(token.reveal()).await);
     assert!(!server.access.revoke_token(token.id()).await.unwrap(), "it is gone");
@@ -253,7 +253,7 @@ async fn expired_token_counts_as_a_wrong_one() {
 }
 
 #[tokio::test]
-async fn failing_store_makes_no_token_wrong() {
+async fn failures_of_the_store_do_not_count_as_wrong_tokens() {
     let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
     let faulty = Arc::new(Faulty::new(tables(&clock).await, Plan::empty()));
     let server = Server::on(Arc::clone(&faulty) as _, clock, None);
