@@ -1,7 +1,7 @@
 //! The audit log of Rashomon: who changed what, as JSON lines.
 //!
-//! An [`AuditLog`] takes an [`Entry`] for each request. A thread writes the entries as lines to a [`Target`], so that
-//! no request waits for the disk. Lines that cannot be written are lost, and counted.
+//! An [`AuditLog`] takes an [`Entry`] for each request that is to be logged. A thread writes the entries as lines to a
+//! [`Target`], so that no request waits for the disk. Lines that cannot be written are lost, and counted.
 //!
 //! [`LineQueue`] is the queue between the log and its thread. The log of the server uses such a queue, too.
 
@@ -78,9 +78,9 @@ impl LogState {
 pub struct LineCounts {
     /// Lines that were written.
     pub written: u64,
-    /// Lines that were lost since the target could not be written.
+    /// Lines that were lost because the target could not be written.
     pub lost_to_failures: u64,
-    /// Lines that were lost since too many others waited for a slow or blocked target.
+    /// Lines that were lost because too many others waited for a slow or blocked target.
     pub lost_to_full_queue: u64,
 }
 
@@ -111,8 +111,8 @@ impl AuditLog {
         if state.full_queue_pace.is_due(&*state.clock) {
             tracing::warn!(
                 audit_log = %state.target,
-                "the audit log is written too slowly, and lines are lost: let its reader read on, or use a faster \
-                 disk; requests are answered as usual"
+                "the audit log is written too slowly, and lines are lost: check that its reader keeps up, or use a \
+                 faster disk; requests are answered as usual"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Limits the bytes of the lines that wait until they are written.
+//! A queue of lines that a thread writes. The number and the bytes of waiting lines are limited.
 
 use std::{
     io::{self, Write},
@@ -25,7 +25,7 @@ const fn cost(line: &[u8]) -> usize {
     if line.len() > MIN_LINE_BYTES { line.len() } else { MIN_LINE_BYTES }
 }
 
-/// The input end of a queue of lines. A thread writes the lines. At most 10,000 lines or 16 MiB wait. Clones share
+/// The input end of a queue of lines. A thread writes the lines. At most 10,000 lines and 16 MiB wait. Clones share
 /// the queue.
 #[derive(Debug, Clone)]
 pub struct LineQueue {

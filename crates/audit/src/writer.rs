@@ -23,7 +23,7 @@ pub(crate) struct LineWriter {
     is_within_line: bool,
     /// How many lines had been lost before the first failure that was logged since the last success; `None` if no
     /// failure was logged.
-    failing_since: Option<u64>,
+    lost_before_failure: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl LineWriter {
     }
 
     const fn new(output: Output, state: Arc<LogState>, is_within_line: bool) -> Self {
-        Self { output, state, is_stale: false, is_within_line, failing_since: None }
+        Self { output, state, is_stale: false, is_within_line, lost_before_failure: None }
     }
 
     /// Opens the target again if this was requested, if the last write failed, or if the file was deleted. If the
@@ -114,7 +114,7 @@ impl LineWriter {
         let lost = self.state.lost_to_failures.fetch_add(1, Ordering::Relaxed);
         self.is_stale = true;
         if self.state.failure_pace.is_due(&*self.state.clock) {
-            self.failing_since.get_or_insert(lost);
+            self.lost_before_failure.get_or_insert(lost);
             tracing::warn!(
                 audit_log = %self.state.target, %error,
                 "the audit log cannot be written, and its lines are lost: free disk space, or correct the file, its \
@@ -125,7 +125,7 @@ impl LineWriter {
 
     fn report_success(&mut self) {
         self.state.written.fetch_add(1, Ordering::Relaxed);
-        if let Some(before) = self.failing_since.take() {
+        if let Some(before) = self.lost_before_failure.take() {
             let lost = self.state.lost_to_failures.load(Ordering::Relaxed) - before;
             tracing::info!(audit_log = %self.state.target, lost, "the audit log is written again");
         }
