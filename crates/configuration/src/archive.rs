@@ -188,7 +188,7 @@ impl BucketArchive {
         let Self { policy, after } = self;
         let grace = grace.filter(|grace| policy != ArchivePolicy::Every && after.0 < *grace).map(Span)?;
         Some(format!(
-            "after is {after}, and the grace of [retention] is {grace}: sealing would remove the renders \
+            "after is {after}, and the grace of retention is {grace}: sealing would remove the renders \
              that policy leaves out before their grace is over: raise after to at least {grace}, lower \
              grace, or use policy = \"every\""
         ))
@@ -292,7 +292,8 @@ impl ArchiveSettings {
             if !self.is_on() {
                 if let Some(raw) = raw {
                     let message = "this table configures the archive of a bucket, but the configuration does \
-                                   not turn the archive on: add the table [archive]";
+                                   not turn the archive on: add the table [archive] without enabled = false, or \
+                                   remove this table";
                     problems.push(file.problem(raw.span(), message.to_owned()));
                 }
                 continue;
@@ -383,7 +384,7 @@ impl super::Settings {
         check(self.archive.all, &self.retention.all).into_iter().chain(of_buckets).next()
     }
 
-    /// The archive settings of the buckets.
+    /// The archive settings of the buckets. `None` if the archive is off.
     pub(super) fn archive(&self) -> Option<rashomon_buckets::ArchiveSettings> {
         let ArchiveSettings { all, cache_size, idle, .. } = &self.archive;
         let of_buckets = |(domain, settings): (&DomainName, &super::Domain)| {

@@ -99,8 +99,8 @@ impl Settings {
         if recorded == Some(true) && self.has_retention() && !self.archive.is_on() {
             return Err(
                 "the archive of this store is on, as recorded when the store was made, but the configuration \
-                 has [retention] and does not turn the archive on: add [archive], so that superseded revisions \
-                 are sealed instead of deleted; or export the store without this configuration (`rashomon \
+                 has a table of retention and does not turn the archive on: add [archive], so that superseded \
+                 revisions are sealed instead of deleted; or export the store without this configuration (`rashomon \
                  export --history --format jsonl`), and import the export with this configuration into a new \
                  store, where retention deletes"
                     .to_owned(),

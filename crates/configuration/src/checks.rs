@@ -4,7 +4,7 @@ use rashomon_buckets::IgnoredHeaders;
 
 use super::{ByteSize, MergedSettings, Problem, Settings, access, caches};
 
-/// Checks that the settings fit one another.
+/// Checks that the settings fit one another, and that the files that they name can be used.
 pub(super) fn check(settings: &Settings, problems: &mut Vec<Problem>) {
     check_components(settings, problems);
     problems.extend(settings.tls().err().map(|error| Problem { message: error.to_string(), position: None }));
@@ -47,7 +47,7 @@ fn check_staging(settings: &Settings) -> Option<Problem> {
     })
 }
 
-/// Checks that no write compares its headers with too many names.
+/// Checks the number of ignored headers. Each write compares its headers with all of these names.
 fn check_ignored_headers(settings: &Settings) -> Option<Problem> {
     let (most, count) = (IgnoredHeaders::MAX_PATTERNS, settings.merged.ignored_headers.len());
     (count > most).then(|| Problem {

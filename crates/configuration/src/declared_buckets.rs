@@ -105,7 +105,7 @@ impl<'s> DeclaredBuckets<'s> {
             };
             let message = format!(
                 "[domains.{domain}.buckets.{bucket}]: requests for this bucket go to the servers of \
-                 [registry.\"{prefix}\"]: declare the bucket in the configuration of these servers"
+                 [registry.\"{prefix}\"]: declare the bucket in the configuration of these servers, not here"
             );
             Some(Problem { message, position: None })
         })
@@ -340,7 +340,7 @@ mod tests {
         let error = load(&format!("{buckets}[registry.'/frwiki']\nservers = ['http://127.0.0.1:1']\n"));
         let error = error.unwrap_err();
         let expected = "[domains.frwiki.buckets.a]: requests for this bucket go to the servers of \
-                        [registry.\"/frwiki\"]: declare the bucket in the configuration of these servers";
+                        [registry.\"/frwiki\"]: declare the bucket in the configuration of these servers, not here";
         assert_eq!(error, expected);
     }
 }

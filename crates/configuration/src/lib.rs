@@ -79,13 +79,14 @@ pub struct Settings {
     pub merged: MergedSettings,
     #[serde(skip_serializing_if = "AccessSettings::is_default")]
     access: AccessSettings,
-    /// Accepts a lost log. This flag exists only on the command line, for a single start.
+    /// Opens a SQLite store whose log is missing after a crash, without the lost writes. This flag exists only on the
+    /// command line, for a single start.
     #[serde(skip)]
     pub accept_lost_log: bool,
     /// Whether the command changes nothing.
     #[serde(skip)]
     pub is_read_only_command: bool,
-    /// The size of the log of a SQLite store, in bytes. `None`: the default size.
+    /// The size in bytes at which the log of a SQLite store is written into its file. `None`: the default size.
     #[serde(skip)]
     pub log_bytes: Option<u64>,
     /// Whether a new SQLite store records that its archive is on. `None`: the configuration decides.
@@ -170,8 +171,8 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// Returns an error if the file cannot be read or is not valid TOML. Otherwise returns all errors in the
-    /// settings.
+    /// Returns the first error if the file cannot be read or parsed, such as an unknown setting. Otherwise returns all
+    /// errors in the settings.
     pub fn load(raw: RawSettings, file: Option<&Path>) -> Result<Self, ConfigError> {
         let file = file.map(File::read).transpose()?.unwrap_or_default();
         let mut problems = Vec::new();
@@ -180,8 +181,9 @@ impl Settings {
         if problems.is_empty() { Ok(settings) } else { Err(ConfigError::Invalid(problems)) }
     }
 
-    /// Loads the settings for a command that does not listen: like [`Self::load`], but without the checks of
-    /// staging memory, TLS and the JWKS file. Access rights may be missing for any address.
+    /// Loads the settings for a command that does not listen: like [`Self::load`], but without the checks of staging
+    /// memory, ignored headers, TLS, the JWKS file, the files of the registry, and the locations of declared buckets.
+    /// Access rights may be missing for any address.
     ///
     /// # Errors
     ///
@@ -283,7 +285,7 @@ fn properties(
     all
 }
 
-/// Returns the domains, and reports a host that belongs to two domains.
+/// Returns the domains, and reports errors in their tables, such as a host that belongs to two domains.
 fn domains(
     raw: BTreeMap<DomainName, RawDomain>,
     (retention, max_clock_error): (&RetentionSettings, Option<Span>),

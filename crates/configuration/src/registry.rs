@@ -114,7 +114,9 @@ impl RegistrySettings {
                     continue;
                 }
                 (false, true) => {
-                    problem("a store takes no other setting: the others are for servers".to_owned());
+                    problem(
+                        "a store takes no other setting: remove the others, which are for servers".to_owned(),
+                    );
                     continue;
                 }
                 _ => {
@@ -271,7 +273,7 @@ impl Settings {
         .collect()
     }
 
-    /// Checks the files of the registry.
+    /// Checks the files that the registry names.
     pub(super) fn check_registry(&self) -> Vec<Problem> {
         let all = self.registry.iter().flat_map(|registry| &registry.0);
         all.filter_map(|(prefix, backend)| {

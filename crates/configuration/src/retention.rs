@@ -215,7 +215,7 @@ impl BucketRetention {
         if grace.0.is_zero() || ttl.0.is_zero() {
             return Some(
                 "grace and ttl must be longer than 0s, so that an editor can save; to keep everything, \
-                 remove the table"
+                 write only strategy = \"keep-everything\""
                     .to_owned(),
             );
         }
@@ -229,7 +229,7 @@ impl BucketRetention {
             ));
         }
         if *skew > *slack {
-            return Some(format!("skew is {skew}, more than slack, {slack}: raise slack"));
+            return Some(format!("skew is {skew}, more than slack, {slack}: raise slack, or lower skew"));
         }
         if let Some(message) =
             self.check_slack_on_cluster(max_clock_error).or_else(|| self.check_strategy_options())

@@ -445,7 +445,7 @@ fn archive_that_removes_renders_before_their_grace_is_over_is_refused() {
     let cure = "raise after to at least 24h, lower grace, or use policy = \"every\"";
     for policy in ["'first-render'", "{ interval = '1d' }"] {
         let file = format!("{retention}[archive]\nafter = '2h'\npolicy = {policy}");
-        refused(&file, "3:1: after is 2h, and the grace of [retention] is 24h");
+        refused(&file, "3:1: after is 2h, and the grace of retention is 24h");
         refused(&file, cure);
         let file = format!("{retention}[archive]\nafter = '2h'\n{page}\npolicy = {policy}");
         refused(&file, "5:1: after is 2h");
@@ -469,7 +469,7 @@ fn archive_that_removes_renders_before_their_grace_is_over_is_refused() {
     let now = || Some("0s".parse().unwrap());
     let mut settings = load(&format!("{retention}[archive]\npolicy = 'first-render'")).unwrap();
     let error = settings.enable_archive_for_sealing(now(), None).unwrap_err();
-    assert!(error.starts_with("--after 0s: after is 0s, and the grace of [retention] is 24h"), "{error}");
+    assert!(error.starts_with("--after 0s: after is 0s, and the grace of retention is 24h"), "{error}");
     let mut settings = load(&format!("{retention}[archive]\n{page}\npolicy = 'first-render'")).unwrap();
     assert!(settings.enable_archive_for_sealing(now(), None).is_err());
     assert!(load(&format!("{retention}[archive]")).unwrap().enable_archive_for_sealing(now(), None).is_ok());
@@ -583,7 +583,7 @@ fn transformers_are_configured_by_their_steps() {
 }
 
 #[test]
-fn unusable_renderer_or_timeline_is_refused() {
+fn unusable_components_are_refused() {
     for (file, expected) in [
         (
             "[[transformers.steps]]\nfrom = 'a/2.0'\nto = 'a/1.0'\nurl = 'http://b/'",

@@ -28,6 +28,6 @@ impl Settings {
 
 fn incomplete(present: &str, absent: &str, meaning: &str) -> ConfigError {
     ConfigError::File(format!(
-        "{present} is set, but {absent} is not: set {absent} to the PEM file with {meaning}, or neither of them"
+        "{present} is set, but {absent} is not: set {absent} to the PEM file with {meaning}, or remove {present}"
     ))
 }

@@ -71,17 +71,17 @@ impl StoreSettings {
         problems: &mut Vec<Problem>,
     ) -> Self {
         let span = from_file.as_ref().map(Spanned::span);
-        let (mut line, mut table) = match from_file.map(Spanned::into_inner) {
+        let (mut url, mut table) = match from_file.map(Spanned::into_inner) {
             None => (None, None),
             Some(RawStore::Url(url)) => (Some(url), None),
             Some(RawStore::Table(mut table)) => (table.url.take(), Some(*table)),
         };
         let mut errors = Vec::new();
-        if let (Some(url), Some(table)) = (&line, &table) {
+        if let (Some(url), Some(table)) = (&url, &table) {
             errors.extend(find_contradiction(url, table));
         }
-        line = flag.or(line);
-        let settings = match line {
+        url = flag.or(url);
+        let settings = match url {
             Some(StoreUrl::Sqlite(directory)) => Self::Sqlite(directory),
             Some(StoreUrl::Memory) => Self::Memory,
             Some(StoreUrl::Cassandra(url)) => {
@@ -140,7 +140,7 @@ impl Serialize for StoreSettings {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Cassandra(cluster) => cluster.serialize(serializer),
-            line => serializer.collect_str(line),
+            other => serializer.collect_str(other),
         }
     }
 }

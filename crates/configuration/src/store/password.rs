@@ -48,7 +48,7 @@ fn is_open_to_all(file: &File) -> std::io::Result<bool> {
 }
 
 #[cfg(not(unix))]
-#[allow(clippy::unnecessary_wraps, reason = "elsewhere it can fail")]
+#[allow(clippy::unnecessary_wraps, reason = "on Unix it can fail")]
 fn is_open_to_all(_: &File) -> std::io::Result<bool> {
     Ok(false)
 }
