@@ -20,7 +20,7 @@ pub use self::{
     wikitext::title_in_url,
 };
 
-/// The files, in no particular order.
+/// The files of the pages, in no particular order.
 const PAGES: [&str; 10] = [
     include_str!("pages/main_page.toml"),
     include_str!("pages/hollin_light.toml"),
@@ -222,8 +222,8 @@ impl Wiki {
             let is_new = self.titles.insert(title.to_string());
             self.save(revision, rev, renderer);
             if is_new {
-                let created = |text: &str| wikitext::links(text).contains(title.as_str());
-                self.render_again(time, renderer, created);
+                let links_here = |text: &str| wikitext::links(text).contains(title.as_str());
+                self.render_again(time, renderer, links_here);
             }
         }
         self.events.sort_by_key(|event| event.time);
@@ -248,10 +248,10 @@ impl Wiki {
         });
     }
 
-    /// Renders the latest revisions whose texts match `asks` again, a second after `time`, as a job queue would.
-    fn render_again(&mut self, time: Timestamp, renderer: Renderer, asks: impl Fn(&str) -> bool) {
+    /// Renders the latest revision of each page again if its text matches, a second after `time`, as a job queue would.
+    fn render_again(&mut self, time: Timestamp, renderer: Renderer, matches: impl Fn(&str) -> bool) {
         let time = time.saturating_add(std::time::Duration::from_secs(1));
-        for (title, (rev, text)) in self.latest.iter().filter(|(_, (_, text))| asks(text)) {
+        for (title, (rev, text)) in self.latest.iter().filter(|(_, (_, text))| matches(text)) {
             let html = wikitext::to_html(title.as_str(), text, &self.titles, renderer);
             self.events.push(Event { time, title: title.clone(), rev: *rev, html, edit: None });
         }

@@ -209,7 +209,7 @@ mod tests {
         fs::write(&path, "x").unwrap();
         assert_eq!((watched.reload(), *watched.current()), (failed("no number: x", true), 1));
         fs::write(&path, "1").unwrap();
-        assert_eq!(watched.reload(), Reload::Unchanged, "the earlier file is no change");
+        assert_eq!(watched.reload(), Reload::Unchanged, "the contents of the current value are no change");
         fs::remove_file(&path).unwrap();
         assert!(matches!(watched.reload(), Reload::Failed { is_new: true, .. }));
         assert_eq!(*watched.current(), 1);
