@@ -79,9 +79,9 @@ pub(crate) enum CommandError {
     /// A backup or a restore failed.
     #[error(transparent)]
     Backup(#[from] BackupError),
-    /// A blocking task panicked.
+    /// A background task panicked.
     #[error("a background task failed: {0}")]
-    Stopped(String),
+    TaskFailed(String),
     /// A comparison failed.
     #[error(transparent)]
     Comparison(#[from] ComparisonError),
@@ -170,7 +170,7 @@ impl CommandError {
             | Self::Retention(_)
             | Self::Rewrite(_)
             | Self::Migration(_)
-            | Self::Stopped(_)
+            | Self::TaskFailed(_)
             | Self::Backup(_)
             | Self::Erase(_)
             | Self::Sample(_) => Exit::Failed,

@@ -21,11 +21,11 @@ pub(crate) enum Exit {
     Failed,
     /// The command line or the configuration is wrong.
     Usage,
-    /// The command finished, but not everything was imported or exported, or parts are damaged.
+    /// The command finished with exceptions: some data was left out, was not rewritten, or is damaged.
     Partly,
-    /// Ctrl-C.
+    /// Ctrl-C ended the command.
     Interrupted,
-    /// SIGTERM.
+    /// SIGTERM ended the command.
     Terminated,
 }
 

@@ -1,7 +1,7 @@
 //! Stores every revision and every render of a wiki, and serves them over HTTP.
 //!
 //! This crate is the binary: it reads the command line and the configuration, builds the components, and runs
-//! one command. Only this crate chooses a backend and draws random numbers.
+//! one command. Only this crate chooses a backend and draws random seeds.
 
 mod arguments;
 mod commands;

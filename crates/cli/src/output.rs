@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use crate::errors::CommandError;
 
-/// Writes values as JSON to standard output, for programs.
-pub(crate) fn json(counts: &impl Serialize) -> Result<(), CommandError> {
-    line(serde_json::to_string_pretty(counts).expect("counts are JSON"))
+/// Writes a value as JSON to standard output, for programs.
+pub(crate) fn json(value: &impl Serialize) -> Result<(), CommandError> {
+    line(serde_json::to_string_pretty(value).expect("results can be written as JSON"))
 }
 
 /// Writes a line to standard output.

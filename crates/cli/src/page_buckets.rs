@@ -14,7 +14,9 @@ pub(crate) async fn domains(
     match only {
         None => Ok(domains),
         Some(only) if domains.contains(only) => Ok(vec![only.clone()]),
-        Some(only) => Err(CommandError::Usage(format!("the store has no domain {only}"))),
+        Some(only) => {
+            Err(CommandError::Usage(format!("the store has no domain {only}: see `rashomon stats`")))
+        }
     }
 }
 
@@ -52,7 +54,7 @@ pub(crate) async fn page_bucket(
             )))
         }
         Err(Error::NoPages { bucket_type }) => Err(CommandError::Usage(format!(
-            "the bucket {name} of the domain {domain} has the type {bucket_type}, and no pages"
+            "the bucket {name} of {domain} has the type {bucket_type}, and no pages: name a bucket of type revisioned"
         ))),
         Err(error) => Err(rashomon_buckets::Error::from(error).into()),
     }

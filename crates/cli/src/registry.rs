@@ -59,7 +59,6 @@ impl Registry {
             .map_err(|(prefix, error)| CommandError::Usage(describe_error(&prefix, &error)))
     }
 
-    /// The forwarder.
     pub(crate) fn forwarder(&self) -> Arc<Forwarder> {
         Arc::clone(&self.forwarder)
     }

@@ -37,7 +37,7 @@ pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, CommandEr
                 "another process already listens there; stop that process, or choose another address with --listen"
             }
             ErrorKind::PermissionDenied => "you have no permission for this port; choose a port from 1024 on",
-            ErrorKind::AddrNotAvailable => "this machine has no such address",
+            ErrorKind::AddrNotAvailable => "this machine has no such address; choose another address with --listen",
             _ => "choose another address with --listen",
         };
         CommandError::Io { doing: format!("cannot listen on {address} ({cure})"), source }
@@ -160,8 +160,8 @@ async fn maintain(access: Arc<Access>) {
     }
 }
 
-/// Loads the certificate of TLS again whenever its files have changed, and at SIGHUP. Logs that the certificate expires
-/// soon. Never returns.
+/// Loads the certificate of TLS again whenever its files have changed, and at SIGHUP. Logs when the certificate expires
+/// soon or has expired. Never returns.
 async fn watch_certificate(tls: Option<Tls>, clock: Arc<dyn Clock>, mut reloads: Reloads) {
     let Some(tls) = tls else { return std::future::pending().await };
     let mut expiry = ExpiryLog::new(tls.clone(), clock);

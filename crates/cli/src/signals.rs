@@ -88,7 +88,7 @@ pub(crate) async fn run_until_signal<T: Send + 'static>(
             (work.await, Some(exit))
         }
     };
-    Ok((result.map_err(|error| CommandError::Stopped(error.to_string()))?, exit))
+    Ok((result.map_err(|error| CommandError::TaskFailed(error.to_string()))?, exit))
 }
 
 #[cfg(unix)]

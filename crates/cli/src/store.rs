@@ -332,7 +332,6 @@ impl Store {
         self.archive
     }
 
-    /// The buckets.
     pub(crate) fn buckets(&self) -> &RevisionStore {
         &self.buckets
     }
@@ -455,7 +454,7 @@ fn connection_error(error: Error, cluster: &ClusterSettings) -> CommandError {
     }
 }
 
-/// The directory of a SQLite store.
+/// Returns the directory of a SQLite store. For another store, `advice` is the end of the error.
 fn directory_of<'s>(settings: &'s Settings, advice: &str) -> Result<&'s Path, CommandError> {
     let store = match &settings.store {
         StoreSettings::Sqlite(directory) => return Ok(directory),
@@ -465,7 +464,7 @@ fn directory_of<'s>(settings: &'s Settings, advice: &str) -> Result<&'s Path, Co
     Err(CommandError::Usage(format!("{store} is not a SQLite store: {advice}")))
 }
 
-/// Checks that the path is a directory, or that a directory may be created there.
+/// Checks that the directory has a store. If a missing store is created, checks only that the path is not a file.
 fn check_directory(directory: &Path, absent: IfMissing) -> Result<(), CommandError> {
     if directory.metadata().is_ok_and(|metadata| !metadata.is_dir()) {
         let message = format!(

@@ -326,7 +326,7 @@ async fn stats(
         }
     }
     let all = reports.values().flat_map(BTreeMap::values);
-    let blocks = print_damaged(all.map(|report| &report.archive));
+    let blocks = print_damaged_blocks(all.map(|report| &report.archive));
     Ok(if print_damaged_rows(store) { Exit::Failed } else { blocks })
 }
 
@@ -346,8 +346,8 @@ pub(super) fn print_damaged_rows(store: &Store) -> bool {
     !found.is_empty()
 }
 
-/// Reports on standard error how many blocks are damaged, or of a later version.
-pub(super) fn print_damaged<'a>(archives: impl Iterator<Item = &'a ArchiveStats>) -> Exit {
+/// Reports on standard error how many blocks are damaged, or of a later version. Returns the exit code.
+pub(super) fn print_damaged_blocks<'a>(archives: impl Iterator<Item = &'a ArchiveStats>) -> Exit {
     let counts = archives.map(|archive| (archive.damaged_blocks, archive.newer_blocks));
     let (damaged, newer) = counts.fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1));
     if newer > 0 {

@@ -9,7 +9,7 @@ use rashomon_service::{BucketContent, BucketStats, BucketType, DomainStats, Page
 use rashomon_tables_sqlite::{SqliteStore, TableStats};
 use serde::Serialize;
 
-use super::archive::{MAX_NAMED, print_damaged, print_damaged_rows};
+use super::archive::{MAX_NAMED, print_damaged_blocks, print_damaged_rows};
 use crate::{
     arguments::StatsArguments,
     errors::CommandError,
@@ -85,8 +85,8 @@ pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError>
     }
     let pages = stats.domains.values().flat_map(DomainStats::page_buckets);
     let archives = pages.filter_map(|(_, pages)| pages.archive.as_ref());
-    let archives = print_damaged(archives);
-    Ok(if damage { Exit::Failed } else { archives })
+    let exit = print_damaged_blocks(archives);
+    Ok(if damage { Exit::Failed } else { exit })
 }
 
 async fn count(store: &Store, clock: &Arc<dyn Clock>) -> Result<Stats, CommandError> {
@@ -128,7 +128,7 @@ pub(super) async fn stats_of(
 
 async fn count_files(sqlite: Arc<SqliteStore>) -> Result<Files, CommandError> {
     let counted = tokio::task::spawn_blocking(move || sqlite.stats()).await;
-    let counted = counted.map_err(|error| CommandError::Stopped(error.to_string()))?;
+    let counted = counted.map_err(|error| CommandError::TaskFailed(error.to_string()))?;
     let counted = counted.map_err(rashomon_buckets::Error::from)?;
     let table = |table: TableStats| {
         let TableStats { name, rows, key_bytes, value_bytes } = table;

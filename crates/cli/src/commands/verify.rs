@@ -64,7 +64,7 @@ async fn repair_keys(store: &Store, dry_run: bool) -> Result<Vec<String>, Comman
     let Some(sqlite) = store.sqlite() else { return Ok(Vec::new()) };
     let planning = Arc::clone(&sqlite);
     let planned = tokio::task::spawn_blocking(move || planning.plan_key_repair()).await;
-    let planned = planned.map_err(|error| CommandError::Stopped(error.to_string()))?;
+    let planned = planned.map_err(|error| CommandError::TaskFailed(error.to_string()))?;
     let plan = planned.map_err(rashomon_buckets::Error::from)?;
     if dry_run {
         // The dry run of the other repairs then reads these keys as if they were restored.
@@ -86,7 +86,7 @@ async fn verify(store: &Store, clock: Arc<dyn Clock>) -> Result<Exit, CommandErr
     let started = clock.monotonic();
     let mut problems = Problems::default();
     check_files(store, &clock, &mut problems).await?;
-    let held = check_buckets(store, &clock, &mut problems).await?;
+    let counts = check_buckets(store, &clock, &mut problems).await?;
     if let Some(cluster) = store.cluster() {
         output::line(format_args!(
             "to check the files of the nodes, run `nodetool verify -f {}` on each node",
@@ -99,7 +99,7 @@ async fn verify(store: &Store, clock: Arc<dyn Clock>) -> Result<Exit, CommandErr
     }
     let sound = problems.named.is_empty();
     let seconds = clock.monotonic().saturating_sub(started).as_secs_f64();
-    output::line(format_args!("{}: {held}, in {seconds:.1} s", if sound { "sound" } else { "NOT SOUND" }))?;
+    output::line(format_args!("{}: {counts}, in {seconds:.1} s", if sound { "sound" } else { "NOT SOUND" }))?;
     Ok(if sound { Exit::Done } else { Exit::Failed })
 }
 
@@ -122,7 +122,7 @@ async fn check_files(
         progress.iter().for_each(Progress::finish);
         report
     });
-    let report = checked.await.map_err(|error| CommandError::Stopped(error.to_string()))?;
+    let report = checked.await.map_err(|error| CommandError::TaskFailed(error.to_string()))?;
     let report = report.map_err(rashomon_buckets::Error::from)?;
     problems.named.extend(report.problems);
     problems.more += report.more_problems;
@@ -130,7 +130,7 @@ async fn check_files(
 }
 
 /// Compares the content of rows: bodies with their SHA-1, and indexes with their targets. Returns a text with
-/// the numbers of checked pages, revisions, renders and bodies.
+/// the numbers of checked pages, revisions, renders, bodies, entries and blocks.
 async fn check_buckets(
     store: &Store,
     clock: &Arc<dyn Clock>,
@@ -159,7 +159,7 @@ async fn check_buckets(
         output::line(format_args!(
             "{} in chunks that no property references: `rashomon serve` deletes them at the interval \
              collect_every",
-            counted(orphans, "body")
+            output::bodies(orphans)
         ))?;
     }
     let blocks = match report.blocks {

@@ -230,7 +230,6 @@ impl RemoteBuckets {
         if answer.status.is_success() { Ok(CreateOutcome::Replaced) } else { Err(self.refused(&answer)) }
     }
 
-    /// Sends a DELETE for a path.
     async fn delete(&mut self, path: &str) -> Result<Answer, CommandError> {
         self.ask(Method::DELETE, path).await
     }

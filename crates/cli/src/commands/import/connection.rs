@@ -59,7 +59,7 @@ pub(super) async fn send(
     output::warn_of_exposed_token(server, &client);
     let Upload { reader, size } = upload;
     let pieces = ReaderStream::with_capacity(reader, READ_BYTES).map_ok(Frame::data);
-    // An earlier version knows the path without a bucket.
+    // A server of an earlier version accepts only the path without a bucket.
     let path = if *bucket == BucketName::page() {
         format!("/v1/{domain}/import")
     } else {

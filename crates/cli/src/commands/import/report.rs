@@ -33,7 +33,7 @@ pub(super) struct Outcome {
     as_rows: BTreeMap<RowReason, u64>,
 }
 
-/// A revision that was not stored as it was in the file.
+/// A revision that is reported: in conflict, left out, or with another sha1 than the file declares.
 #[derive(Debug, Deserialize)]
 struct Exception {
     title: Option<String>,

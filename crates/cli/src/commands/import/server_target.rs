@@ -166,7 +166,8 @@ struct Upload {
 }
 
 impl ServerTarget {
-    fn put(
+    /// Creates the request that stores an entry unless the key has an entry.
+    fn put_request(
         &self,
         remote: &RemoteBuckets,
         path: &str,
@@ -189,7 +190,7 @@ impl ServerTarget {
         let mut remote = self.take_remote().await?;
         let (pieces, receiver) = mpsc::channel(WAITING_PIECES);
         let body = StreamBody::new(receiver).boxed_unsync();
-        let request = self.put(&remote, path, entry, body)?;
+        let request = self.put_request(&remote, path, entry, body)?;
         let sent = tokio::spawn(async move {
             let sent = remote.send(request).await;
             (remote, sent)
@@ -328,14 +329,14 @@ impl EntryTarget for ServerTarget {
                 let _ = pieces.send(Ok(Frame::data(last_piece))).await;
                 drop(pieces);
                 let (remote, response) =
-                    sent.await.map_err(|error| request_error(CommandError::Stopped(error.to_string())))?;
+                    sent.await.map_err(|error| request_error(CommandError::TaskFailed(error.to_string())))?;
                 self.remote = Some(remote);
                 response
             }
             None => {
                 let body = Full::new(last_piece).map_err(|never| match never {}).boxed_unsync();
                 let mut remote = self.take_remote().await?;
-                let request = self.put(&remote, &path, &entry, body)?;
+                let request = self.put_request(&remote, &path, &entry, body)?;
                 let response = remote.send(request).await;
                 self.remote = Some(remote);
                 response

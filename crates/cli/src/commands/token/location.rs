@@ -109,7 +109,7 @@ impl Location {
                 let (status, answer) = client.json(Method::DELETE, &format!("/v1/tokens/{id}"), None).await?;
                 match status {
                     StatusCode::NO_CONTENT => Ok(true),
-                    // The server has no route for tokens, or no such token: only the second has this type.
+                    // A server without a route for tokens answers 404, too. Only a missing token has this type.
                     StatusCode::NOT_FOUND if problem_is(&answer, "not-found") => Ok(false),
                     _ => Err(refused(server, status, &answer)),
                 }
