@@ -10,8 +10,8 @@ use tempfile::tempdir;
 use crate::{
     cluster::run_statements,
     http::{get, post},
-    kept::{IMPATIENT, TestStores, ask, authorities},
     process::{RunningProcess, finish, rashomon, run},
+    test_stores::{IMPATIENT, TestStores, ask, authorities},
     wiki::dump,
 };
 
@@ -51,14 +51,14 @@ fn write_user_configuration(directory: &Path, user: &str, authorities: &Path) {
 fn user_without_create_rights_is_served_over_tls_with_compression() {
     let directory = tempdir().unwrap();
     let path = directory.path();
-    let (Some(kept), Some(authorities)) = (TestStores::new(path), authorities()) else { return };
-    let user = kept.role("little");
+    let (Some(stores), Some(authorities)) = (TestStores::new(path), authorities()) else { return };
+    let user = stores.role("little");
     write_user_configuration(path, &user, &authorities);
     fs::write(path.join("dump.xml"), dump("A", &[("1", "one"), ("2", "two")])).unwrap();
-    let store = kept.arguments("data");
+    let store = stores.arguments("data");
     let url = store[1].as_str();
     let little = |words: &[&str]| run(path, &[words, &["--store", url, "--config", LITTLE]].concat());
-    ask(kept.node(), async |session| {
+    ask(stores.node(), async |session| {
         let role = format!("CREATE ROLE {user} WITH PASSWORD = 'secret of little' AND LOGIN = true");
         execute(&session, &role).await;
     });
@@ -67,10 +67,10 @@ fn user_without_create_rights_is_served_over_tls_with_compression() {
     little(&import).ends_with(1).stderr_contains(&["must be created or changed", needs]);
 
     let schema = little(&["cassandra", "schema"]).ends_with(0).stdout;
-    ask(kept.node(), async |session| {
+    ask(stores.node(), async |session| {
         run_statements(&session, &schema).await;
         for right in ["SELECT", "MODIFY"] {
-            execute(&session, &format!("GRANT {right} ON KEYSPACE {} TO {user}", kept.keyspace("data")))
+            execute(&session, &format!("GRANT {right} ON KEYSPACE {} TO {user}", stores.keyspace("data")))
                 .await;
         }
     });
@@ -84,7 +84,7 @@ fn user_without_create_rights_is_served_over_tls_with_compression() {
     let written = post(&address, "/v1/wiki/page/A?rev/", "_rev=3&wikitext=three");
     assert!(written.starts_with("HTTP/1.1 201"), "{written}");
     assert!(get(&address, "/v1/wiki/page/A?rev/latest/wikitext").ends_with("three"));
-    let seen = ask(kept.node(), async |session| connections(&session, &user).await);
+    let seen = ask(stores.node(), async |session| connections(&session, &user).await);
     assert!(!seen.is_empty() && seen.iter().all(|one| *one == (true, "lz4".to_owned())), "{seen:?}");
     server.stop().ends_with(0);
 }
@@ -94,8 +94,8 @@ fn refused_login_ends_server_and_commands_at_once() {
     let directory = tempdir().unwrap();
     let path = directory.path();
     // A node with a certificate also requires a password.
-    let (Some(kept), Some(_)) = (TestStores::new(path), authorities()) else { return };
-    let store = kept.arguments("data");
+    let (Some(stores), Some(_)) = (TestStores::new(path), authorities()) else { return };
+    let store = stores.arguments("data");
     let known = fs::read_to_string(path.join(IMPATIENT)).unwrap();
     fs::write(path.join("wrong.toml"), known.replace("'password'", "'wrong'")).unwrap();
     fs::write(path.join("wrong"), "not the password\n").unwrap();
@@ -122,10 +122,10 @@ fn refused_login_ends_server_and_commands_at_once() {
 #[test]
 fn read_only_commands_create_no_tables() {
     let directory = tempdir().unwrap();
-    let Some(kept) = TestStores::new(directory.path()) else { return };
-    let keyspace = kept.keyspace("data");
-    let store = kept.arguments("data");
-    ask(kept.node(), async |session| {
+    let Some(stores) = TestStores::new(directory.path()) else { return };
+    let keyspace = stores.keyspace("data");
+    let store = stores.arguments("data");
+    ask(stores.node(), async |session| {
         let replicas = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
         execute(&session, &format!("CREATE KEYSPACE {keyspace} WITH replication = {replicas}")).await;
     });
@@ -138,7 +138,7 @@ fn read_only_commands_create_no_tables() {
     let from = ["migrate", "--from", &store[1], "--to", "sqlite:copy", "--config", &store[3]];
     run(directory.path(), &from).ends_with(1).stderr_contains(&[&missing]);
     assert!(!directory.path().join("copy").exists());
-    let tables = ask(kept.node(), async |session| {
+    let tables = ask(stores.node(), async |session| {
         let text = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
         let rows = session.query_unpaged(text, (keyspace.as_str(),)).await.unwrap();
         rows.into_rows_result().unwrap().rows_num()

@@ -12,9 +12,9 @@ use crate::{
     cluster::until,
     home::Home,
     http::{get, post},
-    kept::PATIENT,
     killing::KillingProxy,
     process::{ProcessOutput, RunningProcess, rashomon},
+    test_stores::PATIENT,
 };
 
 /// The pages. Every block has revisions of each page.
@@ -76,12 +76,12 @@ impl Wiki {
 
     /// Kills the command after this many writes. Returns `false` if the command ended earlier.
     fn kill(&self, words: &[&str], writes: u64) -> bool {
-        let kept = &self.home.kept;
-        let proxy = KillingProxy::new(kept.node());
-        let url = format!("cassandra://{}/{}?replication=1", proxy.address(), kept.keyspace("data"));
+        let stores = &self.home.stores;
+        let proxy = KillingProxy::new(stores.node());
+        let url = format!("cassandra://{}/{}?replication=1", proxy.address(), stores.keyspace("data"));
         let mut command = rashomon(self.home.path());
         command.arg("archive").args(words).args(["--store", &url, "--config", PATIENT]);
-        let process = RunningProcess::start(command.envs(kept.environment()));
+        let process = RunningProcess::start(command.envs(stores.environment()));
         proxy.kill_after(writes, process.id());
         let ran = process.wait();
         if ran.code.is_some() {

@@ -7,8 +7,8 @@ use scylla::{client::session::Session, value::CqlValue};
 use crate::{
     home::Home,
     http::post,
-    kept::{ask, nodetool, storage},
     piece_set::{PieceSet, letters},
+    test_stores::{ask, nodetool, storage},
     wiki::dump,
 };
 
@@ -79,7 +79,7 @@ fn assert_disappears(what: &str, left: impl Fn() -> usize) {
 #[test]
 fn erased_content_leaves_tables_by_compaction_and_commit_log_by_segments() {
     let (Some(home), Some(storage)) = (Home::archiving(), storage()) else { return };
-    let (node, keyspace) = (home.kept.node(), home.kept.keyspace("data"));
+    let (node, keyspace) = (home.stores.node(), home.stores.keyspace("data"));
     let (tables_of_store, log) = (storage.join("data").join(&keyspace), storage.join("commitlog"));
     // Texts are found only if they are stored uncompressed, and if no file is deleted too early.
     home.import(&dump("Other", &[("90", "first"), ("91", "second")]));
@@ -161,7 +161,7 @@ fn erased_content_leaves_tables_by_compaction_and_commit_log_by_segments() {
     home.run(&["verify"]).ends_with(0).stdout_contains(&["sound: 2 pages, 10 revisions"]);
 
     // A segment of the commit log is deleted when it is full and all of its data is in the tables.
-    let filler = home.kept.keyspace("filler");
+    let filler = home.stores.keyspace("filler");
     ask(node, async |session| {
         let replicas = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
         execute(&session, &format!("CREATE KEYSPACE {filler} WITH replication = {replicas}")).await;

@@ -10,16 +10,16 @@ use tempfile::tempdir;
 use crate::{
     home::Home,
     http::{get, post},
-    kept::{IMPATIENT, TestStores, ask},
     process::{RunningProcess, finish, rashomon, run},
     proxy::Proxy,
+    test_stores::{IMPATIENT, TestStores, ask},
 };
 
 const READ: &str = "/v1/wiki/page/Night?rev/latest/html";
 const WRITE: &str = "/v1/wiki/page/Night?rev/";
 
 /// The time within which a server must find a running cluster and create its tables, on a busy machine.
-const FOUND: Duration = Duration::from_secs(120);
+const FIND_LIMIT: Duration = Duration::from_secs(120);
 
 /// Repeats a request until the answer has this status.
 #[track_caller]
@@ -31,15 +31,15 @@ pub(crate) fn until(status: u16, answer: impl Fn() -> String) -> String {
         if answer.starts_with(&format!("HTTP/1.1 {status}")) {
             return answer;
         }
-        assert!(clock.monotonic() - started < FOUND, "no {status}: {answer}");
+        assert!(clock.monotonic() - started < FIND_LIMIT, "no {status}: {answer}");
         sleep(Duration::from_millis(200));
     }
 }
 
 /// Starts a server that reaches the node through a proxy that can be cut. Returns the server and its address.
-fn serve_over(proxy: &Proxy, kept: &TestStores, directory: &std::path::Path) -> (RunningProcess, String) {
+fn serve_over(proxy: &Proxy, stores: &TestStores, directory: &std::path::Path) -> (RunningProcess, String) {
     let mut command = rashomon(directory);
-    let url = format!("cassandra://{}/{}?replication=1", proxy.address(), kept.keyspace("data"));
+    let url = format!("cassandra://{}/{}?replication=1", proxy.address(), stores.keyspace("data"));
     let mut server = RunningProcess::start(command.args([
         "serve",
         "--listen",
@@ -56,9 +56,9 @@ fn serve_over(proxy: &Proxy, kept: &TestStores, directory: &std::path::Path) -> 
 #[test]
 fn server_recovers_when_its_cluster_starts_and_restarts() {
     let directory = tempdir().unwrap();
-    let Some(kept) = TestStores::new(directory.path()) else { return };
-    let proxy = Proxy::closed(kept.node());
-    let (server, address) = serve_over(&proxy, &kept, directory.path());
+    let Some(stores) = TestStores::new(directory.path()) else { return };
+    let proxy = Proxy::closed(stores.node());
+    let (server, address) = serve_over(&proxy, &stores, directory.path());
     until(503, || get(&address, "/readyz"));
     proxy.open();
     until(200, || get(&address, "/readyz"));
@@ -121,13 +121,13 @@ async fn tables(session: &Session, keyspace: &str) -> Vec<(String, uuid::Uuid)> 
 #[test]
 fn printed_schema_makes_the_tables_that_a_server_needs() {
     let directory = tempdir().unwrap();
-    let Some(kept) = TestStores::new(directory.path()) else { return };
-    let store = kept.arguments("data");
-    let keyspace = kept.keyspace("data");
+    let Some(stores) = TestStores::new(directory.path()) else { return };
+    let store = stores.arguments("data");
+    let keyspace = stores.keyspace("data");
     let words: Vec<&str> =
         ["cassandra", "schema"].into_iter().chain(store.iter().map(String::as_str)).collect();
     let schema = run(directory.path(), &words).ends_with(0).stdout;
-    let made = ask(kept.node(), async |session| {
+    let made = ask(stores.node(), async |session| {
         let mut made = Vec::new();
         for _ in 0..2 {
             run_statements(&session, &schema).await;
@@ -140,6 +140,6 @@ fn printed_schema_makes_the_tables_that_a_server_needs() {
     finish(rashomon(directory.path()).args(["stats"]).args(&store))
         .ends_with(0)
         .stdout_contains(&["cluster: Cassandra 5."]);
-    let after = ask(kept.node(), async |session| tables(&session, &keyspace).await);
+    let after = ask(stores.node(), async |session| tables(&session, &keyspace).await);
     assert_eq!(after, made);
 }

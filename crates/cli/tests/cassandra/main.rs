@@ -11,12 +11,12 @@ mod conditions;
 mod counter_kills;
 mod false_clock;
 mod forwarding;
-mod kept;
 mod killing;
 mod migrating;
 mod mutations;
 mod proxy;
 mod snapshots;
+mod test_stores;
 mod tokens;
 mod upgrading;
 

@@ -7,13 +7,13 @@ use scylla::client::session::Session;
 use tempfile::tempdir;
 
 use crate::{
-    kept::{PATIENT, TestStores, ask},
     process::{ProcessOutput, RunningProcess, rashomon, run},
+    test_stores::{PATIENT, TestStores, ask},
     wiki::pages,
 };
 
 /// Waits until a table of the keyspace has a row.
-async fn has_rows(session: Session, keyspace: &str, table: &str) {
+async fn wait_for_rows(session: Session, keyspace: &str, table: &str) {
     /// The number of attempts in two minutes.
     const MAX_POLLS: u32 = 6_000;
     for _ in 0..MAX_POLLS {
@@ -37,12 +37,12 @@ fn digests(ran: &ProcessOutput) -> Vec<&str> {
 #[test]
 fn migration_to_a_cluster_and_back_survives_kills() {
     let directory = tempdir().unwrap();
-    let Some(kept) = TestStores::new(directory.path()) else { return };
+    let Some(stores) = TestStores::new(directory.path()) else { return };
     fs::write(directory.path().join("dump.xml"), pages(600)).unwrap();
     run(directory.path(), &["import", "--rows", "--data", "data", "--domain", "wiki", "dump.xml"])
         .ends_with(0);
-    let keyspace = kept.keyspace("copy");
-    let cluster = format!("cassandra://{}/{keyspace}?replication=1", kept.node());
+    let keyspace = stores.keyspace("copy");
+    let cluster = format!("cassandra://{}/{keyspace}?replication=1", stores.node());
     let migrate = |from: &str, to: &str| {
         ["migrate", "--from", from, "--to", to, "--verify", "--config", PATIENT].map(str::to_owned)
     };
@@ -50,7 +50,7 @@ fn migration_to_a_cluster_and_back_survives_kills() {
     let there = migrate("sqlite:data", &cluster);
     let running = RunningProcess::start(rashomon(directory.path()).args(&there));
     // At this point the table of revisions is copied, but not the table of titles.
-    ask(kept.node(), async |session| has_rows(session, &keyspace, "revision_content").await);
+    ask(stores.node(), async |session| wait_for_rows(session, &keyspace, "revision_content").await);
     running.signal(Signal::KILL);
     assert_eq!(running.wait().code, None);
     let there = there.each_ref().map(String::as_str);

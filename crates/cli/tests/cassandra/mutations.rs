@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use crate::{batches::assert_each_is_one_mutation, home::Home, http::post, kept::nodetool};
+use crate::{batches::assert_each_is_one_mutation, home::Home, http::post, test_stores::nodetool};
 
 /// A new revision with a render consists of the revision, its index entry by time, the render, its index
 /// entry by tid, and the properties. Readers see either all these rows or none.

@@ -18,8 +18,8 @@ use crate::{
     cluster::run_statements,
     home::Home,
     http::post,
-    kept::{ask, nodetool_program, storage},
     piece_set::letters,
+    test_stores::{ask, nodetool_program, storage},
     wiki::dump,
 };
 
@@ -66,11 +66,11 @@ impl Shell {
         Self {
             programs: format!("{}:{}", path(&programs), std::env::var("PATH").unwrap()),
             variables: [
-                ("KEYSPACE", home.kept.keyspace("data")),
-                ("NAME", home.kept.keyspace("data")),
+                ("KEYSPACE", home.stores.keyspace("data")),
+                ("NAME", home.stores.keyspace("data")),
                 ("BACKUP", path(&home.path().join("backup"))),
                 ("DATA", path(&storage.join("data"))),
-                ("RESTORED", home.kept.keyspace("restored")),
+                ("RESTORED", home.stores.keyspace("restored")),
             ],
         }
     }
@@ -123,7 +123,7 @@ impl Drop for StopOnDrop<'_> {
 /// it replaces their memtables at once, and writes them one after the other. A full commit log has the same
 /// effect.
 fn run_during_flushes(home: &Home, step: impl FnOnce()) {
-    let keyspace = home.kept.keyspace("other");
+    let keyspace = home.stores.keyspace("other");
     let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
     let create_keyspace =
         format!("CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH REPLICATION = {replication};\n");
@@ -133,7 +133,7 @@ fn run_during_flushes(home: &Home, step: impl FnOnce()) {
     thread::scope(|scope| {
         let _stop = StopOnDrop(&is_stopped);
         scope.spawn(|| {
-            ask(home.kept.node(), async |session| {
+            ask(home.stores.node(), async |session| {
                 run_statements(&session, &create_keyspace).await;
                 while !is_stopped.load(Ordering::Relaxed) {
                     run_statements(&session, &create_and_drop_table).await;
@@ -157,8 +157,8 @@ fn keys(home: &Home, store: &str) -> BTreeSet<String> {
         };
         rows.map(|row| (0..width).map(|column| text(column, &row)).collect()).collect()
     }
-    let keyspace = home.kept.keyspace(store);
-    ask(home.kept.node(), async |session| {
+    let keyspace = home.stores.keyspace(store);
+    ask(home.stores.node(), async |session| {
         let columns = format!(
             "SELECT table_name, column_name, kind FROM system_schema.columns WHERE keyspace_name = '{keyspace}'"
         );
@@ -203,7 +203,7 @@ fn snapshot_in_four_steps_keeps_everything_acknowledged_before() {
     import(&home, SEALED_BETWEEN_STEPS[0], &dump("A", &[("5", "after the snapshot")]));
     shell.run(copy);
     let stored = keys(&home, "data");
-    let (node, keyspace) = (home.kept.node(), home.kept.keyspace("data"));
+    let (node, keyspace) = (home.stores.node(), home.stores.keyspace("data"));
     ask(node, async |session| run_statements(&session, &format!("DROP KEYSPACE {keyspace};\n")).await);
 
     let schema = home.run_on("restored", &["cassandra", "schema"]).ends_with(0).stdout;

@@ -6,8 +6,8 @@ use tempfile::tempdir;
 
 use crate::{
     cluster::run_statements,
-    kept::{TestStores, ask},
     process::run,
+    test_stores::{TestStores, ask},
     wiki::dump,
 };
 
@@ -25,15 +25,15 @@ fn earlier(schema: &str) -> String {
 fn table_that_lacks_columns_is_refused_until_the_upgrade() {
     let directory = tempdir().unwrap();
     let path = directory.path();
-    let Some(kept) = TestStores::new(path) else { return };
+    let Some(stores) = TestStores::new(path) else { return };
     fs::write(path.join("dump.xml"), dump("A", &[("1", "one"), ("2", "two")])).unwrap();
-    let store = kept.arguments("data");
+    let store = stores.arguments("data");
     let on_store = |words: &[&str]| {
         let store: Vec<&str> = store.iter().map(AsRef::as_ref).collect();
         run(path, &[words, &store].concat())
     };
     let schema = on_store(&["cassandra", "schema"]).ends_with(0).stdout;
-    ask(kept.node(), async |session| run_statements(&session, &earlier(&schema)).await);
+    ask(stores.node(), async |session| run_statements(&session, &earlier(&schema)).await);
 
     let import = ["import", "--domain", "wiki", "dump.xml"];
     for words in [&import[..], &["serve", "--listen", "127.0.0.1:0"], &["stats"]] {

@@ -9,14 +9,14 @@ use crate::process::{RunningProcess, rashomon};
 /// Starts the demo. Returns the process and its first output.
 fn demo(directory: &Path, arguments: &[&str]) -> (RunningProcess, String) {
     let mut demo = RunningProcess::start(rashomon(directory).arg("demo").args(arguments));
-    let mut said = String::new();
-    while !said.contains("Ctrl-C") {
+    let mut printed = String::new();
+    while !printed.contains("Ctrl-C") {
         let line = demo.line();
-        said += &line;
-        said.push('\n');
-        assert!(said.len() < 10_000, "{said}");
+        printed += &line;
+        printed.push('\n');
+        assert!(printed.len() < 10_000, "{printed}");
     }
-    (demo, said)
+    (demo, printed)
 }
 
 /// Runs a line in a shell, and returns the answer. Fails if the status is 400 or higher.
@@ -28,16 +28,16 @@ fn paste(line: &str) -> String {
     answer
 }
 
-fn curl_lines(said: &str) -> Vec<&str> {
-    said.lines().filter(|line| line.starts_with("curl ")).collect()
+fn curl_lines(printed: &str) -> Vec<&str> {
+    printed.lines().filter(|line| line.starts_with("curl ")).collect()
 }
 
 #[test]
 fn printed_curl_commands_work() {
     let directory = tempdir().unwrap();
-    let (demo, said) = demo(directory.path(), &["--listen", "127.0.0.1:0"]);
-    let lines = curl_lines(&said);
-    assert_eq!(lines.len(), 5, "{said}");
+    let (demo, printed) = demo(directory.path(), &["--listen", "127.0.0.1:0"]);
+    let lines = curl_lines(&printed);
+    assert_eq!(lines.len(), 5, "{printed}");
     let expected =
         ["Hollin Skerry wiki", "Crème_brûlée", "Fifty-eight years", "although the light was lit", "Created"];
     for (line, word) in lines.iter().zip(expected) {
@@ -48,7 +48,7 @@ fn printed_curl_commands_work() {
     assert!(paste(lines[4]).contains("Accounts/Yours"));
 
     // The pages under /wiki/ link to one another, too.
-    let base = said.lines().map(str::trim).find(|line| line.starts_with("http://")).unwrap();
+    let base = printed.lines().map(str::trim).find(|line| line.starts_with("http://")).unwrap();
     assert!(paste(&format!("curl {base}")).contains("lighthouse"));
     assert!(paste(&format!("curl -L {base}wiki/Main_Page")).contains("Hollin Skerry wiki"));
     demo.stop().ends_with(0);
@@ -70,21 +70,21 @@ fn demo_takes_the_next_free_port() {
         }
         taken
     });
-    let (demo, said) = demo(directory.path(), &[]);
-    assert!(said.starts_with("Port 7231 is in use; the demo is on port "), "{said}");
-    assert!(paste(curl_lines(&said)[0]).contains("Hollin Skerry wiki"));
+    let (demo, printed) = demo(directory.path(), &[]);
+    assert!(printed.starts_with("Port 7231 is in use; the demo is on port "), "{printed}");
+    assert!(paste(curl_lines(&printed)[0]).contains("Hollin Skerry wiki"));
     demo.stop().ends_with(0);
 }
 
 #[test]
-fn demo_can_be_kept() {
+fn demo_in_a_directory_keeps_new_pages() {
     let directory = tempdir().unwrap();
     let arguments = ["--data", "data", "--listen", "127.0.0.1:0"];
-    let (first, said) = demo(directory.path(), &arguments);
-    paste(curl_lines(&said)[4]);
+    let (first, printed) = demo(directory.path(), &arguments);
+    paste(curl_lines(&printed)[4]);
     first.stop().ends_with(0);
-    let (second, said) = demo(directory.path(), &arguments);
-    let line = curl_lines(&said)[0].replace("Main_Page?rev/latest/html", "Accounts/Yours?rev/latest/html");
+    let (second, printed) = demo(directory.path(), &arguments);
+    let line = curl_lines(&printed)[0].replace("Main_Page?rev/latest/html", "Accounts/Yours?rev/latest/html");
     assert!(paste(&line).contains("saw it otherwise"));
     second.stop().ends_with(0);
 }

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The time within which a server must notice that its disk can be written again, on a busy machine.
-const RECOVERED: Duration = Duration::from_secs(120);
+const RECOVERY_LIMIT: Duration = Duration::from_secs(120);
 
 /// The size of a body. Bodies do not compress well, so that some revisions fill a disk.
 const BODY_BYTES: usize = 300_000;
@@ -38,7 +38,7 @@ pub(crate) struct MountedFileSystem {
 impl MountedFileSystem {
     /// Mounts a file system. If this process may not mount, prints a message and returns `None`; on the build
     /// server this is a failure.
-    #[allow(clippy::print_stderr)] // What is skipped is said.
+    #[allow(clippy::print_stderr)] // Skipped tests are reported.
     fn new(at: &Path, arguments: &[&str]) -> Option<Self> {
         fs::create_dir_all(at).unwrap();
         if succeeds(Command::new("mount").args(arguments).arg(at)) {
@@ -202,7 +202,8 @@ fn check_restarted(directory: &Path, store: &Path, acknowledged: Vec<u32>) {
     run(directory, &["verify", "--data", store.to_str().unwrap()]).ends_with(0);
 }
 
-fn setting() -> (TempDir, PathBuf) {
+/// Returns a new directory, and the path of a mount point in it.
+fn new_mount_point() -> (TempDir, PathBuf) {
     let directory = tempdir().unwrap();
     let mount = directory.path().join("disk");
     (directory, mount)
@@ -210,7 +211,7 @@ fn setting() -> (TempDir, PathBuf) {
 
 #[test]
 fn full_disk_is_named_and_recovered_from_without_traffic() {
-    let (directory, mount) = setting();
+    let (directory, mount) = new_mount_point();
     let Some(_disk) = MountedFileSystem::in_memory(&mount, 16) else { return };
     let ballast = mount.join("ballast");
     fs::write(&ballast, vec![0; 8 << 20]).unwrap();
@@ -240,7 +241,7 @@ const ARCHIVE_OF_8_MIB: &[u8] = b"7z\xbc\xaf\x27\x1c\x00\x04\x0c\x7d\xbe\xa1\x00
 
 #[test]
 fn full_disk_for_temporary_files_is_named() {
-    let (directory, mount) = setting();
+    let (directory, mount) = new_mount_point();
     let Some(_disk) = MountedFileSystem::in_memory(&mount, 2) else { return };
     let mut command = rashomon(directory.path());
     command.env("TMPDIR", &mount).args(["serve", "--listen", "127.0.0.1:0", "--store", "memory:"]);
@@ -263,7 +264,7 @@ fn full_disk_for_temporary_files_is_named() {
 
 #[test]
 fn read_only_file_system_is_named() {
-    let (directory, mount) = setting();
+    let (directory, mount) = new_mount_point();
     let image = directory.path().join("image");
     make_image(&image, 64);
     let Some(disk) = MountedFileSystem::on_device(&mount, &image, "errors=remount-ro") else { return };
@@ -291,7 +292,7 @@ fn wait_until_ready(server: &Server) {
     let clock = SystemClock::new();
     let started = clock.monotonic();
     while !get(&server.address, "/readyz").starts_with("HTTP/1.1 200") {
-        assert!(clock.monotonic() - started < RECOVERED, "{}", get(&server.address, "/readyz"));
+        assert!(clock.monotonic() - started < RECOVERY_LIMIT, "{}", get(&server.address, "/readyz"));
         sleep(Duration::from_millis(100));
     }
 }
@@ -301,7 +302,7 @@ fn wait_until_ready(server: &Server) {
 fn break_reads(flag: &Path, store: &Path) {
     fs::write(flag, "").unwrap();
     let file = Connection::open(store.join("rashomon.sqlite")).unwrap();
-    file.busy_timeout(RECOVERED).unwrap();
+    file.busy_timeout(RECOVERY_LIMIT).unwrap();
     let version: u32 = file.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
     file.pragma_update(None, "user_version", version).unwrap();
 }
@@ -364,7 +365,7 @@ fn io_errors_of_reads_are_named_and_are_not_damage() {
 /// fail.
 #[test]
 fn io_errors_of_a_block_device_are_named() {
-    let (directory, mount) = setting();
+    let (directory, mount) = new_mount_point();
     let (below, outer) = (directory.path().join("below"), directory.path().join("image"));
     make_image(&outer, 128);
     let Some(device) = MountedFileSystem::on_device(&below, &outer, "errors=remount-ro") else { return };

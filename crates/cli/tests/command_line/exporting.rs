@@ -97,9 +97,12 @@ fn closed_output_causes_no_panic() {
     let mut head = [0; 100];
     child.stdout.take().unwrap().read_exact(&mut head).unwrap();
     let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("stopped before its end") && !told.contains("panicked"), "{told}");
+    let stderr_text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr_text}");
+    assert!(
+        stderr_text.contains("stopped before its end") && !stderr_text.contains("panicked"),
+        "{stderr_text}"
+    );
 
     // A command that only prints reports nothing.
     let mut command = rashomon(path);

@@ -5,29 +5,29 @@ use std::{fs, path::Path, process::Command};
 use tempfile::{TempDir, tempdir};
 
 use crate::{
-    kept::TestStores,
     process::{ProcessOutput, RunningProcess, finish, rashomon},
+    test_stores::TestStores,
 };
 
 /// The directory in which the binary runs, and the stores of the test.
 #[derive(Debug)]
 pub(crate) struct Home {
     // Stores are dropped before the directory that may contain them.
-    pub(crate) kept: TestStores,
+    pub(crate) stores: TestStores,
     directory: TempDir,
 }
 
 impl Home {
-    /// Returns `None`, and prints a message, if there is no place for stores.
+    /// Returns `None`, and prints a message, if the tests are for Cassandra and there is no node.
     pub(crate) fn new() -> Option<Self> {
         let directory = tempdir().unwrap();
-        Some(Self { kept: TestStores::new(directory.path())?, directory })
+        Some(Self { stores: TestStores::new(directory.path())?, directory })
     }
 
     /// Creates a home whose stores may have an archive.
     pub(crate) fn archiving() -> Option<Self> {
         let mut home = Self::new()?;
-        home.kept.archive(home.directory.path());
+        home.stores.archive(home.directory.path());
         Some(home)
     }
 
@@ -48,7 +48,7 @@ impl Home {
     /// Creates a command on another store.
     pub(crate) fn command_on(&self, store: &str, words: &[&str]) -> Command {
         let mut command = rashomon(self.path());
-        command.args(words).args(self.kept.arguments(store)).envs(self.kept.environment());
+        command.args(words).args(self.stores.arguments(store)).envs(self.stores.environment());
         command
     }
 
@@ -95,17 +95,17 @@ impl Home {
     /// Seals all superseded revisions.
     pub(crate) fn seal(&self) -> ProcessOutput {
         self.pass_a_day();
-        self.run(&[&["archive", "seal"], self.kept.sealing()].concat())
+        self.run(&[&["archive", "seal"], self.stores.sealing()].concat())
     }
 
     /// Advances the clock by a day, after which superseded revisions may be sealed.
     pub(crate) fn pass_a_day(&self) {
-        self.kept.pass_a_day();
+        self.stores.pass_a_day();
     }
 
     /// Advances the clock until garbage collection may delete all unreferenced data.
     pub(crate) fn pass_late_writes(&self) {
-        self.kept.pass_late_writes();
+        self.stores.pass_late_writes();
     }
 
     /// Starts a server of the store. Returns it with its address.

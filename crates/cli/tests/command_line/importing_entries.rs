@@ -9,7 +9,7 @@ use crate::{
     serving::serve_data,
 };
 
-/// The body `abc` or `abd`, with its SHA-1.
+/// The bodies `abc` and `abd` and the empty body: each in base64, with its SHA-1.
 const ABC: (&str, &str) = ("YWJj", "a9993e364706816aba3e25717850c26c9cd0d89d");
 const ABD: (&str, &str) = ("YWJk", "cb4cc28df0fdbe0ecf9d9662e294b118092a5735");
 const EMPTY: (&str, &str) = ("", "da39a3ee5e6b4b0d3255bfef95601890afd80709");
@@ -18,7 +18,7 @@ fn bucket_line(definition: &str) -> String {
     format!("{{\"bucket\":{{\"name\":\"exported\",\"version\":1,\"definition\":{definition}}}}}")
 }
 
-/// The line of an entry of at most three bytes. `other` has members after the headers.
+/// The line of an entry of at most three bytes. `headers` has the members after `content_type`.
 fn entry(key: &str, headers: &str, (body, sha1): (&str, &str)) -> String {
     let size = body.len() / 4 * 3;
     format!(

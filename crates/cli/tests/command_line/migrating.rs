@@ -105,27 +105,27 @@ fn locked_source_is_refused() {
 /// Starts a migration, and waits until it has copied some tables, or has ended.
 fn start_until_some_tables_are_copied(directory: &Path) -> RunningProcess {
     /// The size of the target's log at which some tables are copied, but not all.
-    const SOME_WAY: u64 = 3_000_000;
+    const SOME_TABLES_BYTES: u64 = 3_000_000;
     /// The number of attempts in more than a minute.
     const MAX_POLLS: u32 = 60_000;
     let running = RunningProcess::start(rashomon(directory).args(COMMAND));
     let log = directory.join("copy/rashomon.sqlite-wal");
     let mut was_there = false;
-    let came_some_way = (0..MAX_POLLS).any(|_| {
+    let is_some_copied = (0..MAX_POLLS).any(|_| {
         sleep(Duration::from_millis(1));
         let log = fs::metadata(&log).ok();
         // The log is deleted when the target is closed.
         let has_ended = was_there && log.is_none();
         was_there |= log.is_some();
-        has_ended || log.is_some_and(|log| log.len() >= SOME_WAY)
+        has_ended || log.is_some_and(|log| log.len() >= SOME_TABLES_BYTES)
     });
-    assert!(came_some_way, "it copies nothing");
+    assert!(is_some_copied, "the migration copies nothing");
     running
 }
 
 /// Calls `attempt` during a migration. If the migration has ended too early, the attempt returns false, and is repeated
 /// with more data.
-fn in_its_midst<T>(directory: &Path, attempt: impl Fn(RunningProcess) -> (T, bool)) -> T {
+fn attempt_during_a_migration<T>(directory: &Path, attempt: impl Fn(RunningProcess) -> (T, bool)) -> T {
     let mut count = 2_000;
     loop {
         import(directory, &pages(count));
@@ -140,7 +140,7 @@ fn in_its_midst<T>(directory: &Path, attempt: impl Fn(RunningProcess) -> (T, boo
 
 /// Runs a migration that gets a signal while it copies, and then a second migration.
 fn interrupt_and_migrate_again(directory: &Path, signal: Signal) -> (ProcessOutput, ProcessOutput) {
-    in_its_midst(directory, |running| {
+    attempt_during_a_migration(directory, |running| {
         running.signal(signal);
         let (ran, next) = (running.wait(), migrate(directory));
         let was_in_time =
@@ -176,7 +176,7 @@ fn interrupted_migration_prints_how_to_continue() {
 #[test]
 fn progress_is_printed_every_few_seconds() {
     let directory = tempdir().unwrap();
-    let ran = in_its_midst(directory.path(), |running| {
+    let ran = attempt_during_a_migration(directory.path(), |running| {
         // So the command takes longer than the interval between two lines, on any machine.
         running.signal(Signal::STOP);
         sleep(Duration::from_secs(6));

@@ -174,7 +174,7 @@ fn server_gives_free_pages_back_while_writes_continue() {
     let pages = || count(&home.join("data"), "page_count");
     let mut before = pages();
     let (mut written, mut last) = (0, clock.monotonic());
-    // Two steps.
+    // Ends when at least 100 pages were given back, in one step or more.
     while pages() + 100 > before {
         written += 1;
         let answer = post(&address, "/v1/wiki/page/Busy?rev/", &format!("_rev={written}&wikitext=text"));

@@ -6,8 +6,8 @@ use serde_json::Value;
 use crate::{
     home::Home,
     http::{get, request},
-    kept::{ALONE, ERASED},
     process::run,
+    test_stores::{ALONE, ERASED},
     wiki::{dump, pages},
 };
 

@@ -76,7 +76,7 @@ fn stopped_import_keeps_stored_revisions() {
     stdin.flush().unwrap();
     // Revisions are stored in groups of up to 1 MiB. A group of these texts has more than 20, so the first
     // stored group ends the wait.
-    wait_until("revisions are stored", || home.kept.has_texts(home.path(), 20, TEXT_BYTES));
+    wait_until("revisions are stored", || home.stores.has_texts(home.path(), 20, TEXT_BYTES));
     let ran = import.stop().ends_with(143);
     ran.stderr_contains(&["stopped in standard input after", "stored revisions stay"]);
     drop(stdin);

@@ -20,7 +20,7 @@ const BODY: &str = "_rev=1&wikitext=the+light+was+lit&html=the+light+was+out";
 /// half.
 fn send_half_of_a_post(address: &str) -> (TcpStream, &'static str) {
     /// The interim answer of a server that reads the body (RFC 9110, section 10.1.1).
-    const READS: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+    const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
     let mut stream = TcpStream::connect(address).unwrap();
     let head = format!(
         "POST {PAGE}?rev/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nExpect: 100-continue\r\n\
@@ -29,9 +29,9 @@ fn send_half_of_a_post(address: &str) -> (TcpStream, &'static str) {
     );
     let (first, second) = BODY.split_at(BODY.len() / 2);
     stream.write_all(head.as_bytes()).unwrap();
-    let mut said = [0; READS.len()];
-    stream.read_exact(&mut said).unwrap();
-    assert_eq!(said, READS, "{}", String::from_utf8_lossy(&said));
+    let mut interim = [0; CONTINUE.len()];
+    stream.read_exact(&mut interim).unwrap();
+    assert_eq!(interim, CONTINUE, "{}", String::from_utf8_lossy(&interim));
     stream.write_all(first.as_bytes()).unwrap();
     (stream, second)
 }

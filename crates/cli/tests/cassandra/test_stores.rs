@@ -165,7 +165,7 @@ impl TestStores {
     }
 
     /// Arguments of `archive seal` that seal all eligible revisions.
-    #[allow(clippy::unused_self, reason = "elsewhere too")]
+    #[allow(clippy::unused_self, reason = "a method as for SQLite")]
     pub(crate) fn sealing(&self) -> &'static [&'static str] {
         &[]
     }
@@ -181,7 +181,7 @@ impl TestStores {
     }
 
     fn pass(&self, time: Duration) {
-        self.clock.as_ref().expect("it has an archive").pass(time);
+        self.clock.as_ref().expect("the stores have an archive").pass(time);
     }
 
     /// The environment variables of commands.
@@ -227,7 +227,7 @@ impl Drop for TestStores {
             for text in drops {
                 let mut statement = Statement::new(text);
                 statement.set_request_timeout(Some(DROP_LIMIT));
-                session.query_unpaged(statement, ()).await.expect("it is dropped");
+                session.query_unpaged(statement, ()).await.expect("keyspaces and roles are dropped");
             }
         });
     }
