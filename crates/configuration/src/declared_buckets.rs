@@ -153,7 +153,7 @@ fn parse_declaration(
         let member = DEFINITION_MEMBERS.into_iter().find(|member| span_of(raw, member).is_some());
         return match member {
             Some(member) if is_page => {
-                Err((Some(member), format!("{table}: {member} is not for the bucket page: leave it out")))
+                Err((Some(member), format!("{table}: {member} is not for the bucket page: remove {member}")))
             }
             None if is_page => Ok(None),
             _ => Err((
@@ -176,7 +176,7 @@ fn parse_declaration(
         return Err((
             Some("public"),
             format!(
-                "{table}: public is not for the bucket page, since [access] names its readers: leave it out"
+                "{table}: public is not for the bucket page, since [access] names its readers: remove public"
             ),
         ));
     }
@@ -188,8 +188,8 @@ fn parse_declaration(
         ];
         if let Some((member, _)) = of_pages.into_iter().find(|(_, is_given)| *is_given) {
             let message = format!(
-                "{table}: {member} is for buckets of type revisioned, such as page, not for {bucket_type}: leave it \
-                 out"
+                "{table}: {member} is for buckets of type revisioned, such as page, not for {bucket_type}: remove \
+                 {member}"
             );
             return Err((Some(member), message));
         }

@@ -110,13 +110,15 @@ impl Settings {
         if all.is_none() && buckets.is_empty() {
             return Ok(None);
         }
+        let table =
+            if buckets.is_empty() { "[generator]" } else { "[generator], or the generator of a bucket" };
         let settings = http::Settings {
             upstream: all.map(|all| self.upstream(&all.renderer)),
             buckets,
             max_requests: all.map_or(http::Settings::MAX_REQUESTS, |all| all.max_requests),
             authorities: all.and_then(|all| all.authorities.clone()),
         };
-        HttpGenerator::new(settings).map(Some).map_err(|error| format!("[generator]: {error}"))
+        HttpGenerator::new(settings).map(Some).map_err(|error| format!("{table}: {error}"))
     }
 
     /// How long a reader may wait for a renderer: at most the timeout for a free place among `max_requests`,
