@@ -1,4 +1,4 @@
-//! The metrics in `/metrics` that do not come from the API: buckets, panics, audit log, and certificate.
+//! The metrics in `/metrics` that do not come from the API: buckets, panics, commits of SQLite, audit log, certificate.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use rashomon_tables_sqlite::SqliteStore;
 #[derive(Debug)]
 struct BucketCollector(RevisionStore);
 
-/// Counts the panics of the process's threads and background tasks.
+/// Counts the panics of the process's threads and background tasks, and the commits of a SQLite store.
 #[derive(Debug)]
-struct PanicCollector {
+struct PanicAndCommitCollector {
     sqlite: Option<Arc<SqliteStore>>,
     background: Panics,
 }
@@ -33,7 +33,7 @@ struct AuditLogCollector(AuditLog);
 #[derive(Debug)]
 struct CertificateCollector(Tls);
 
-/// Registers the metrics of the buckets, the counters of panics, the counters of the audit log, and the expiry of the
+/// Registers the metrics of the buckets, the counters of panics, of commits and of the audit log, and the expiry of the
 /// certificate.
 pub(crate) fn registry(
     buckets: &RevisionStore,
@@ -44,7 +44,7 @@ pub(crate) fn registry(
 ) -> Registry {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(BucketCollector(buckets.clone())));
-    registry.register_collector(Box::new(PanicCollector { sqlite, background }));
+    registry.register_collector(Box::new(PanicAndCommitCollector { sqlite, background }));
     if let Some(log) = audit_log {
         registry.register_collector(Box::new(AuditLogCollector(log)));
     }
@@ -90,7 +90,7 @@ impl Collector for AuditLogCollector {
     }
 }
 
-impl Collector for PanicCollector {
+impl Collector for PanicAndCommitCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let of_store = self.sqlite.as_ref().map_or(0, |store| store.thread_panics());
         let panics = ConstCounter::new(of_store + self.background.count());

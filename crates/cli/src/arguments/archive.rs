@@ -120,7 +120,7 @@ pub(crate) struct MergeArguments {
 fn parse_one_line(text: &str) -> Result<String, String> {
     const MAX_CHARACTERS: usize = 1000;
     if text.trim().is_empty() {
-        return Err("it is empty: leave it out".to_owned());
+        return Err("it is empty: omit the flag".to_owned());
     }
     // Some characters break a line or reverse the direction of the text, but are not control characters.
     let hides = |c| matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

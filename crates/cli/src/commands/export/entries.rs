@@ -33,7 +33,7 @@ fn check_arguments(arguments: &ExportArguments, format: Format) -> Result<(), Co
     } else {
         return Ok(());
     };
-    Err(CommandError::Usage(format!("{wrong} is for pages, and the bucket {bucket} has none: leave it out")))
+    Err(CommandError::Usage(format!("{wrong} is for pages, and the bucket {bucket} has none: omit {wrong}")))
 }
 
 /// Writes the entries of the bucket.

@@ -34,7 +34,7 @@ pub(super) async fn run<T: EntryTarget>(
         [("--archive", arguments.archive), ("--rows", arguments.rows), ("--jobs", arguments.jobs.is_some())];
     if let Some((flag, _)) = only_pages.into_iter().find(|(_, is_given)| *is_given) {
         return Err(CommandError::Usage(format!(
-            "{flag} is for pages, and not for entries of the bucket {bucket}: leave it out"
+            "{flag} is for pages, and not for entries of the bucket {bucket}: omit {flag}"
         )));
     }
     let mut is_clean = true;
@@ -114,7 +114,7 @@ fn import_error(
         ),
         (EntryImportError::Input { line: 0 | 1, .. }, Some(bucket_type)) => format!(
             "\nThe bucket {domain}/{bucket} has the type {bucket_type}, so the file was read as an export of entries. To \
-             import pages, name a bucket of type revisioned with --bucket, or leave it out for the bucket page"
+             import pages, name a bucket of type revisioned with --bucket, or omit --bucket for the bucket page"
         ),
         _ => String::new(),
     };
