@@ -267,7 +267,8 @@ impl<'a> Block<'a> {
         Unpacked::new(self)
     }
 
-    /// Decodes the whole block, and checks every checksum.
+    /// Decodes the whole block, and checks the checksums of its parts and contents. [`Self::open`] checks the
+    /// hash of the block.
     ///
     /// # Errors
     ///

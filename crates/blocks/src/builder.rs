@@ -72,7 +72,7 @@ impl BlockBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Columns`] and [`Error::TooLarge`] if a block cannot have these columns.
+    /// [`Error::Columns`] and [`Error::AboveMaximum`] if a block cannot have these columns.
     pub fn new(settings: Settings, columns: Vec<Column>, first: u64) -> Result<Self, Error> {
         Self::with_codec(settings, columns, first, Codec::PoolAndScripts)
     }
@@ -128,7 +128,7 @@ impl BlockBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`], [`Error::Columns`] and [`Error::OutOfOrdinals`]; nothing is added then. After
+    /// [`Error::AboveMaximum`], [`Error::Columns`] and [`Error::OutOfOrdinals`]; nothing is added then. After
     /// [`Error::Zstd`], entries are lost, and the builder must be dropped.
     pub fn push(&mut self, stream: &[u8], content: &[u8], values: &[Value]) -> Result<u64, Error> {
         at_most("bytes of a content", content.len(), MAX_CONTENT)?;

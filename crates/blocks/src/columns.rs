@@ -74,7 +74,7 @@ pub(crate) fn check_columns(columns: &[Column]) -> Result<(), Error> {
     for (index, column) in columns.iter().enumerate() {
         at_most("bytes of a column's name", column.name.len(), MAX_NAME)?;
         if columns[..index].iter().any(|other| other.name == column.name) {
-            return Err(Error::Columns("two columns have the same name"));
+            return Err(Error::Columns("two columns have the same name: rename one of them"));
         }
     }
     Ok(())
@@ -83,13 +83,19 @@ pub(crate) fn check_columns(columns: &[Column]) -> Result<(), Error> {
 /// Returns an error if the values do not fit the columns.
 pub(crate) fn check_values(columns: &[Column], values: &[Value]) -> Result<(), Error> {
     if values.len() != columns.len() {
-        return Err(Error::Columns("there are more or fewer values than columns"));
+        return Err(Error::Columns(
+            "there are more or fewer values than columns: give one value for each column",
+        ));
     }
     for (column, value) in columns.iter().zip(values) {
         match (column.kind, value) {
             (_, Value::Absent) | (Kind::Integer, Value::Integer(_)) => {}
             (Kind::Bytes, Value::Bytes(bytes)) => at_most("bytes of a value", bytes.len(), MAX_VALUE)?,
-            _ => return Err(Error::Columns("a value has another kind than its column")),
+            _ => {
+                return Err(Error::Columns(
+                    "a value has another kind than its column: give a value of the column's kind, or none",
+                ));
+            }
         }
     }
     Ok(())
@@ -348,7 +354,7 @@ mod tests {
         assert!(check_values(&columns, &good[..1]).is_err());
         assert!(check_values(&columns, &[good[1].clone(), good[0].clone()]).is_err());
         let long = [Value::Absent, Value::Bytes(vec![0; MAX_VALUE + 1])];
-        assert!(matches!(check_values(&columns, &long), Err(Error::TooLarge { .. })));
+        assert!(matches!(check_values(&columns, &long), Err(Error::AboveMaximum { .. })));
         assert!(check_columns(&[Column::integer("a"), Column::bytes("a")]).is_err());
     }
 }

@@ -3,14 +3,14 @@
 use crate::{
     columns::{Column, Kind, check_columns},
     error::{Damage, Error},
-    limits::{Limits, at_most},
+    limits::{Limits, within_limit},
     section::Section,
     varint::{self, Input},
 };
 use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 4] = *b"RBLK";
-/// The version of the format that is written, and the newest that is read.
+/// The version of the format that is written, and the only version that is read.
 pub(crate) const VERSION: u8 = 1;
 /// The number of bytes before the hash: magic, version and codec.
 const BEFORE_HASH: usize = 6;
@@ -125,7 +125,7 @@ impl Directory {
 
     /// Reads the directory of a block. Returns an error if the directory declares more than the limits allow.
     pub(crate) fn open<'a>(block: &'a [u8], limits: &Limits) -> Result<OpenedDirectory<'a>, Error> {
-        at_most("bytes of a block", block.len(), limits.block)?;
+        within_limit("bytes of a block", block.len(), limits.block)?;
         let mut input = Input(block);
         if input.array() != Some(MAGIC) {
             return Err(Error::NotABlock);
@@ -146,7 +146,8 @@ impl Directory {
         Ok(OpenedDirectory { directory, body, intact })
     }
 
-    /// The bytes of the directory, if they agree with their checksum, and the bytes after them.
+    /// The bytes of the directory, if they agree with their checksum, and the bytes after them. Returns `None` if
+    /// the end of the directory is missing.
     fn find(mut input: Input<'_>) -> Option<(Option<&[u8]>, &[u8])> {
         let length = input.size()?;
         let check = u64::from_le_bytes(input.array()?);
@@ -185,11 +186,11 @@ impl Directory {
 
     fn check(&self, limits: &Limits) -> Result<(), Error> {
         let sum = |of: &dyn Fn(&Chunk) -> usize| self.chunks.iter().map(of).fold(0, usize::saturating_add);
-        at_most("chunks of a block", self.chunks.len(), limits.chunks)?;
-        at_most("entries of a block", sum(&|chunk| chunk.entries), limits.entries)?;
+        within_limit("chunks of a block", self.chunks.len(), limits.chunks)?;
+        within_limit("entries of a block", sum(&|chunk| chunk.entries), limits.entries)?;
         for section in 0..FIRST_COLUMN + self.columns.len() {
             let limit = if section == TEXTS { limits.texts } else { limits.scripts };
-            at_most("bytes of a section", sum(&|chunk| chunk.sections[section].raw), limit)?;
+            within_limit("bytes of a section", sum(&|chunk| chunk.sections[section].raw), limit)?;
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ pub struct Limits {
     /// The unpacked bytes of any other section, in all chunks together: of the entries, the checksums, the
     /// scripts, or one column.
     pub scripts: usize,
-    /// The bytes of an entry's content.
+    /// The bytes of an entry's content. A larger content counts as damaged.
     pub content: usize,
 }
 
@@ -45,10 +45,18 @@ impl Default for Limits {
     }
 }
 
-/// Returns an error if `size` is above `limit`.
-pub(crate) fn at_most(what: &'static str, size: usize, limit: usize) -> Result<(), Error> {
+/// Returns an error if `size` is above `limit`, which is one of the [`Limits`] of a reader.
+pub(crate) fn within_limit(what: &'static str, size: usize, limit: usize) -> Result<(), Error> {
     if size <= limit {
         return Ok(());
     }
     Err(Error::TooLarge { what, size: size as u64, limit: limit as u64 })
+}
+
+/// Returns an error if `size` is above `maximum`, which holds for every block.
+pub(crate) fn at_most(what: &'static str, size: usize, maximum: usize) -> Result<(), Error> {
+    if size <= maximum {
+        return Ok(());
+    }
+    Err(Error::AboveMaximum { what, size: size as u64, maximum: maximum as u64 })
 }

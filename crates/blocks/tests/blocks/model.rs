@@ -193,7 +193,7 @@ fn invalid_entries_are_refused_and_change_nothing() {
     let good = version(b"text");
     assert!(matches!(builder.push(b"s", b"text", &[]), Err(Error::Columns(_))));
     let long = vec![0; rashomon_blocks::MAX_NAME + 1];
-    assert!(matches!(builder.push(&long, b"text", &good.values), Err(Error::TooLarge { .. })));
+    assert!(matches!(builder.push(&long, b"text", &good.values), Err(Error::AboveMaximum { .. })));
     assert!(builder.is_empty());
     push(&mut builder, std::slice::from_ref(&good));
     let bytes = builder.finish().unwrap();
