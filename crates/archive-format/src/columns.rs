@@ -23,8 +23,8 @@ pub(crate) enum Field {
     StoredAt,
     /// When a revision or a render was written. Absent if equal to `stored_at`.
     WrittenAt,
-    /// Absent if equal to the result of [`super::entries::digest_of`] for a revision, or of
-    /// [`super::entries::render_digest`] for a render.
+    /// The digest of the request that stored a revision or a render. Absent if equal to the result of
+    /// [`super::entries::digest_of`] for a revision, or of [`super::entries::render_digest`] for a render.
     Digest,
     /// The first tid of a revision: all sixteen bytes, in the order of tids. Absent if equal to the tid of the
     /// revision's first render in the block.
@@ -128,7 +128,7 @@ fn fields() -> [(Field, Column); FIELDS] {
     ]
 }
 
-/// The columns of every block.
+/// The columns of a new block. Blocks of earlier versions lack the last columns.
 pub fn columns() -> Vec<Column> {
     fields().into_iter().map(|(_, column)| column).collect()
 }

@@ -113,20 +113,20 @@ impl UnitWriter<'_> {
         if is_imported {
             line.add(Kind::IMPORTED);
         }
-        self.owner(line, unit.revision.written_at, &mut unit.bodies, None, texts)?;
+        self.push_owner(line, unit.revision.written_at, &mut unit.bodies, None, texts)?;
         if is_imported {
             return Ok(());
         }
         for (render, bodies) in &mut unit.renders {
             let line = render_line(self.page, &unit.revision, render, &infos(bodies));
-            self.owner(line, render.written_at, bodies, Some(render.tid), texts)?;
+            self.push_owner(line, render.written_at, bodies, Some(render.tid), texts)?;
         }
         Ok(())
     }
 
     /// Adds a revision or a render with its bodies. The first body is in the same entry as its revision or
     /// render.
-    fn owner(
+    fn push_owner(
         &mut self,
         line: Line,
         written_at: Timestamp,

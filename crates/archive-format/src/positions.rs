@@ -82,6 +82,7 @@ impl Positions {
     }
 
     /// Returns the lowest and the highest value within bounds. Returns `None` if no value is within the bounds.
+    /// Since the list of tids has only ticks, these values are the lowest and the highest tid with such ticks.
     #[must_use]
     pub fn within(
         &self,
@@ -241,7 +242,7 @@ fn list(input: &mut Input<'_>, unit: i64) -> Option<Vec<i64>> {
 mod tests {
     use super::*;
 
-    const NEWEST: i64 = 1_767_225_600;
+    const FIRST_EDIT_SECONDS: i64 = 1_767_225_600;
 
     fn positions(revs: &[i64], times: &[i64], ticks: &[i64]) -> Positions {
         Positions { revs: revs.to_vec(), times: times.to_vec(), ticks: ticks.to_vec() }
@@ -249,8 +250,9 @@ mod tests {
 
     /// Positions of revisions as in an export, one an hour.
     fn exported(revs: &[i64]) -> Positions {
-        let times: Vec<_> =
-            (0..revs.len() as i64).map(|hour| (NEWEST + 3600 * hour) * SECOND_IN_MICROSECONDS).collect();
+        let times: Vec<_> = (0..revs.len() as i64)
+            .map(|hour| (FIRST_EDIT_SECONDS + 3600 * hour) * SECOND_IN_MICROSECONDS)
+            .collect();
         let ticks = ticks_of_edits(&times);
         Positions { revs: revs.to_vec(), times, ticks }
     }
@@ -308,14 +310,15 @@ mod tests {
         assert_eq!(within(Excluded(3), Included(7)), Some((7, 7)));
         assert_eq!(within(Included(8), Included(332_419_361)), None);
         assert_eq!(within(Included(9), Included(4)), None);
-        let hour = |hour: i64| Timestamp::from_micros((NEWEST + 3600 * hour) * SECOND_IN_MICROSECONDS);
+        let hour =
+            |hour: i64| Timestamp::from_micros((FIRST_EDIT_SECONDS + 3600 * hour) * SECOND_IN_MICROSECONDS);
         let times = found.within(PositionColumn::Time, Unbounded, Included(&hour(1).into()));
         assert_eq!(times, Some((hour(0).into(), hour(1).into())));
     }
 
     #[test]
     fn tids_with_the_same_ticks_are_within_each_bound() {
-        let time = Timestamp::from_micros(NEWEST * SECOND_IN_MICROSECONDS);
+        let time = Timestamp::from_micros(FIRST_EDIT_SECONDS * SECOND_IN_MICROSECONDS);
         let found = exported(&[1]);
         let value = |distinction| Value::from(Tid::new(time, distinction).as_time_uuid());
         for distinction in [0, 1, u64::MAX, 0x1234_5678_9abc_def0] {

@@ -25,7 +25,7 @@ pub const MAX_BODY_IN_BLOCK: u64 = 4 << 20;
 pub const MAX_UNIT_BODY_BYTES: u64 = 64 << 20;
 
 /// The maximum number of entries that a block takes of one revision. Each body is an entry, and so is each
-/// render without a body.
+/// revision or render without a body.
 pub const MAX_UNIT_ENTRIES: usize = 32 << 10;
 
 /// The maximum number of bytes of other values that a block takes of one revision: headers, users, comments.
@@ -143,7 +143,7 @@ impl UnitSize {
         } else if self.entries > MAX_UNIT_ENTRIES {
             Some("it has more bodies and renders than a block takes of one revision")
         } else if self.values > MAX_UNIT_VALUE_BYTES || self.largest_value > MAX_VALUE {
-            Some("its headers and other metadata have more bytes than a block takes of one revision")
+            Some("its headers or other metadata have more bytes than a block allows")
         } else {
             None
         }

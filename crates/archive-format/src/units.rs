@@ -172,17 +172,17 @@ impl UnitLines {
         let first = &self.lines.first()?.line;
         let (rev, timestamp) = (self.rev()?, time(first, Field::Timestamp)?);
         let stored_at = time(first, Field::StoredAt)?;
-        let history = Tid::imported(page, rev, timestamp);
+        let imported_tid = Tid::imported(page, rev, timestamp);
         let (mut renders, mut bodies) = (Vec::new(), Vec::new());
         if first.is(Kind::IMPORTED) {
-            renders.push((history, stored_at));
+            renders.push((imported_tid, stored_at));
         }
         let of_revision = written_at(first, stored_at);
         let mut owner = (None, of_revision);
         for entry in &self.lines {
             let line = &entry.line;
             if line.is(Kind::RENDER) {
-                let (tid, written_at) = (read_tid(line, history)?, written_at(line, stored_at));
+                let (tid, written_at) = (read_tid(line, imported_tid)?, written_at(line, stored_at));
                 renders.push((tid, written_at));
                 owner = (Some(tid), written_at);
             }
@@ -281,11 +281,11 @@ fn read_revision(
 ) -> Option<RevisionRow> {
     let infos_of = infos(bodies);
     let record = read_record(line, above, &infos_of)?;
-    let history = Tid::imported(page, record.rev, record.timestamp);
+    let imported_tid = Tid::imported(page, record.rev, record.timestamp);
     let first_tid = match (line.get_bytes(Field::FirstTid), first) {
         (Some(bytes), _) => Tid::from(TimeUuid::from_ordered_bytes(bytes.try_into().ok()?)?),
-        (None, Some((first, _))) => read_tid(first, history)?,
-        (None, None) => history,
+        (None, Some((first, _))) => read_tid(first, imported_tid)?,
+        (None, None) => imported_tid,
     };
     let of_first = first.map(|(_, bodies)| infos(bodies)).unwrap_or_default();
     let stored_at = time(line, Field::StoredAt)?;
@@ -339,8 +339,9 @@ fn read_render(page: &Page, revision: &RevisionRow, line: &Line, bodies: &Bodies
     })
 }
 
-fn read_tid(line: &Line, history: Tid) -> Option<Tid> {
-    let Some(ticks) = line.get_int(Field::TidTicks) else { return Some(history) };
+/// Reads the tid of a render. `imported_tid` is the tid that an import derives from the revision.
+fn read_tid(line: &Line, imported_tid: Tid) -> Option<Tid> {
+    let Some(ticks) = line.get_int(Field::TidTicks) else { return Some(imported_tid) };
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&ticks.to_be_bytes());
     let last = line.get_bytes(Field::Tid)?;
@@ -348,7 +349,7 @@ fn read_tid(line: &Line, history: Tid) -> Option<Tid> {
     Some(Tid::from(TimeUuid::from_ordered_bytes(bytes)?))
 }
 
-#[allow(clippy::option_option)] // Absent, or damaged.
+#[allow(clippy::option_option)] // `Some(None)` if absent, `None` if damaged.
 fn read_digest(line: &Line) -> Option<Option<Digest>> {
     match line.get_bytes(Field::Digest) {
         Some(bytes) => Some(Some(bytes.try_into().ok()?)),
