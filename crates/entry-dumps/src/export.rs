@@ -27,11 +27,11 @@ const MAX_BUFFERS: usize = 4;
 /// What an export has written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EntryExportReport {
-    /// The number of entries or counters.
+    /// The number of entries or counters that were written as a whole.
     pub entries: u64,
-    /// The number of bytes of their bodies.
+    /// The number of bytes of the bodies of these entries.
     pub body_bytes: u64,
-    /// Entries and counters that are left out, since the store has lost them: each with the reason.
+    /// Entries and counters that the store has lost, as a whole or in part: each with the reason.
     pub unreadable: CountedItems<String>,
 }
 
@@ -52,7 +52,8 @@ pub enum EntryExportError {
 /// threads.
 ///
 /// An entry that exists during the whole export is written as it was at some moment of the export. An entry that
-/// the store has lost is left out, and the report lists it. `progress` is called after each entry.
+/// the store has lost is left out. If the store has lost a part of a large body, a line marks the entry as incomplete,
+/// and an import leaves the entry out. The report lists both. `progress` is called after each entry.
 pub async fn export_entries<W: Write + Send + 'static>(
     store: &KeyValueStore,
     bucket: &Bucket,

@@ -32,7 +32,8 @@ pub struct EntryImportReport {
     pub unchanged: u64,
     /// The number of entries that are left out, since they have expired.
     pub expired: u64,
-    /// Entries and counters that are stored with other content, which stays: each with the reason.
+    /// Entries that are stored with another body or other headers, and counters with another value. They stay as they
+    /// are. Each has the reason.
     pub conflicts: CountedItems<String>,
     /// Entries that cannot be stored: each with the reason.
     pub left_out: CountedItems<String>,
@@ -75,7 +76,7 @@ pub enum EntryImportError {
         exported: Box<Definition>,
     },
     /// The store failed.
-    #[error("cannot write to the store: {0}")]
+    #[error("cannot import into the store: {0}")]
     Store(#[from] Error),
     /// The server failed, or refused a request.
     #[error("{0}")]
@@ -145,7 +146,7 @@ impl<T: EntryTarget> Import<'_, T> {
                 Line::End(end) => {
                     if end.entries != entries {
                         let problem = format!(
-                            "the export has {} entries, but {entries} lines with entries",
+                            "the last line counts {} entries, but the export has {entries}",
                             end.entries
                         );
                         return Err(self.lines.input_error(problem));
@@ -171,14 +172,14 @@ impl<T: EntryTarget> Import<'_, T> {
         }
     }
 
-    /// Makes the bucket, and returns its type.
+    /// Makes the bucket if it is missing, and returns its type.
     async fn ensure_bucket(&mut self) -> Result<BucketType> {
         let Line::Bucket(BucketLine { version, definition, .. }) = self.lines.next().await? else {
             return Err(self.lines.input_error("the first line of an export of entries names its bucket"));
         };
         if version != VERSION {
             return Err(self.lines.input_error(format!(
-                "the export has the format {version}, and this program reads the format {VERSION}: use a newer version"
+                "the export has the format {version}, and this program reads the format {VERSION}: use a newer Rashomon"
             )));
         }
         match self.target.ensure_bucket(&definition).await {
@@ -233,7 +234,7 @@ impl<T: EntryTarget> Import<'_, T> {
                         if body.is_some() {
                             self.report
                                 .left_out
-                                .add(format!("{key}: the export has only a part of it: {reason}"));
+                                .add(format!("{key}: the export has only a part of the body: {reason}"));
                         }
                         return Ok(());
                     }
@@ -262,7 +263,9 @@ impl<T: EntryTarget> Import<'_, T> {
         match self.target.finish(body).await? {
             StoreOutcome::New => self.report.stored += 1,
             StoreOutcome::Exists => {
-                self.report.conflicts.add(format!("{key}: another process stored it during the import"));
+                self.report
+                    .conflicts
+                    .add(format!("{key}: another process stored an entry during the import"));
             }
             StoreOutcome::Damaged { sha1 } => {
                 let expected = line.sha1;
@@ -305,7 +308,9 @@ impl<T: EntryTarget> Import<'_, T> {
             Comparison::Missing => return Ok(Some(entry)),
             Comparison::Same => self.report.unchanged += 1,
             Comparison::Other { modified } => {
-                self.report.conflicts.add(format!("{key}: the stored entry of {modified} has other content"));
+                self.report
+                    .conflicts
+                    .add(format!("{key}: the stored entry of {modified} has another body or other headers"));
             }
         }
         Ok(None)

@@ -53,7 +53,7 @@ pub(crate) struct EntryLine {
     /// The time from which the entry does not exist any more (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expires: Option<String>,
-    /// The body in base64, if it has at most [`MAX_PART_BYTES`]. Otherwise lines with parts follow.
+    /// The whole body in base64, if it is small. Otherwise lines with parts follow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) body: Option<String>,
 }

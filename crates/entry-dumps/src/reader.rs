@@ -47,7 +47,9 @@ fn read_lines(input: &mut dyn Read, number: &mut u64, sender: &mpsc::Sender<Numb
                 format!("this is no line of an export of entries: {reason}")
             })
         } else if text.len() > MAX_LINE_BYTES {
-            Err(format!("a line has more than {MAX_LINE_BYTES} bytes, which no export of entries has"))
+            Err(format!(
+                "the line has more than {MAX_LINE_BYTES} bytes, more than any line of an export of entries"
+            ))
         } else {
             Err("the input is truncated: the line has no end".to_owned())
         };

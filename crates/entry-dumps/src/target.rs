@@ -25,7 +25,7 @@ pub enum Comparison {
     Missing,
     /// The stored entry has the same headers and the same body.
     Same,
-    /// The stored entry has other content.
+    /// The stored entry has another body or other headers.
     Other {
         /// The time of the last PUT of the stored entry.
         modified: String,

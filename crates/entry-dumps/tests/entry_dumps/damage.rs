@@ -30,7 +30,7 @@ async fn wrong_line_is_an_error_with_its_line_number() {
         (vec![], "line 0: the input is empty", None),
         (vec![SMALL], "line 1: the first line of an export of entries names its bucket", None),
         (vec![BUCKET, SMALL], "line 2: the input is truncated: its last line is missing", stored.clone()),
-        (vec![BUCKET, end], "line 2: the export has 1 entries, but 0 lines with entries", None),
+        (vec![BUCKET, end], "line 2: the last line counts 1 entries, but the export has 0", None),
         (vec![BUCKET, SMALL, end, end], "line 4: the export goes on after its last line", stored.clone()),
         (vec![BUCKET, SMALL, BUCKET], "line 3: the export has a second bucket", stored.clone()),
         (vec![BUCKET, r#"{"part":"YWJj"}"#], "line 2: a piece of a body does not belong to an entry", None),
@@ -56,7 +56,7 @@ async fn wrong_line_is_an_error_with_its_line_number() {
         (vec![BUCKET, &in_parts, r#"{"part":"YWJj"}"#, end], "[]", stored.clone()),
         (
             vec![BUCKET, &in_parts, r#"{"part":"YWI="}"#, r#"{"incomplete":{"reason":"lost"}}"#, end],
-            "[\"a: the export has only a part of it: lost\"]",
+            "[\"a: the export has only a part of the body: lost\"]",
             None,
         ),
         (vec![BUCKET, &in_parts, r#"{"part":""}"#, end], "line 3: the body of a does not have 3 bytes", None),

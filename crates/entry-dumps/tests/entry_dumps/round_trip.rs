@@ -29,7 +29,7 @@ async fn entries_survive_a_round_trip_with_headers_and_bodies() {
         let after = other.store.entry(&imported, &key(name)).await.unwrap().unwrap();
         assert_eq!(before.headers, after.headers);
     }
-    // Nothing was written meanwhile by the clock of the test, so both exports have the same times.
+    // The clock of the test did not advance, so both exports have the same times.
     assert!(other.export(&imported).await == file);
 }
 
