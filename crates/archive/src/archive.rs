@@ -86,8 +86,8 @@ impl Archive {
     /// hours ago. On a cluster, both times are longer by [`TableStore::late_write_window`]. Returns the
     /// number of deleted blocks.
     pub async fn collect(&self, age: Duration) -> Result<u64> {
-        let due = self.records.entries_before(age.max(MIN_BLOCK_AGE)).await?;
-        self.blocks.collect(due, self.records.clock.now()).await
+        let until = self.records.entries_before(age.max(MIN_BLOCK_AGE)).await?;
+        self.blocks.collect(until, self.records.clock.now()).await
     }
 
     /// Deletes all blocks that no page references, and returns their number. Nothing else may run in this

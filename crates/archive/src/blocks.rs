@@ -79,7 +79,7 @@ pub(super) struct OpenBlock {
 pub(super) struct Share {
     /// The number of bytes that the page added to the literals of the block.
     pub(super) literals: u64,
-    /// Whether the block is full, and the page added a large share of its literals.
+    /// Whether the block is full, and the page added a large share of the block's literals.
     pub(super) is_large: bool,
 }
 
@@ -359,8 +359,9 @@ impl OpenBlock {
     pub(super) fn part_of(&self, page: &Page) -> Result<&Part> {
         self.part(&page.title).ok_or_else(|| {
             let what = format!(
-                "the archive index of page {} names a block that does not contain the page",
-                page.title
+                "the archive index of page {} references block {}, which does not contain the page",
+                page.title,
+                in_hex(self.id)
             );
             StoreError::Corrupt(what)
         })

@@ -109,7 +109,7 @@ impl BlockStore {
         self.store.write(Vec::new(), entry).await
     }
 
-    /// Deletes the entry of a block. Called when all pages in the block reference it.
+    /// Deletes the entry of a block. Called when all pages in the block reference the block.
     pub(super) async fn dequeue(&self, id: BlockId, noted_at: Timestamp) -> StoreResult<()> {
         let mut entry =
             Batch::new(vec![Value::Int(noted_at.as_micros().div_euclid(HOUR.as_micros() as i64))]);
@@ -147,23 +147,23 @@ impl BlockStore {
         self.store.write(Vec::new(), done).await
     }
 
-    /// Deletes the blocks that no page references, with their entries, if they were enqueued at `due` or
+    /// Deletes the blocks that no page references, with their entries, if they were enqueued at `until` or
     /// before. Returns the number of deleted blocks. Every replica has to confirm that no page references a
     /// block. While a replica does not answer, the block stays.
-    pub(crate) async fn collect(&self, due: Timestamp, now: Timestamp) -> Result<u64> {
+    pub(crate) async fn collect(&self, until: Timestamp, now: Timestamp) -> Result<u64> {
         let (mut collected, mut waiting, mut hours) = (0, DeferredEntries::default(), self.queue_hours());
         while let Some(hour) = hours.next().await? {
             let mut entries = self.entries_in(hour);
             while let Some(row) = entries.next().await? {
                 let Some((entry, noted_at)) = GcEntry::from_row(&row) else { continue };
-                if noted_at > due {
+                if noted_at > until {
                     continue;
                 }
                 match waiting.unless_unavailable(self.confirmed_references(&entry).await)? {
                     None | Some(References::SomePages) => continue,
                     Some(References::AllPages) => {}
                     Some(References::NoPage) => {
-                        if self.was_left_after(entry.id, due).await? {
+                        if self.was_enqueued_after(entry.id, until).await? {
                             continue;
                         }
                         self.delete_block(&entry, now).await?;
@@ -248,11 +248,11 @@ impl BlockStore {
         })
     }
 
-    /// Whether a page may have removed its reference to the block after `due`, so that a process may still be
-    /// reading the block. Looks for an entry later than `due`: a block is enqueued again before a page
-    /// removes its reference. Call this after the check that no page references the block.
-    async fn was_left_after(&self, id: BlockId, due: Timestamp) -> Result<bool> {
-        Ok(self.enqueued_at(id).await?.is_some_and(|noted_at| noted_at > due))
+    /// Whether the block was enqueued after `until`. If so, a page may have removed its reference since then, and
+    /// a process may still be reading the block: a block is enqueued again before a page removes its
+    /// reference. Call this after the check that no page references the block.
+    async fn was_enqueued_after(&self, id: BlockId, until: Timestamp) -> Result<bool> {
+        Ok(self.enqueued_at(id).await?.is_some_and(|noted_at| noted_at > until))
     }
 
     /// Whether a page references a block.

@@ -13,7 +13,7 @@ use super::{
 };
 use rashomon_records::{BucketName, DomainName, Error, Page, Result, rows::partition_of};
 
-/// The minimum number of revisions in a part that is not small.
+/// A part with at least this many revisions is never small. See also [`Compactor::small_parts`].
 const SMALL_PART_REVISIONS: u64 = 128;
 
 /// The maximum number of parts of a page that are compacted together. Each part is in a block that has to be

@@ -101,7 +101,7 @@ impl Archive {
 
     /// Gives up the blocks that may contain a revision and cannot be opened at all. First deletes the
     /// references of all pages to such a block, then the block. Returns the lost revisions of each page. If a
-    /// call is interrupted, another call completes it.
+    /// call is interrupted, another call completes it. Fails as [`Self::check_versions`] does, before any change.
     pub async fn give_up_unreadable(&self, page: &Page, rev: Revision) -> Result<Vec<SkippedDamage>> {
         let _alone = self.alone().await;
         self.check_versions(page, rev).await?;

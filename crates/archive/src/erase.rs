@@ -61,7 +61,7 @@ impl BlockStore {
         if self.epoch(of).await? == *epoch {
             return Ok(());
         }
-        let what = "content was erased meanwhile, and nothing else was moved: try again";
+        let what = "content of the bucket was erased meanwhile, so the new blocks are not used: try again";
         Err(StoreError::unavailable(what.to_owned()).into())
     }
 }
@@ -93,7 +93,7 @@ impl Archive {
         for _ in 0..MAX_ROUNDS {
             let found = match self.block_with(page, rev).await? {
                 Some(found) => Some(found),
-                None => self.block_left_with(page, rev, &mut done).await?,
+                None => self.enqueued_block_with(page, rev, &mut done).await?,
             };
             let Some((id, titles)) = found else { return Ok(done) };
             // If the block was enqueued recently, another process may be about to make more pages reference it.
@@ -194,14 +194,15 @@ impl Archive {
 
     /// Finds an enqueued block that contains content of a revision, and that other pages reference, but not
     /// this page (or not yet). Also deletes enqueued blocks that no page references, unless another process
-    /// may be about to make pages reference them.
-    async fn block_left_with(
+    /// may be about to make pages reference them. [`BlockErasure::left`] counts the blocks that stay for this
+    /// reason.
+    async fn enqueued_block_with(
         &self,
         page: &Page,
         rev: Revision,
         done: &mut BlockErasure,
     ) -> Result<Option<(BlockId, BTreeSet<Title>)>> {
-        let (now, due) = (self.records.clock.now(), self.placed_until().await?);
+        let (now, until) = (self.records.clock.now(), self.placed_until().await?);
         let Some(marked) = self.records.revision(page, rev).await? else { return Ok(None) };
         let mut left = BTreeSet::new();
         for (entry, enqueued_at) in self.blocks.enqueued_of(page).await? {
@@ -214,12 +215,12 @@ impl Archive {
                     if !has_content(&block, page, &marked)? {
                         continue;
                     }
-                    if enqueued_at <= due {
+                    if enqueued_at <= until {
                         return Ok(Some((entry.id, block.titles())));
                     }
                     left.insert(entry.id);
                 }
-                References::NoPage if enqueued_at > due => {
+                References::NoPage if enqueued_at > until => {
                     if may_have_content(&self.blocks, page, entry.id, &marked).await? {
                         left.insert(entry.id);
                     }

@@ -230,7 +230,7 @@ impl HistoryArchiver {
                 // compare the new revisions with them.
                 self.end_page(&mut state).await?;
                 self.flush(&mut state).await?;
-                state.current = Some(self.beginning(page, Some(reason)));
+                state.current = Some(self.new_current_page(page, Some(reason)));
             }
             let outcomes = self.rows.import(page, revisions.into_iter().map(compressed).collect()).await?;
             let created = outcomes.iter().filter(|outcome| **outcome == ImportOutcome::Created).count();
@@ -268,7 +268,7 @@ impl HistoryArchiver {
         self.counts.taken.load(Relaxed).saturating_sub(self.counts.placed.load(Relaxed))
     }
 
-    fn beginning(&self, page: &Page, row_reason: Option<RowReason>) -> CurrentPage {
+    fn new_current_page(&self, page: &Page, row_reason: Option<RowReason>) -> CurrentPage {
         CurrentPage::new(page, row_reason, self.settings.of_bucket(&page.domain, &page.bucket).policy)
     }
 
@@ -288,7 +288,7 @@ impl HistoryArchiver {
         let is_new = self.archive.records.first(&RENDERS, page, ClusteringRange::all()).await?.is_none();
         state.sealed.pages += 1;
         let row_reason = if is_new { None } else { Some(RowReason::StoredPage) };
-        state.current = Some(self.beginning(page, row_reason));
+        state.current = Some(self.new_current_page(page, row_reason));
         Ok(())
     }
 
@@ -372,7 +372,7 @@ impl HistoryArchiver {
         if highest.written.is_none() {
             state.unfinished.bytes += highest.renders.iter().map(size_of).sum::<u64>();
             state.unfinished.highest_by_page.push(highest);
-        } else if state.unfinished.pending.has(&highest.page) {
+        } else if state.unfinished.pending.ends_with(&highest.page) {
             // The highest revision is already in the tables. The block is written for the page's other
             // revisions.
             state.unfinished.highest_by_page.push(highest);
@@ -405,7 +405,7 @@ impl HistoryArchiver {
         let mut unfinished = std::mem::replace(&mut state.unfinished, UnfinishedBlock::new()?);
         let at = self.archive.records.clock.now();
         if let Some(CurrentPage { page, highest: Some(highest), .. }) = &mut state.current
-            && unfinished.pending.has(page)
+            && unfinished.pending.ends_with(page)
         {
             // The highest revision is written into the tables with this block, unless it was written before.
             unfinished.highest_by_page.push(highest.clone());

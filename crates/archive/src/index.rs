@@ -31,15 +31,17 @@ pub(super) struct IndexRow {
     pub(super) renders: u64,
     /// Uncompressed bytes of the bodies in the block.
     pub(super) raw_bytes: u64,
+    /// The compaction level: 0 for a new block, and one more with each rewrite of its revisions.
     pub(super) generation: i64,
     /// Renders whose bodies were left out.
     pub(super) left_out: u64,
-    /// When the newest render was made whose bodies are kept.
+    /// The time of the newest render whose bodies are kept.
     pub(super) kept_at: Option<Timestamp>,
     /// The exact positions of the revisions. `None` if the ranges of numbers, times and tids are enough, or
     /// if an earlier version of the program wrote the row.
     pub(super) positions: Option<Positions>,
-    /// Whether the times of the revisions ascend: no revision has an earlier time than a lower revision.
+    /// Whether the times of the revisions ascend: no revision has an earlier time than a lower revision. Known
+    /// only for a row that [`Self::of`] creates.
     pub(super) ascends: bool,
 }
 

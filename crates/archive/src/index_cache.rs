@@ -89,7 +89,7 @@ impl IndexCache {
         self.current(begin_read(store, partition), partition).await
     }
 
-    /// Returns the cached index if no commit has changed the page before this read began.
+    /// Returns the cached index, unless a commit has changed the page between the cached read and this read.
     async fn current(&self, read: Option<VersionedRead<'_>>, partition: &[Value]) -> Option<Arc<[IndexRow]>> {
         let version = read?.version();
         self.0.get(partition).await.filter(|cached| cached.version == version).map(|cached| cached.rows)

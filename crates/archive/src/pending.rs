@@ -30,7 +30,8 @@ pub(super) fn settings() -> Settings {
 pub(super) struct PendingBlock {
     builder: BlockBuilder,
     pages: Pages,
-    titles: usize,
+    /// The number of bytes of the titles of the pages.
+    title_bytes: usize,
     /// An upper bound of the bytes of values in the builder.
     values: usize,
     /// The chunks that the pages release when they start to reference the block: their bodies are in the
@@ -54,7 +55,7 @@ pub(super) type ReleasedChunks = HashMap<Title, Vec<ReleasedSet>>;
 impl PendingBlock {
     pub(super) fn new() -> Result<Self> {
         let builder = BlockBuilder::new(settings(), columns(), 0).map_err(refused)?;
-        Ok(Self { builder, pages: Vec::new(), titles: 0, values: 0, released_chunks: HashMap::new() })
+        Ok(Self { builder, pages: Vec::new(), title_bytes: 0, values: 0, released_chunks: HashMap::new() })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -63,7 +64,7 @@ impl PendingBlock {
 
     /// Whether a revision of this size has to go into the next block.
     pub(super) fn is_full_for(&self, next: &UnitSize) -> bool {
-        let is_full = self.builder.should_seal() || self.titles >= MAX_TITLE_BYTES;
+        let is_full = self.builder.should_seal() || self.title_bytes >= MAX_TITLE_BYTES;
         is_full || (!self.is_empty() && !next.fits_beside(self.builder.len(), self.values))
     }
 
@@ -78,7 +79,7 @@ impl PendingBlock {
     }
 
     /// Whether the last revision that was added to the block is of this page.
-    pub(super) fn has(&self, page: &Page) -> bool {
+    pub(super) fn ends_with(&self, page: &Page) -> bool {
         self.pages.last().is_some_and(|(last, _)| last == page)
     }
 
@@ -94,7 +95,7 @@ impl PendingBlock {
         let above = above.map(|unit| unit.revision.record.rev);
         UnitWriter { builder: &mut self.builder, page, above }.push(&mut unit, texts).map_err(refused)?;
         if first {
-            self.titles += page.title.as_str().len();
+            self.title_bytes += page.title.as_str().len();
             self.pages.push((page.clone(), Vec::new()));
         }
         if let Some((_, units)) = self.pages.last_mut() {
@@ -131,14 +132,14 @@ impl PendingBlock {
 /// Compares all records and bodies in a block with the units that were put into it. The bodies are compared
 /// by their SHA-1, which was compared with the text before.
 pub(super) fn check(id: BlockId, bytes: &[u8], expected_units: &[(Page, Vec<Unit>)]) -> Result<()> {
-    let wrong = |what: String| StoreError::Corrupt(format!("block {} of the archive: {what}", in_hex(id)));
+    let wrong = |what: String| {
+        StoreError::Corrupt(format!("the new block {} of the archive is not used: {what}", in_hex(id)))
+    };
     let block = Block::open(bytes, Limits::default()).map_err(|error| wrong(error.to_string()))?;
     let Some((of, _)) = expected_units.first() else { return Ok(()) };
     let (read_units, hashes) = units_of(of, id, &block)?;
     if read_units != expected_units {
-        return Err(
-            wrong("its records differ from those that were put in; nothing was moved".to_owned()).into()
-        );
+        return Err(wrong("its records differ from those that were put into it".to_owned()).into());
     }
     let units = expected_units.iter().flat_map(|(_, units)| units);
     let mut bodies: HashMap<u64, (u64, Sha1)> = HashMap::new();
@@ -158,12 +159,14 @@ pub(super) fn check(id: BlockId, bytes: &[u8], expected_units: &[(Page, Vec<Unit
         let Some((size, sha1)) = bodies.remove(&content.ordinal) else { continue };
         let is_it = content.bytes.is_some_and(|text| text.len() as u64 == size && Sha1::of(&text) == sha1);
         if !is_it {
-            return Err(
-                wrong("a body differs from the one that was put in; nothing was moved".to_owned()).into()
-            );
+            return Err(wrong("a body differs from the one that was put into it".to_owned()).into());
         }
     }
-    if bodies.is_empty() { Ok(()) } else { Err(wrong("it lacks bodies that were put in".to_owned()).into()) }
+    if bodies.is_empty() {
+        Ok(())
+    } else {
+        Err(wrong("it lacks bodies that were put into it".to_owned()).into())
+    }
 }
 
 fn refused(error: BlockError) -> StoreError {

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn policy_interval_keeps_late_render_far_from_last_kept() {
+    fn policy_interval_keeps_earlier_render_far_from_last_kept() {
         assert_eq!(
             kept(ArchivePolicy::Interval(24 * HOUR), &[(true, 100), (true, 90), (true, 50)]),
             [100, 50]

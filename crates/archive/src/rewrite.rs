@@ -204,7 +204,10 @@ impl<'a> BlockRewriter<'a> {
     /// changed the index of the page.
     async fn place(&mut self, replacement: IndexReplacement) -> Result<bool> {
         if replacement.new_rows.iter().map(|row| row.revisions).sum::<u64>() != replacement.revisions {
-            return Err(StoreError::Corrupt("rewritten blocks lack revisions".to_owned()).into());
+            let title = &replacement.page.title;
+            let what =
+                format!("the new blocks of page {title} lack revisions; the page keeps its old blocks");
+            return Err(StoreError::Corrupt(what).into());
         }
         let partition = partition_of(&replacement.page);
         let index = index_of(&*self.archive.blocks.store, &partition).await?;

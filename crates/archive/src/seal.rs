@@ -103,6 +103,7 @@ impl Archive {
 struct Sealer<'a> {
     archive: &'a Archive,
     writes: &'a WritePipeline,
+    /// Revisions that were superseded after this time are not sealed.
     cutoff: Timestamp,
     /// The latest revision of a page is sealed if the page was neither written nor read since this time. If
     /// `None`, it is never sealed.

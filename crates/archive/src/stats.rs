@@ -25,7 +25,8 @@ pub struct ArchiveStats {
     /// Damaged or missing blocks. The fields that are counted from the index, such as `revisions`, include
     /// these blocks.
     pub damaged_blocks: u64,
-    /// Blocks that a later version of the program wrote. They do not count as damaged, but in all other fields.
+    /// Blocks that a later version of the program wrote. They count in all fields except
+    /// `damaged_blocks`.
     pub newer_blocks: u64,
     /// Rows of the index: one for each page and block.
     pub index_rows: u64,

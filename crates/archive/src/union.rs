@@ -9,7 +9,7 @@ use rashomon_tables::{
 };
 
 use super::{
-    blocks::{BlockStore, OpenBlock},
+    blocks::{BlockStore, OpenBlock, in_hex},
     index::{Axis, IndexRow},
     order::{bounds, compare},
     part::{ArchivedRow, Field, PackedUnit, RowSource},
@@ -66,8 +66,10 @@ impl FoundRow {
 
 /// Returns the values of the row that a field of a unit represents.
 fn values(block: &OpenBlock, unit: &Unit, field: &Field) -> Result<Vec<Option<Value>>> {
-    let lost =
-        || StoreError::Corrupt("a block of the archive lacks content that its records name".to_owned());
+    let lost = || {
+        let id = in_hex(block.id());
+        StoreError::Corrupt(format!("block {id} of the archive lacks content that its records name"))
+    };
     let (of, name) = match field {
         Field::Record => return Ok(unit.revision.to_values()),
         Field::Render(tid) => {

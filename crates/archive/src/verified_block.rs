@@ -79,7 +79,7 @@ impl Deadline {
         if clock.monotonic() <= self.monotonic && clock.now() <= self.wall {
             return Ok(());
         }
-        let late = "writing a block took too long, and nothing more was moved: try again";
+        let late = "writing a block took too long, or the clock jumped, so the block is not used: try again";
         Err(StoreError::unavailable(late.to_owned()).into())
     }
 }

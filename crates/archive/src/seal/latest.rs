@@ -16,7 +16,8 @@ use rashomon_records::{
 };
 
 impl Sealer<'_> {
-    /// Returns the highest revision that has rows in the tables, or `None` if the page is not idle.
+    /// Returns the highest revision that has rows in the tables. Returns `None` if there is none, if its row is
+    /// damaged, if the page is not idle, or if idle pages are not sealed.
     pub(super) async fn idle_latest(&self, page: &Page) -> Result<Option<Revision>> {
         let Some(idle_since) = self.idle_since else { return Ok(None) };
         if self.archive.reads.as_ref().is_some_and(|reads| reads.has_read_since(page, idle_since)) {
