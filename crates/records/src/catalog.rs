@@ -174,7 +174,8 @@ impl Catalog {
         Ok(self.store.get(&SITE_INFOS, &key).await?)
     }
 
-    /// Stores the site info of a domain. Replaces the site info of an earlier import.
+    /// Stores the site info of a domain, and adds the domain to the catalog. Replaces the site info of an earlier
+    /// import.
     #[boxed]
     pub async fn put_site_info(&self, domain: &DomainName, info: &SiteInfo) -> Result<()> {
         let _alone = self.site_infos.lock().await;
@@ -256,7 +257,7 @@ impl Catalog {
         Ok(self.store.write(Vec::new(), removal).await?)
     }
 
-    /// Reads result pages of a shard until one has a title, or to the end. Returns the titles.
+    /// Reads result pages of a shard until a result page has a title, or to the end. Returns the titles.
     async fn first_titles(
         &self,
         domain: &DomainName,

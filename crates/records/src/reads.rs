@@ -57,7 +57,8 @@ impl Records {
     #[must_use]
     pub fn incomplete(&self, page: &Page) -> Error {
         tracing::error!(domain = %page.domain, title = %page.title, "index entry without a stored revision");
-        let what = format!("page {} of {} is stored incompletely", page.title, page.domain);
+        let what =
+            format!("page {} of {} is stored incompletely: run `rashomon verify`", page.title, page.domain);
         StoreError::Corrupt(what).into()
     }
 }

@@ -295,7 +295,8 @@ pub static SITE_INFOS: LazyLock<Schema> = LazyLock::new(|| {
 /// Each row has the ranges of the revisions, edit times and renders in the block, and the names of their properties
 /// (`properties`, JSON). `generation` is the compaction level, which rises when blocks are compacted into a new block.
 /// `left_out` is the number of renders whose bodies the policy did not keep. `kept_at` is the time of the last render
-/// whose bodies the policy kept.
+/// whose bodies the policy kept. `positions` has the exact revisions, edit times and renders, where the ranges of
+/// several blocks overlap.
 pub static ARCHIVE_INDEX: LazyLock<Schema> = LazyLock::new(|| {
     of_a_page("archive_index")
         .clustering("last_rev", Int, Descending)
@@ -344,7 +345,7 @@ pub static ARCHIVE_NOTES: LazyLock<Schema> = LazyLock::new(|| {
 });
 
 /// The erasure epoch of a bucket, a random value that changes with every erasure. If the epoch changes during
-/// a seal or a compaction, the operation starts again.
+/// a seal or a compaction, the operation fails, and no page references its new block.
 pub static ARCHIVE_EPOCHS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("archive_epochs")
         .partition("domain", Text)

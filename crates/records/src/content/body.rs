@@ -54,7 +54,9 @@ pub fn decompress(frame: &[u8], size: usize) -> Result<Bytes> {
         Ok(plain) => {
             Err(StoreError::Corrupt(format!("a body has {} bytes instead of {size}", plain.len())).into())
         }
-        Err(error) => Err(StoreError::Corrupt(format!("a body of {size} bytes: {error}")).into()),
+        Err(error) => {
+            Err(StoreError::Corrupt(format!("a body of {size} bytes cannot be decompressed: {error}")).into())
+        }
     }
 }
 
@@ -117,7 +119,7 @@ enum Frame {
 }
 
 impl InlineBody {
-    /// Creates a body without a frame, which compression does not make smaller.
+    /// Creates a body without a frame, for bytes that compression does not make smaller.
     #[must_use]
     pub const fn new(plain: Bytes) -> Self {
         Self { plain, frame: Frame::None }

@@ -87,7 +87,8 @@ impl RenderRow {
     }
 }
 
-/// The key of a render, and whether its bodies are stored. Decoding it costs less than decoding a [`RenderRow`].
+/// The key of a render, and whether the policy of the archive kept its bodies. Decoding it costs less than decoding a
+/// [`RenderRow`].
 #[derive(Debug, Clone, Copy)]
 pub struct RenderHead {
     /// The revision.

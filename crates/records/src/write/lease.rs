@@ -27,7 +27,7 @@ use super::{
 use crate::{Error, Page, Records, Result, schemas::HEADS};
 
 /// The age at which a lease is dead. It is longer than any write may take.
-const LEASE: Duration = Duration::from_secs(10);
+const MAX_LEASE_AGE: Duration = Duration::from_secs(10);
 
 /// The maximum number of leases of other processes for which this process remembers when it first saw them.
 const MAX_SIGHTINGS: u64 = 4096;
@@ -242,16 +242,17 @@ impl PageWriter<'_> {
     ///
     /// `page_is_locked` says that the caller has locked the page in this process. In this case no other request of this
     /// process uses the page, so a lease of this process is dead. A lease of another process is dead in two cases.
-    /// Either this process has seen it unchanged for longer than [`LEASE`]. Or it was taken longer than [`LEASE`] plus
-    /// `skew` ago, by the clock of this process; `skew` is added because the clock of its owner may be ahead.
+    /// Either this process has seen it unchanged for longer than [`MAX_LEASE_AGE`]. Or it was taken longer than
+    /// [`MAX_LEASE_AGE`] plus `skew` ago, by the clock of this process; `skew` is added because the clock of its owner
+    /// may be ahead.
     fn is_dead(&self, holder: &LeaseHolder, page_is_locked: bool) -> bool {
         if page_is_locked && holder.owner.starts_with(&self.owners.process) {
             return true;
         }
         let now = self.records.clock.monotonic();
         let first_seen = self.owners.sightings.get_with(holder.owner, || now);
-        let dead_at = holder.reserved_at.saturating_add(LEASE + self.records.skew);
-        now.saturating_sub(first_seen) > LEASE || self.records.clock.now() > dead_at
+        let dead_at = holder.reserved_at.saturating_add(MAX_LEASE_AGE + self.records.skew);
+        now.saturating_sub(first_seen) > MAX_LEASE_AGE || self.records.clock.now() > dead_at
     }
 
     /// Pauses, so that the owner of the lease can release it. If the lease is dead, completes or rolls back the owner's
@@ -263,7 +264,11 @@ impl PageWriter<'_> {
             self.pause(attempt).await;
             return Ok(());
         }
-        tracing::warn!(domain = %self.page.domain, title = %self.page.title, "incomplete write found; completing it");
+        tracing::warn!(
+            domain = %self.page.domain,
+            title = %self.page.title,
+            "page lease of an interrupted write found; completing the write, or rolling it back"
+        );
         let rolled_back = match &holder.intent {
             Some(intent) => self.roll_back_unless_happened(intent).await?,
             None => None,
@@ -412,7 +417,7 @@ impl PageWriter<'_> {
     }
 
     fn is_past_lease(&self, lease: &HeldLease) -> bool {
-        self.records.clock.monotonic().saturating_sub(lease.begun) > LEASE
+        self.records.clock.monotonic().saturating_sub(lease.begun) > MAX_LEASE_AGE
     }
 
     /// Pauses between two attempts. The length of the pause is partly random, so that waiting writers do not collide
@@ -447,7 +452,7 @@ impl LeaseHolder {
 }
 
 fn busy() -> Error {
-    unavailable("other conditional writes are changing the page: repeat the request")
+    unavailable("other writes are changing the page: repeat the request")
 }
 
 fn too_slow() -> Error {
