@@ -112,7 +112,7 @@ pub enum LeftOutReason {
     )]
     BadTimestamp(String),
     /// A time of the revision is in the future.
-    #[error("the time {0} is in the future: if the time is right, set the clock of this machine")]
+    #[error("the time {0} is in the future: if the time is right, set the clock of the machine that imports")]
     InFuture(String),
     /// The parent is not the number of a revision.
     #[error("the revision's parent is {0:?}, neither the number of a revision nor 0 (no parent)")]

@@ -20,7 +20,7 @@ pub(crate) struct Input<R> {
 
 /// The error of a read if the budget is used up.
 #[derive(Debug, thiserror::Error)]
-#[error("too much at once")]
+#[error("the next part of the input is larger than its budget")]
 pub(crate) struct OverBudget;
 
 impl<R: Read> Input<R> {

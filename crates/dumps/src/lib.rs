@@ -1,8 +1,8 @@
 //! Readers and writers of whole histories: MediaWiki XML and JSON lines, compressed or not.
 //!
-//! [`import()`] reads an export into a bucket, and [`export()`] writes one. Below them, [`HistoryReader`]
-//! returns the content of an input one revision after another, in either format. [`xml`] and [`json_lines`]
-//! know the two formats. No part needs a whole input, or all revisions of a page, in memory.
+//! [`import()`] reads an export into a bucket, and [`export()`] writes an export of a bucket. [`HistoryReader`],
+//! which the import uses, returns the content of an input one revision after another, in either format. [`xml`] and
+//! [`json_lines`] know the two formats. No part needs a whole input, or all revisions of a page, in memory.
 
 mod atomic_file;
 pub mod compression;

@@ -1,4 +1,4 @@
-//! `export`: writes a whole history.
+//! `export`: writes the pages of a bucket, with all revisions or with the latest.
 //!
 //! Pages are read one after another, and written to a buffer. Full buffers go through a bounded channel to a
 //! separate thread, which compresses and writes them.

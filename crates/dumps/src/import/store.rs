@@ -63,7 +63,8 @@ impl Importer {
         self.archiver.is_none().then(|| title.clone())
     }
 
-    /// Stores pages that wait for others to share a block, and reports the sealed revisions.
+    /// Stores pages that wait for others to share a block. Reports the sealed revisions and those stored as rows.
+    /// If waiting pages cannot be stored, the report no longer counts their revisions as created.
     pub(super) async fn finish(&self, report: &mut ImportReport) -> std::result::Result<(), ImportFailure> {
         let Some(archiver) = &self.archiver else { return Ok(()) };
         let finished = archiver.finish().await;

@@ -106,7 +106,7 @@ impl<R: Read> JsonLinesReader<R> {
         let Version { version } = parse(&self.buffer)?;
         if version != VERSION {
             return Err(Problem::Unsupported(format!(
-                "version {version} of JSON lines is not supported; only {VERSION} is"
+                "version {version} of JSON lines is not supported: the only supported version is {VERSION}"
             )));
         }
         let line: SiteLine = parse(&self.buffer)?;
@@ -248,8 +248,8 @@ impl<R: Read> FormatReader for JsonLinesReader<R> {
             return Ok(true);
         }
         if !self.site_seen && self.buffer.trim_ascii_start().starts_with(ENTRY_EXPORT_BEGINNING) {
-            let what = "this is an export of the entries of a key-value bucket, and no pages: import it with `rashomon import \
-                        --bucket NAME`";
+            let what = "this is an export of the entries of a key-value bucket and has no pages: import it with \
+                        `rashomon import --bucket NAME`";
             return Err(Problem::Malformed(what.to_owned()));
         }
         let kind = parse::<AnyLine>(&self.buffer)?.kind;

@@ -287,7 +287,7 @@ impl std::io::Read for Endless {
         }
         buffer.fill(b'x');
         self.given += buffer.len() as u64;
-        assert!(self.given < 10 << 20, "nobody stops it");
+        assert!(self.given < 10 << 20, "the reader goes on after the limit");
         Ok(buffer.len())
     }
 }
