@@ -23,8 +23,8 @@ use crate::{
 /// returned.
 ///
 /// A call is counted when it is answered. An error is counted as a failure, without rows and bytes. A call is
-/// not counted if its caller stops waiting. Calls without rows, such as [`TableStore::create`], are not counted
-/// either.
+/// not counted if its caller stops waiting. Calls that neither read nor write rows, such as [`TableStore::create`],
+/// are not counted either.
 #[derive(Debug)]
 pub struct Counting<S> {
     store: S,

@@ -132,7 +132,8 @@ impl PartitionVersions {
         self.ended.notify_waiters();
     }
 
-    /// Increments the versions of the slots. `expected` is the remainder of the versions before, divided by two.
+    /// Increments the versions of the slots. Before a commit begins, the versions are even, and `expected` is 0. Before
+    /// the commit ends, the versions are odd, and `expected` is 1.
     fn bump(&self, slots: &[Slot], expected: u64) {
         for slot in slots {
             let before = self.slots[slot.0].fetch_add(1, Ordering::SeqCst);

@@ -20,8 +20,8 @@ use crate::{
 #[async_trait]
 pub trait TableStore: Debug + Send + Sync + 'static {
     /// Creates the table durably. Does nothing if a table with the same schema exists. `Unsupported` if a table
-    /// of this name exists with another schema; the table is then not changed. Value columns that the existing
-    /// table lacks at the end are added only by a command of the operator, which the error names.
+    /// of this name exists with another schema; the table is then not changed. If the schema only has further value
+    /// columns at the end, a command of the operator can add them to a durable table, and the error names the command.
     async fn create(&self, schema: &'static Schema) -> Result<()>;
 
     /// Reads the row under `key`. The answer includes all acknowledged writes.
@@ -94,8 +94,8 @@ pub trait TableStore: Debug + Send + Sync + 'static {
 
     /// Returns the reason why writes fail at present. `None` if writes succeed, as far as the store knows.
     ///
-    /// There is a reason if a write failed because of a disk, and the store has not written successfully since. The
-    /// store retries by itself, without a call.
+    /// A write that fails because of a disk sets the reason. The store then tests the disk at intervals, without a
+    /// call. The first successful test removes the reason.
     fn outage(&self) -> Option<Outage>;
 }
 

@@ -155,7 +155,7 @@ impl Swap {
     /// is within the size limits of a batch. Every store calls this for every swap, before it changes anything.
     pub fn check(table: &Schema, key: &Key, expected: Option<&Row>, new: Option<&Row>) -> Result<()> {
         if !table.swap_only() {
-            return Err(Error::Invalid(format!("table {} is not written by swap", table.name())));
+            return Err(Error::Invalid(format!("a swap of table {}, which is not swap-only", table.name())));
         }
         table.check_key(key)?;
         for row in [expected, new].into_iter().flatten() {
@@ -197,8 +197,8 @@ impl Batch {
         self.check_is_a_set()
     }
 
-    /// Checks that no two mutations change the same row. Range deletes are looked up by their prefixes, so the time
-    /// is about linear in the number of mutations.
+    /// Checks that no row is put or deleted twice, and that no row in a deleted range is put or deleted. Range deletes
+    /// are looked up by their prefixes, so the time is about linear in the number of mutations.
     fn check_is_a_set(&self) -> Result<()> {
         let mut rows = HashSet::with_capacity(self.mutations.len());
         let mut ranges: HashMap<_, Vec<&ClusteringRange>> = HashMap::new();
@@ -235,16 +235,21 @@ fn duplicate_row(table: &str) -> Error {
     Error::Invalid(format!("two mutations of one batch touch the same row of table {table}"))
 }
 
+/// Checks the values of a batch or of a swap, keys included.
 fn check_size<'a>(values: impl Iterator<Item = &'a Value>) -> Result<()> {
     let mut total = 0;
     for size in values.map(Value::size) {
         if size > MAX_VALUE_BYTES {
-            return Err(Error::Invalid(format!("a value of {size} bytes, above {MAX_VALUE_BYTES}")));
+            return Err(Error::Invalid(format!(
+                "a value of {size} bytes, above the limit of {MAX_VALUE_BYTES}"
+            )));
         }
         total += size;
     }
     if total > MAX_BATCH_BYTES {
-        return Err(Error::Invalid(format!("a batch of {total} bytes, above {MAX_BATCH_BYTES}")));
+        return Err(Error::Invalid(format!(
+            "a batch or a swap of {total} bytes, above the limit of {MAX_BATCH_BYTES}"
+        )));
     }
     Ok(())
 }

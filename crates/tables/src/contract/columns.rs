@@ -139,7 +139,8 @@ pub async fn a_table_may_have_no_value_columns(factory: &dyn Factory) {
     assert_eq!(world.get(&KEYS, &key("page", "a")).await, None);
 }
 
-/// A value of exactly the maximum size is stored. A value that is one byte larger is refused.
+/// A value of exactly the maximum size is stored. A value that is one byte larger is refused, and so is a batch above
+/// the maximum size.
 pub async fn values_up_to_the_limit_are_kept(factory: &dyn Factory) {
     static LARGE: LazyLock<Schema> = LazyLock::new(|| {
         Schema::builder("large")

@@ -88,7 +88,7 @@ pub async fn a_range_delete_deletes_only_its_range(factory: &dyn Factory) {
         .flat_map(|property| [9, 5, 4, 1, i64::MIN].map(|rev| vec![property.into(), rev.into()]))
         .collect();
     let all = ClusteringRange::all;
-    let below_a = || ClusteringRange::prefix(vec!["a".into()]);
+    let prefix_a = || ClusteringRange::prefix(vec!["a".into()]);
     let ranges = [
         all(),
         all().at_most("a"),
@@ -97,14 +97,14 @@ pub async fn a_range_delete_deletes_only_its_range(factory: &dyn Factory) {
         all().above("a"),
         all().at_least("a").at_most("ab"),
         all().above("a").below("ab"),
-        below_a(),
-        below_a().at_most(4),
-        below_a().below(4),
-        below_a().at_least(4),
-        below_a().above(4),
-        below_a().at_least(4).below(9),
-        below_a().at_least(9).at_most(4),
-        below_a().at_most(3),
+        prefix_a(),
+        prefix_a().at_most(4),
+        prefix_a().below(4),
+        prefix_a().at_least(4),
+        prefix_a().above(4),
+        prefix_a().at_least(4).below(9),
+        prefix_a().at_least(9).at_most(4),
+        prefix_a().at_most(3),
         ClusteringRange::prefix(vec!["a".into(), 4.into()]),
         ClusteringRange::prefix(vec!["nothing".into()]),
     ];

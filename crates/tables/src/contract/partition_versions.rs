@@ -32,11 +32,11 @@ pub async fn partition_version_changes_with_writes_and_not_with_reads(factory: &
     };
 
     world.put(&PAGES, &key, numbered(1)).await;
-    assert!(changed(), "by a put");
+    assert!(changed(), "not changed by a put");
     world.get(&PAGES, &key).await;
     world.scan(&PAGES, Scan::new(key.partition.clone(), limit(1))).await;
     world.partitions(&PAGES, limit(1)).await;
-    assert!(!changed(), "by reads");
+    assert!(!changed(), "changed by reads");
 
     let mut first = Batch::new(key.partition.clone());
     first.delete(&PAGES, key.clustering.clone(), world.tick());
@@ -45,7 +45,7 @@ pub async fn partition_version_changes_with_writes_and_not_with_reads(factory: &
     let elsewhere = partition_versions.slot(&then.partition);
     let before = partition_versions.current(elsewhere);
     world.store.write(vec![first], then).await.expect("written");
-    assert!(changed(), "by a delete in `first`");
+    assert!(changed(), "not changed by a delete in `first`");
     assert_ne!(
         partition_versions.current(elsewhere),
         before,
@@ -55,7 +55,7 @@ pub async fn partition_version_changes_with_writes_and_not_with_reads(factory: &
     let row = Row { key: key.clone(), values: numbered(1), written_at: world.now(), expires_at: None };
     let swap = world.store.swap(Vec::new(), &HEADS, &key, None, Some(row.clone())).await.expect("answered");
     assert_eq!(swap, Swap::Applied);
-    assert!(changed(), "by a swap");
+    assert!(changed(), "not changed by a swap");
 
     for (row_expected, swap_expected) in [(Some(&row), Swap::Applied), (Some(&row), refused())] {
         let mut first = Batch::new(vec!["elsewhere".into()]);
@@ -115,7 +115,7 @@ pub async fn values_cached_by_partition_version_are_never_stale(factory: &dyn Fa
 /// Returns the number in the row: the cached number if its version is still current. Otherwise reads the row,
 /// and caches the number if the rule allows it.
 async fn read_cached(store: &dyn TableStore, kept: &mut Option<(u64, i64)>) -> i64 {
-    let partition_versions = store.partition_versions().expect("it had them before");
+    let partition_versions = store.partition_versions().expect("the store has partition versions");
     let slot = partition_versions.slot(&["page".into()]);
     if let Some((version, number)) = *kept
         && version == partition_versions.published(slot)

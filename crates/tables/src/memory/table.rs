@@ -13,7 +13,7 @@ use crate::{
     Value,
 };
 
-/// A table: its partitions that have visible or expired rows.
+/// A table, with all partitions that have rows. Expired rows stay until they are overwritten or deleted.
 pub(super) struct Table {
     schema: &'static Schema,
     partitions: BTreeMap<Partition, Rows>,

@@ -1,4 +1,4 @@
-//! The comparison by random operations finds faulty stores.
+//! Tests that the comparison by random operations finds stores with flaws.
 
 use std::{num::NonZeroUsize, panic::catch_unwind, sync::Arc};
 

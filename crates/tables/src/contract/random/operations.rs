@@ -124,9 +124,9 @@ pub enum Pass {
     By(u64),
     /// Until a row expires, or until a microsecond before that.
     ToExpiry {
-        /// The number of the coming expiry.
+        /// The number of one of the coming expiries, modulo their number.
         which: usize,
-        /// Whether to stop a microsecond before it.
+        /// Whether to stop a microsecond before the expiry.
         before: bool,
     },
 }
