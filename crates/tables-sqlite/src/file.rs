@@ -123,7 +123,7 @@ pub(crate) fn create_directory(directory: &Path) -> Result<()> {
 }
 
 /// Opens the file for writing, and creates it if it does not exist. Does not change a file that is not a
-/// store, or that has another version.
+/// store, or that has another version. `Unavailable` if a restore into the directory has not finished.
 pub(crate) fn open_writer(directory: &Path, options: &Options) -> Result<Connection> {
     if rusqlite::version_number() < OLDEST_SQLITE {
         return Err(Error::Unsupported(format!(
@@ -155,7 +155,8 @@ pub(crate) fn check_is_store(directory: &Path) -> Result<()> {
     let path = path(directory);
     match read_header(&path)? {
         Some(header) if is_current_store(&path, header.application_id, header.format_version)? => Ok(()),
-        _ => Err(no_store(&path)),
+        Some(_) => Err(no_store(&path)),
+        None => Err(missing(&path)),
     }
 }
 
@@ -176,7 +177,7 @@ pub(crate) fn format_of(path: &Path) -> Result<u32> {
             Err(_) if header.is_earlier() => Ok(header.format_version),
             checked => checked.map(|_| FORMAT_VERSION),
         },
-        None => Err(no_store(path)),
+        None => Err(missing(path)),
     }
 }
 
@@ -466,6 +467,12 @@ fn check_is_blank(path: &Path) -> Result<()> {
     }
 }
 
+/// Returns the error for a directory without the file of a store.
+fn missing(path: &Path) -> Error {
+    Error::Unsupported(format!("there is no store: the file {} does not exist", path.display()))
+}
+
+/// Returns the error for a file that exists, but is not the file of a store.
 fn no_store(path: &Path) -> Error {
     Error::Unsupported(format!("{} exists, but is not a store of Rashomon", path.display()))
 }
@@ -485,7 +492,7 @@ mod tests {
         let options = Options::default();
         let writer = open_writer(directory.path(), &options).expect("opens");
         assert_eq!(pragma(&writer, "synchronous"), 2, "FULL");
-        assert_eq!(pragma(&writer, "wal_autocheckpoint"), 0, "the committer does it");
+        assert_eq!(pragma(&writer, "wal_autocheckpoint"), 0, "the committer does checkpoints");
         assert_eq!(pragma(&writer, "cache_size"), -32_768);
         assert_eq!(pragma(&writer, "journal_size_limit"), 160 << 20);
 

@@ -1,4 +1,4 @@
-//! Knows whether the store can be written. Keeps the cause of a failed write until a write succeeds again.
+//! Records whether the store can be written. Keeps the cause of a failed write until a test of the disk succeeds.
 
 use std::{
     fs::{self, File},
@@ -44,7 +44,7 @@ impl Health {
         Self { directory: directory.to_owned(), fault: Mutex::default() }
     }
 
-    /// The cause why writes fail at present. `None` if writes succeed, as far as the store knows.
+    /// The reason why writes fail at present. `None` if writes succeed, as far as the store knows.
     pub(crate) fn outage(&self) -> Option<Outage> {
         self.with(|fault| fault.as_ref().map(|fault| fault.outage.clone()))
     }
@@ -62,7 +62,7 @@ impl Health {
         self.with(|fault| match fault {
             Some(fault) => fault.bytes = fault.bytes.max(bytes),
             None => {
-                tracing::error!(%outage, "the store cannot be written; reads go on, and writes are retried");
+                tracing::error!(%outage, "the store cannot be written; reads go on");
                 *fault = Some(Fault { outage: outage.clone(), bytes });
             }
         });

@@ -19,7 +19,7 @@ const MAX_OWNER_BYTES: u64 = 256;
 pub(crate) struct DirectoryLock(File);
 
 impl DirectoryLock {
-    /// Takes the lock. If another process has the lock, returns at once an error that names this process.
+    /// Takes the lock. If another process has the lock, returns at once an error that names the other process.
     pub(crate) fn take(directory: &Path) -> Result<Self> {
         let path = directory.join(FILE_NAME);
         let io = |error: std::io::Error| Error::from_io(&path, &error);

@@ -34,7 +34,10 @@ impl RestoredFile {
         let lock = DirectoryLock::take(directory)?;
         let restored = Self { directory: directory.to_owned(), _lock: lock };
         if restored.is_complete()? {
-            return Err(Error::unavailable(format!("{} already has a store", directory.display())));
+            return Err(Error::unavailable(format!(
+                "{} already has a store: restore into an empty directory",
+                directory.display()
+            )));
         }
         // `complete` may have been interrupted. SQLite must not apply its log to pages that are written again.
         let path = restored.path();

@@ -48,7 +48,7 @@ pub struct UpgradeOptions {
     pub directory: PathBuf,
     /// The schemas of all tables of this program. Columns that a table of the store lacks are added.
     pub schemas: Vec<&'static Schema>,
-    /// Upgrades a store whose log is missing, without the writes that were in the log.
+    /// Upgrades a store whose log is missing or damaged, without the lost writes.
     pub accept_lost_log: bool,
     /// Keeps the old file under another name.
     pub keeps_old_file: bool,
@@ -141,7 +141,7 @@ pub(crate) type OnProgress<'a> = &'a mut dyn FnMut(UpgradeProgress);
 ///
 /// `Unavailable` if another process uses the store, or if a file cannot be read or written. `Unsupported` if
 /// the store is of a later version, or has tables that no version has. `Corrupt` if damage of the old file
-/// would lose rows, or if its log is missing.
+/// would lose rows, or if its log is missing or damaged.
 pub fn upgrade(
     options: &UpgradeOptions,
     is_interrupted: &Arc<AtomicBool>,
@@ -206,7 +206,7 @@ struct Size {
 }
 
 impl Size {
-    /// Reads the sizes from the file alone, without its log.
+    /// Reads the sizes. `used_bytes` is that of the file without its log.
     fn of(directory: &Path) -> Result<Self> {
         let path = file::path(directory);
         let read = |connection: &Connection| {
@@ -272,7 +272,8 @@ fn kept_path(options: &UpgradeOptions, format: u32) -> Result<Option<PathBuf>> {
                 return Ok(Some(kept));
             }
             Err(Error::unavailable(format!(
-                "{} exists, and the old file cannot be kept under this name: move it to another directory",
+                "{} exists, so the old file cannot be kept under this name: move the existing file to another \
+                 directory",
                 kept.display()
             )))
         }

@@ -15,8 +15,8 @@ use crate::{
     errors::from_sqlite,
 };
 
-/// Checks that the new file has exactly the rows of the old file, byte by byte. `tables` are the expected
-/// definitions of the tables.
+/// Checks that the new file has the expected definitions of the tables (`tables`), and otherwise exactly the content of
+/// the old file, byte by byte.
 pub(super) fn compare(
     old: &OldFile,
     new: &Connection,

@@ -1,11 +1,11 @@
 //! Copies the rows of the old file into the new file, in the order of their keys.
 
-use rashomon_tables::{Error, Result};
+use rashomon_tables::Result;
 use rusqlite::{Connection, Statement, types::ToSqlOutput};
 
 use super::{
     ProgressCounter, UpgradeReport,
-    old_file::{OldFile, RawRow, RowState},
+    old_file::{OldFile, RawRow, RowState, refused},
 };
 use crate::{catalog::Definition, definitions, errors::from_sqlite};
 
@@ -27,7 +27,7 @@ struct Target<'a> {
     bytes: usize,
 }
 
-/// Copies all tables.
+/// Copies all tables except `marks`.
 pub(super) fn copy(
     old: &OldFile,
     new: &Connection,
@@ -77,7 +77,7 @@ fn insert_row(insert: &mut Statement<'_>, row: RawRow<'_>) -> Result<()> {
     match insert.execute((key, written_at, expires_at, large, value)) {
         Ok(_) => Ok(()),
         Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation) => {
-            Err(Error::Corrupt(format!("upgrade refused: the row {} is stored twice", key.escape_ascii())))
+            Err(refused(&format!("the row {} is stored twice", key.escape_ascii())))
         }
         Err(error) => Err(from_sqlite(&error)),
     }

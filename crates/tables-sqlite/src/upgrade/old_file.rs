@@ -295,6 +295,6 @@ impl OldFile {
 }
 
 /// Returns the error for damage because of which the upgrade is refused.
-fn refused(what: &str) -> Error {
+pub(super) fn refused(what: &str) -> Error {
     Error::Corrupt(format!("upgrade refused: {what}; {ADVICE}"))
 }
