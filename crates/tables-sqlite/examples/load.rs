@@ -35,7 +35,7 @@ static CONTENT: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-static SKINNY: LazyLock<[Schema; 4]> = LazyLock::new(|| {
+static SMALL_TABLES: LazyLock<[Schema; 4]> = LazyLock::new(|| {
     ["one", "two", "three", "four"].map(|name| {
         of_a_page(name)
             .clustering("rev", ColumnType::Int, Direction::Descending)
@@ -63,12 +63,13 @@ fn partition(number: u64) -> Vec<Value> {
     vec!["enwiki".into(), "page".into(), format!("Some title {}", scramble(number) % TITLES).into()]
 }
 
-fn call(number: u64, now: Timestamp) -> Batch {
+/// A write of a revision: two bodies, and a row in each of the small tables.
+fn revision(number: u64, now: Timestamp) -> Batch {
     let mut batch = Batch::new(partition(number));
     let rev = || Value::Int(number as i64);
     batch.put(&CONTENT, vec!["html".into(), rev()], vec![Some(random_bytes(number, 5_000))], now);
     batch.put(&CONTENT, vec!["data-parsoid".into(), rev()], vec![Some(random_bytes(number, 1_200))], now);
-    for table in &*SKINNY {
+    for table in &*SMALL_TABLES {
         batch.put(
             table,
             vec![rev()],
@@ -137,7 +138,7 @@ async fn main() {
     let store =
         Arc::new(SqliteStore::open(Path::new(&directory), clock.clone(), Options::default()).unwrap());
     store.create(&CONTENT).await.unwrap();
-    for table in &*SKINNY {
+    for table in &*SMALL_TABLES {
         store.create(table).await.unwrap();
     }
 
@@ -148,7 +149,7 @@ async fn main() {
     let write = move |_: u64| {
         let (store, clock, number) = (writer.clone(), time_of.clone(), next.fetch_add(1, Ordering::Relaxed));
         async move {
-            let batch = call(base + number, clock.now());
+            let batch = revision(base + number, clock.now());
             store.write(Vec::new(), batch).await.unwrap();
         }
     };

@@ -23,7 +23,7 @@ const MAX_SMALL_BYTES: usize = 700;
 /// back.
 ///
 /// Compares the write time of each change with the stored write time. A stored write time is trusted only if
-/// the checksum of its row agrees.
+/// the checksum of its row agrees. Only deletes in tables whose values have their own checksums trust it unchecked.
 pub(crate) fn write(connection: &Connection, write: &Write) -> Result<()> {
     write.changes.iter().try_for_each(|one| change(connection, one))
 }

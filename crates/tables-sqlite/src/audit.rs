@@ -56,12 +56,12 @@ pub(crate) struct AuditConnection {
     /// The definitions of the tables, as they were last read from the file.
     tables: RefCell<Arc<Tables>>,
     /// The root page that was last checked.
-    counted_root: RefCell<Option<CountedRoot>>,
+    checked_root: RefCell<Option<CheckedRoot>>,
 }
 
 /// A root page that leads to all its children, as checked by [`AuditConnection::check_root`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct CountedRoot {
+struct CheckedRoot {
     number: u32,
     /// The hash of the bytes of the root.
     hash: Option<u64>,
@@ -115,7 +115,7 @@ impl AuditConnection {
             pages: RefCell::default(),
             damaged_keys,
             tables: RefCell::default(),
-            counted_root: RefCell::default(),
+            checked_root: RefCell::default(),
         }
     }
 
@@ -260,20 +260,20 @@ impl AuditConnection {
     /// number of pages above each leaf. A leaf in the place of the root, or the root of an earlier commit,
     /// would hide all other pages. The root has no parent page whose rows would reveal the damage.
     ///
-    /// The pointer map takes one page for each 53 MB of the file. The map is read when the root has changed,
-    /// which is rare, and for each audit while all rows are on one page.
+    /// With pages of 4 KiB, the pointer map takes one page for each 3.4 MB of the file. The map is read when the root
+    /// has changed, which is rare, and for each audit while all rows are on one page.
     fn check_root(&self, number: u32) -> Result<usize> {
         let page = self.page(number)?;
         let hash = self.pages.borrow().get(&number).map(|(hash, _)| *hash);
-        if let Some(counted) = *self.counted_root.borrow()
-            && (counted.number, counted.hash) == (number, hash)
+        if let Some(checked) = *self.checked_root.borrow()
+            && (checked.number, checked.hash) == (number, hash)
             && !page.is_leaf()
         {
-            return Ok(counted.depth);
+            return Ok(checked.depth);
         }
         self.check_children(number, children(&page))?;
         let depth = Self::depth(number, |number| Ok(children(&*self.page(number)?)))?;
-        self.counted_root.replace(Some(CountedRoot { number, hash, depth }));
+        self.checked_root.replace(Some(CheckedRoot { number, hash, depth }));
         Ok(depth)
     }
 
@@ -361,7 +361,7 @@ impl AuditConnection {
                     page::number(bytes, 0).filter(|_| !part.is_empty())
                 })
                 .map_err(|error| error.to_string())?
-                .ok_or("a page of a key is empty")?;
+                .ok_or("an overflow page is empty")?;
         }
         Ok(rest)
     }
@@ -399,8 +399,8 @@ pub(crate) fn check_page_access(connection: &Connection) -> Result<()> {
     page.map(drop).map_err(|error| match error {
         rusqlite::Error::SqliteFailure(_, Some(message)) if message.contains("no such table") => {
             Error::Unsupported(
-                "SQLite is linked in without SQLITE_ENABLE_DBPAGE_VTAB, which .cargo/config.toml asks for: build \
-                 in the folder of the repository"
+                "this program was built with a SQLite that lacks SQLITE_ENABLE_DBPAGE_VTAB: build it in the folder \
+                 of the repository, where .cargo/config.toml sets this option"
                     .to_owned(),
             )
         }

@@ -1,4 +1,4 @@
-//! Checks a store: each row by its checksum, and the file by SQLite's own check.
+//! Checks a store: each row by its checksum, and the file by SQLite's own check and by some further checks.
 
 use std::{collections::BTreeSet, ops::ControlFlow, path::Path};
 
@@ -27,9 +27,9 @@ const MAX_PROBLEMS: usize = 100;
 pub struct CheckProgress {
     /// The current step.
     pub step: CheckStep,
-    /// Rows read so far.
+    /// Undamaged rows read so far.
     pub rows: u64,
-    /// Bytes of keys and values read so far.
+    /// Bytes of the keys and values of these rows.
     pub bytes: u64,
     /// The size of the file. `bytes` ends near it; the file also contains more than keys and values.
     pub file_bytes: u64,
@@ -40,17 +40,17 @@ pub struct CheckProgress {
 pub enum CheckStep {
     /// Reads every row of every table, and compares it with its checksum.
     Rows,
-    /// Runs SQLite's own check of its structures. This takes about as long as the other step, and reports no
-    /// progress.
+    /// Checks the structures of the file, mostly by SQLite's own check. This takes about as long as the other step, and
+    /// reports no progress.
     File,
 }
 
 /// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// Rows read.
+    /// Undamaged rows.
     pub rows: u64,
-    /// Bytes of keys and values read.
+    /// Bytes of the keys and values of these rows.
     pub bytes: u64,
     /// The first problems, each in a sentence.
     pub problems: Vec<String>,
@@ -265,7 +265,7 @@ pub(crate) fn check_expiry(connection: &AuditConnection, report: &mut CheckRepor
 
 /// Checks that the table `marks`, if it exists, has the mark of the log and nothing else.
 fn check_marks(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
-    match log_mark::are_known(connection) {
+    match log_mark::is_valid(connection) {
         Ok(true) => Ok(()),
         Ok(false) => {
             report.problem("the mark of the open log is damaged: a lost log would not be noticed".to_owned());

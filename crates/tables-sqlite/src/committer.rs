@@ -64,7 +64,7 @@ pub(crate) enum Job {
     Call(Call),
     /// Creates a table.
     Create(&'static Schema, Reply<()>),
-    /// Deletes expired rows.
+    /// Deletes some of the expired rows.
     Sweep(Reply<usize>),
     /// Rewrites the file with only the live rows, and empties the log.
     Scrub(Reply<()>),
@@ -305,7 +305,7 @@ impl Committer {
     }
 
     /// Runs `changes` as one transaction, and returns when the transaction is on disk. `changes` adds the slots
-    /// of the partitions that it touches to the list.
+    /// of the partitions that it touches to the list. If the log has no mark yet, also writes the mark into the file.
     fn transaction<T>(
         &mut self,
         changes: impl FnOnce(&AuditConnection, &mut Vec<Slot>) -> Result<T>,

@@ -53,7 +53,7 @@ pub(crate) fn seal(identity: Identity<'_>, values: &[Option<Value>]) -> Vec<u8> 
     envelope
 }
 
-/// Whether the checksum agrees with the envelope.
+/// Whether the checksum in the envelope agrees with the identity and the values of the row.
 pub(crate) fn is_whole(identity: Identity<'_>, envelope: &[u8]) -> bool {
     envelope
         .split_first_chunk::<CHECKSUM_BYTES>()

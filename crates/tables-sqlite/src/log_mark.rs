@@ -129,7 +129,7 @@ fn failed(what: &str) -> Error {
 }
 
 /// Whether the table of marks is valid: it does not exist, or has exactly one row, as this program writes it.
-pub(crate) fn are_known(connection: &Connection) -> rusqlite::Result<bool> {
+pub(crate) fn is_valid(connection: &Connection) -> rusqlite::Result<bool> {
     const IS_THERE: &str = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'marks'";
     if connection.query_row(IS_THERE, (), |row| row.get::<_, i64>(0))? == 0 {
         return Ok(true);

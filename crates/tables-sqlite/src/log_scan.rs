@@ -37,7 +37,7 @@ pub(crate) struct LogScan {
 /// The header of a log.
 #[derive(Debug, Clone, Copy)]
 struct Header {
-    is_big: bool,
+    is_big_endian: bool,
     page_bytes: usize,
     number: u32,
     salts: [u8; 8],
@@ -65,8 +65,7 @@ pub(crate) fn scan(log: &Path) -> std::io::Result<Result<LogScan, &'static str>>
     let (mut sum, mut is_whole) = (header.sum, true);
     let mut bytes = vec![0; FRAME_HEADER_BYTES + header.page_bytes];
     let mut number = 0;
-    // The frames after the last whole commit, and how many of them are followed by a frame of this log, or are
-    // such a frame.
+    // The frames after the last undamaged commit, and the number of them up to the last frame of this log.
     let mut behind = Vec::new();
     let mut ends = 0;
     while read_full(&mut log, &mut bytes)? {
@@ -116,14 +115,15 @@ impl Header {
     /// this frame.
     fn follows(&self, frame: &[u8], sum: &mut Checksum) -> bool {
         let (head, page) = frame.split_at(FRAME_HEADER_BYTES);
-        *sum = sum.of(&head[..8], self.is_big).of(page, self.is_big);
+        *sum = sum.of(&head[..8], self.is_big_endian).of(page, self.is_big_endian);
         self.has_frame(frame) && *sum == Checksum(word(head, 16), word(head, 20))
     }
 }
 
 impl Checksum {
-    fn of(self, bytes: &[u8], is_big: bool) -> Self {
-        let read = |word: [u8; 4]| if is_big { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) };
+    fn of(self, bytes: &[u8], is_big_endian: bool) -> Self {
+        let read =
+            |word: [u8; 4]| if is_big_endian { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) };
         let Self(mut one, mut two) = self;
         for [first, second] in bytes.as_chunks::<4>().0.as_chunks::<2>().0 {
             one = one.wrapping_add(read(*first)).wrapping_add(two);
@@ -148,15 +148,15 @@ fn read_header(log: &mut File) -> std::io::Result<Result<Header, &'static str>> 
         return Ok(Err("the present log is truncated"));
     }
     let (magic, page_bytes) = (word(&bytes, 0), word(&bytes, 8));
-    let is_big = magic & 1 == 1;
-    let sum = Checksum(0, 0).of(&bytes[..24], is_big);
+    let is_big_endian = magic & 1 == 1;
+    let sum = Checksum(0, 0).of(&bytes[..24], is_big_endian);
     let is_whole = magic & !1 == MAGIC && sum == Checksum(word(&bytes, 24), word(&bytes, 28));
     if !is_whole || !page_bytes.is_power_of_two() || !(512..=MAX_PAGE_BYTES).contains(&page_bytes) {
         return Ok(Err(DAMAGED));
     }
     let mut salts = [0; 8];
     salts.copy_from_slice(&bytes[16..24]);
-    Ok(Ok(Header { is_big, page_bytes: page_bytes as usize, number: word(&bytes, 16), salts, sum }))
+    Ok(Ok(Header { is_big_endian, page_bytes: page_bytes as usize, number: word(&bytes, 16), salts, sum }))
 }
 
 /// Fills the buffer. Returns `false` if the file ends before the buffer is full.

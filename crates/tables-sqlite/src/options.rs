@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 pub struct Options {
     /// The number of threads that read, each with its own connection. Default: twice the number of cores.
     pub readers: NonZeroUsize,
-    /// Maximum number of reads in the queue. Further reads wait until there is room. Default: 1,024.
+    /// The maximum number of reads that are queued or running. Further reads wait until there is room. Default: 1,024.
     pub queued_reads: NonZeroUsize,
     /// How many bytes of the file's pages the writing connection keeps in memory. Default: 32 MiB.
     pub writer_cache_bytes: usize,

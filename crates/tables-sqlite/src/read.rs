@@ -395,8 +395,8 @@ fn first_key(connection: &Connection, span: &Span) -> rusqlite::Result<Option<Ve
     rows.next()?.map(|row| row.get(0)).transpose()
 }
 
-/// Whether the partition has a visible row in this table. An audit confirms that there is none. `Corrupt` if a
-/// damaged row is found.
+/// Whether the partition has a visible row in this table. If the partition has none, an audit confirms this. `Corrupt`
+/// if a damaged row is found.
 fn has_visible_row(
     connection: &AuditConnection,
     table: Table,

@@ -29,8 +29,8 @@ pub struct KeyRepair {
 }
 
 impl SqliteStore {
-    /// Finds rows in whose key one bit is flipped. Changes nothing. Reads the whole file, and blocks the
-    /// thread for that long.
+    /// Finds rows in whose key one bit is flipped. Changes nothing, but upkeep moves no pages from then on, since the
+    /// plan has the numbers of pages. Reads the whole file, and blocks the thread for that long.
     ///
     /// `Corrupt` if the structure of the file's pages is damaged: no repair may write to such a file.
     pub fn plan_key_repair(&self) -> Result<KeyRepair> {

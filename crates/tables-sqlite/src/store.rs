@@ -75,7 +75,7 @@ struct RunningThreads {
 }
 
 impl SqliteStore {
-    /// Whether a directory has a store.
+    /// Whether a directory has the file of a store. The content of the file is not checked.
     ///
     /// # Errors
     ///
@@ -93,9 +93,10 @@ impl SqliteStore {
 
     /// Opens the store in this directory. Creates the directory and the store if they do not exist.
     ///
-    /// `Unavailable` if another process has the store open; the error names the process. `Unsupported` if the
-    /// file is not a store, or has another format version; the file is then not changed. `Corrupt` if the log of
-    /// the store is missing or damaged, unless [`Options::accept_lost_log`] is set.
+    /// `Unavailable` if another process has the store open (the error names the process), or if a restore into the
+    /// directory has not finished. `Unsupported` if the file is not a store, or has another format version; the file is
+    /// then not changed. `Corrupt` if the log of the store is missing or damaged, unless
+    /// [`Options::accept_lost_log`] is set.
     pub fn open(directory: &Path, clock: Arc<dyn Clock>, options: Options) -> Result<Self> {
         Self::open_with(directory, clock, options, committer::commit)
     }

@@ -37,12 +37,12 @@ pub struct VacuumProgress {
     pub free_pages: u64,
 }
 
-/// A directory that has too little room for a rewrite of the file.
+/// A directory that has too little room for a rewrite or an upgrade of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingSpace {
     /// The directory.
     pub directory: PathBuf,
-    /// The bytes that the rewrite needs there.
+    /// The bytes that the rewrite or the upgrade needs there.
     pub needed_bytes: u64,
     /// The bytes that are free there.
     pub free_bytes: u64,
@@ -80,8 +80,8 @@ impl SqliteStore {
     /// Gives all free pages back to the file system, and empties the log. Calls `progress` after each step.
     ///
     /// Each step is a transaction, and is then written into the file. If the future is dropped, no step begins
-    /// after the current one. Other writes wait for at most one step. `Unavailable` if the disk is full. The
-    /// finished steps then remain, and nothing is lost.
+    /// after the current one. Other writes wait for at most one step. `Unavailable` if the disk is full, or if a reader
+    /// uses the log at the end. The finished steps then remain, and nothing is lost.
     pub async fn vacuum(&self, mut progress: impl FnMut(VacuumProgress)) -> Result<()> {
         let page_bytes = self.page_bytes()?;
         let mut returned_pages = 0;
@@ -134,7 +134,7 @@ impl SqliteStore {
     }
 }
 
-/// How many bytes a rewrite leaves free for other files.
+/// How many bytes a rewrite or an upgrade leaves free for other files.
 pub(crate) const MARGIN_BYTES: u64 = 1 << 20;
 
 /// Sets the flag when it is dropped.

@@ -60,7 +60,8 @@ impl Checkpointer {
         Ok(self.is_running)
     }
 
-    /// Returns the result of the running pass if it has ended. `None` if no pass runs, or if the pass still runs.
+    /// Returns the result of the running pass if it has ended. `None` if no pass runs, if the pass still runs, or if
+    /// the thread has ended.
     pub(super) fn poll(&mut self) -> Option<rusqlite::Result<Pass>> {
         let passes = &self.thread.as_ref().filter(|_| self.is_running)?.passes;
         match passes.try_recv() {

@@ -1,4 +1,4 @@
-//! A process is killed while it writes.
+//! Tests that acknowledged writes are stored after a process was killed while it wrote.
 
 use std::{
     collections::BTreeMap,

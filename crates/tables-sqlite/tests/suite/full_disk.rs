@@ -1,4 +1,4 @@
-//! Full disks.
+//! Tests with a full disk or a full file: reads go on, and writes succeed again when there is room.
 
 use std::{fs, path::Path, process::Command};
 
@@ -53,10 +53,11 @@ async fn full_file_is_read_and_can_be_written_when_it_may_grow() {
     assert_all_are_stored(&store, last + 1).await;
 }
 
-/// A file system of a few megabytes, in memory. `None` if this process may not create one.
+/// A file system of a few megabytes, in memory.
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
+    /// `None` if this process may not create a file system.
     fn mount() -> Option<Self> {
         let directory = TempDir::new().expect("a directory");
         let status = Command::new("mount")

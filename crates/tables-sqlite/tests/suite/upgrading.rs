@@ -1,4 +1,4 @@
-//! Stores of format version 1 are refused, and upgraded.
+//! Tests that stores of format version 1 are refused, and that an upgrade converts them.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! A vacuum and a rewrite by a command.
+//! Tests of the vacuum and of the rewrite that a command runs.
 
 use std::{cell::RefCell, fs, path::Path};
 
