@@ -23,10 +23,10 @@ pub fn ddl(schemas: &[&Schema], options: &Options) -> String {
     let mut text = format!(
         "-- The tables of Rashomon in the keyspace {keyspace}.\n\
          --\n\
-         -- The value columns of a row are one frozen value, `{CELL}`, so that of two writers at once one\n\
-         -- wins the whole row. `{EXPIRES_AT}` is when the row becomes invisible. Points in time are\n\
-         -- microseconds since 1970 in a bigint, since a CQL timestamp has milliseconds. The comments of the\n\
-         -- tables are read by the service, which refuses a table whose comment is another one.\n\n\
+         -- The value columns of a row are one frozen value, `{CELL}`, so that a row never mixes the values of\n\
+         -- two writers. `{EXPIRES_AT}` is the time from which the row is invisible. Times are microseconds\n\
+         -- since 1970 in a bigint, since a CQL timestamp has milliseconds. The service reads the comments of\n\
+         -- the tables, and refuses a table with another comment.\n\n\
          -- An existing keyspace is left as it is.\n{};\n",
         create_keyspace(options),
         EXPIRES_AT = cell::EXPIRES_AT,

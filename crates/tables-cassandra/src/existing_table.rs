@@ -43,7 +43,8 @@ pub(crate) enum RemainingSteps {
     AddColumns { fields: usize },
 }
 
-/// The maximum number of times that a table is read while other processes change it. A creation has the same limit.
+/// The maximum number of reads of a table that other processes change. Also the maximum number of rounds in which a
+/// table is created or gets columns.
 pub(crate) const MAX_READS: usize = 5;
 
 /// The pause before the table is read again. After this time, another process is assumed to have completed a
@@ -80,7 +81,7 @@ where
 
 /// Returns the error if other processes repeatedly change the table.
 pub(crate) fn table_is_changing(schema: &Schema) -> Error {
-    Error::unavailable(format!("table {} is being changed by another process", schema.name()))
+    Error::unavailable(format!("table {} is being changed by another process: try again", schema.name()))
 }
 
 /// Reads the table and the type of its cells from the cluster.

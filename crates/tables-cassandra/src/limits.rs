@@ -29,9 +29,11 @@ pub(crate) fn check_key<'a>(
         return Err(Error::Invalid("the only column of a partition key is empty".to_owned()));
     }
     let clustering: usize = clustering.into_iter().map(Value::size).sum();
-    for (what, bytes) in [("a partition", length), ("clustering columns", clustering)] {
+    for (what, bytes) in [("a partition key", length), ("clustering columns", clustering)] {
         if bytes > MAX_KEY_BYTES {
-            return Err(Error::Invalid(format!("{what} of {bytes} bytes, above {MAX_KEY_BYTES}")));
+            return Err(Error::Invalid(format!(
+                "{what} of {bytes} bytes, above the limit of {MAX_KEY_BYTES}"
+            )));
         }
     }
     Ok(())
@@ -41,7 +43,7 @@ pub(crate) fn check_key<'a>(
 pub(crate) fn check_batch(batch: &Batch) -> Result<()> {
     if batch.mutations.len() > MAX_MUTATIONS {
         return Err(Error::Invalid(format!(
-            "a batch of {} mutations, above {MAX_MUTATIONS}",
+            "a batch of {} mutations, above the limit of {MAX_MUTATIONS}",
             batch.mutations.len()
         )));
     }
@@ -72,7 +74,7 @@ pub(crate) fn check_batch(batch: &Batch) -> Result<()> {
     }
     if request > MAX_REQUEST_BYTES {
         return Err(Error::Invalid(format!(
-            "a batch that takes {request} bytes with its keys, above {MAX_REQUEST_BYTES}: split it"
+            "a batch that takes {request} bytes with its keys, above the limit of {MAX_REQUEST_BYTES}: split it"
         )));
     }
     Ok(())

@@ -112,7 +112,7 @@ impl Cluster {
         }
         if !self.may_create {
             return Err(Error::Invalid(format!(
-                "there is no keyspace {}: name the one that holds the revisions, with --store \
+                "there is no keyspace {}: name the keyspace that holds the revisions, with --store \
                  cassandra://HOST/KEYSPACE",
                 self.keyspace
             )));
