@@ -143,6 +143,6 @@ fn cursor(token: i64, partition: &[Value]) -> Cursor {
 fn position(table: &Table, Cursor(cursor): &Cursor) -> Result<(i64, Partition)> {
     let token = cursor.first_chunk().ok_or_else(wire::unknown_cursor)?;
     let types = table.schema.partition().iter().map(|column| column.column_type);
-    let partition = wire::values_at(&Cursor(cursor.slice(token.len()..)), types)?;
+    let partition = wire::cursor_values(&Cursor(cursor.slice(token.len()..)), types)?;
     Ok((i64::from_be_bytes(*token), partition))
 }

@@ -39,7 +39,7 @@ pub(crate) async fn scan(cluster: &Cluster, table: &Table, scan: &Scan, now: Tim
     let mut after = match &scan.after {
         Some(cursor) => {
             let types = columns.iter().map(|(column, _)| column.column_type);
-            let after = wire::values_at(cursor, types)?;
+            let after = wire::cursor_values(cursor, types)?;
             if !scan.range.contains(&after) {
                 return Err(wire::unknown_cursor());
             }

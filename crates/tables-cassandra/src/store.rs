@@ -40,8 +40,9 @@ impl CassandraStore {
     /// Connects to the cluster, and creates the keyspace if it does not exist.
     ///
     /// `Unavailable` if no contact point answers within [`Options::connect_timeout`]. `Unsupported` if the
-    /// user is refused, or has no right to create a missing keyspace. `Invalid` if an option has an
-    /// impossible value, or if the keyspace is missing and the options do not allow to create it.
+    /// user is refused, or has no right to create a missing keyspace, or if [`Options::tls`] has no valid
+    /// certificates. `Invalid` if an option has an impossible value, or if the keyspace is missing and the options do
+    /// not allow to create it, or the cluster has too few nodes for its copies.
     #[boxed]
     pub async fn connect(options: Options, clock: Arc<dyn Clock>) -> Result<Self> {
         Ok(Self {

@@ -98,7 +98,7 @@ pub(crate) fn cursor(values: &[Value]) -> Cursor {
 }
 
 /// Decodes the values of a cursor. `Invalid` if the cursor does not have values of these types.
-pub(crate) fn values_at(
+pub(crate) fn cursor_values(
     Cursor(cursor): &Cursor,
     columns: impl Iterator<Item = ColumnType>,
 ) -> Result<Vec<Value>> {
@@ -135,11 +135,11 @@ mod tests {
             Value::Blob(Bytes::from_static(b"\0\xff")),
         ];
         let types = || values.iter().map(Value::column_type);
-        assert_eq!(values_at(&cursor(&values), types()).expect("its own cursor"), values);
+        assert_eq!(cursor_values(&cursor(&values), types()).expect("its own cursor"), values);
         let Cursor(bytes) = cursor(&values);
         for wrong in [&bytes[..bytes.len() - 1], &bytes[1..], &[&bytes[..], b"\0"].concat()] {
             let cursor = Cursor(Bytes::copy_from_slice(wrong));
-            assert!(matches!(values_at(&cursor, types()), Err(Error::Invalid(_))), "{wrong:?}");
+            assert!(matches!(cursor_values(&cursor, types()), Err(Error::Invalid(_))), "{wrong:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! Passwords, rights, certificates and compression.
+//! Tests of passwords, rights, certificates and compression.
 
 use std::{path::PathBuf, sync::LazyLock};
 

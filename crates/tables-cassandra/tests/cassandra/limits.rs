@@ -1,4 +1,4 @@
-//! Calls beyond the limits of Cassandra are refused, and change nothing.
+//! Tests that calls beyond the limits of Cassandra are refused, and change nothing.
 
 use std::{num::NonZeroUsize, sync::LazyLock};
 
@@ -55,13 +55,13 @@ fn calls_beyond_the_limits_are_invalid() {
             ("a long bound", long_range),
             ("many mutations", put("page", numbers(MAX_MUTATIONS + 1), now)),
             ("long keys with many mutations", put(&"x".repeat(60_000), numbers(300), now)),
-            ("the time that is kept", put("page", [Value::from("a")], Timestamp::MIN)),
+            ("the reserved write time", put("page", [Value::from("a")], Timestamp::MIN)),
         ] {
             let good = put("good", [Value::from("a")], now);
             assert_invalid(what, store.write(vec![good], batch).await);
         }
         assert_invalid(
-            "a long key",
+            "a read of an empty partition",
             store.get(&NAMES, &Key::new(vec!["".into()], vec!["a".into(), 1.into()])).await,
         );
         let partitions = store.partitions(&NAMES, None, NonZeroUsize::MIN).await.expect("listed");

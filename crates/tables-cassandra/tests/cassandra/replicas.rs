@@ -1,4 +1,4 @@
-//! The late-write window that the store reports.
+//! Tests of the late-write window that the store reports.
 
 use std::{sync::LazyLock, time::Duration};
 
