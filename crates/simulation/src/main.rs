@@ -73,6 +73,7 @@ fn simulate(arguments: &Arguments) -> Result<bool> {
     };
     println!("{}\nwith seed {}; shortened:\n{}", finding.violation, finding.seed, finding.shortest);
     println!("results of the steps, each with the world's time in microseconds:\n{}", finding.log);
-    println!("to repeat: cargo xtask simulate --histories 1 --seed {}", finding.seed);
+    let store = format!("{:?}", arguments.store).to_lowercase();
+    println!("to repeat: cargo xtask simulate --histories 1 --seed {} --store {store}", finding.seed);
     Ok(false)
 }

@@ -67,7 +67,9 @@ impl StorePool {
             }
             Store::Cassandra => {
                 let node = rashomon_test_stores::node();
-                let node = node.context("no node is named: see `cargo xtask cassandra up --for-tests`")?;
+                let node = node.context(
+                    "RASHOMON_TEST_CASSANDRA names no node: `cargo xtask cassandra up --for-tests` starts one",
+                )?;
                 let mut connections = Vec::new();
                 for _ in 0..PROCESSES {
                     let clock = Arc::new(ManualClock::new(START));

@@ -6,7 +6,7 @@ use rashomon_simulation::{Plan, Store, Variant, many};
 #[test]
 fn no_promise_is_broken_in_cassandra() {
     if rashomon_test_stores::node().is_none() {
-        println!("skipped: no node is named");
+        println!("skipped: RASHOMON_TEST_CASSANDRA names no node");
         return;
     }
     let plan = Plan { histories: 10, seed: 2_000_000_000, store: Store::Cassandra, threads: 2 };
