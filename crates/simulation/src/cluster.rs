@@ -28,8 +28,8 @@ impl Cluster {
         Self { memory, deleted: Mutex::default() }
     }
 
-    /// Removes from a batch the rows that earlier deletes hide. Deletes are remembered permanently.
-    fn visible(&self, mut batch: Batch) -> Batch {
+    /// Removes the puts that earlier deletes hide from a batch. Remembers the deletes of the batch permanently.
+    fn without_hidden_puts(&self, mut batch: Batch) -> Batch {
         let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
         let partition = &batch.partition;
         batch.mutations.retain(|mutation| match mutation {
@@ -72,8 +72,8 @@ impl Decorator for Cluster {
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
-        let first = first.into_iter().map(|batch| self.visible(batch)).collect();
-        self.memory.write(first, self.visible(then)).await
+        let first = first.into_iter().map(|batch| self.without_hidden_puts(batch)).collect();
+        self.memory.write(first, self.without_hidden_puts(then)).await
     }
 
     async fn swap(
@@ -84,7 +84,7 @@ impl Decorator for Cluster {
         expected: Option<&Row>,
         new: Option<Row>,
     ) -> Result<Swap> {
-        let first = first.into_iter().map(|batch| self.visible(batch)).collect();
+        let first = first.into_iter().map(|batch| self.without_hidden_puts(batch)).collect();
         self.memory.swap(first, table, key, expected, new).await
     }
 

@@ -32,7 +32,9 @@ const HINT_WINDOW: Duration = Duration::from_secs(10 * 24 * 3600);
 
 const PROCESSES: usize = 2;
 const PAGES: usize = 2;
-const STEPS: usize = 40;
+
+/// The maximum number of steps in a history.
+const MAX_STEPS: usize = 40;
 
 /// The number of steps between two reads of all acknowledged revisions.
 const CHECK_EVERY: usize = 10;
@@ -56,17 +58,17 @@ enum Action {
     Put { page: usize, large: bool },
     Rewrite { which: usize, large: bool },
     Seal,
-    Merge,
-    Collect,
+    Compact,
+    CollectGarbage,
     Spread,
     Pass(Duration),
     ReadWithout(usize),
-    SetAway(Option<usize>),
+    SetUnreachable(Option<usize>),
     Restart,
 }
 
 fn steps(rng: &mut Rng) -> Vec<Step> {
-    let number = rng.usize(8..=STEPS);
+    let number = rng.usize(8..=MAX_STEPS);
     (0..number).map(|_| step(rng)).collect()
 }
 
@@ -76,18 +78,18 @@ fn step(rng: &mut Rng) -> Step {
         0..24 => Action::Put { page: rng.usize(..PAGES), large },
         24..34 => Action::Rewrite { which: rng.usize(..64), large },
         34..48 => Action::Seal,
-        48..54 => Action::Merge,
-        54..68 => Action::Collect,
+        48..54 => Action::Compact,
+        54..68 => Action::CollectGarbage,
         68..71 => Action::Spread,
         71..88 => Action::Pass([12 * HOUR, 2 * DAY, 2 * DAY, 5 * DAY, 12 * DAY][rng.usize(..5)]),
         88..94 => Action::ReadWithout(rng.usize(..REPLICAS)),
-        94..97 => Action::SetAway(rng.bool().then(|| rng.usize(..REPLICAS))),
+        94..97 => Action::SetUnreachable(rng.bool().then(|| rng.usize(..REPLICAS))),
         _ => Action::Restart,
     };
     // From the third batch (number 2) on, a seal or a compaction writes the index rows that reference the
     // block.
     let (one_in, numbers) = match action {
-        Action::Seal | Action::Merge => (2, 2..5),
+        Action::Seal | Action::Compact => (2, 2..5),
         _ => (3, 0..6),
     };
     let fault = (rng.u8(..one_in) == 0).then(|| {
@@ -110,7 +112,7 @@ struct KnownRevision {
     /// `None`: the write of the revision was not acknowledged.
     tid: Option<Tid>,
     /// The numbers of the bodies that may be stored: the last acknowledged body, and those of later writes
-    /// that failed. Exactly one of them is stored.
+    /// that failed. If the revision is stored, it has exactly one of these bodies.
     bodies: BTreeSet<u64>,
 }
 
@@ -168,7 +170,7 @@ pub fn many(histories: u64, first: u64, threads: usize, progress: &(dyn Fn(u64) 
             let seed = first.wrapping_add(number);
             if let Err(error) = runtime.block_on(run(seed)) {
                 next.store(histories, Ordering::Relaxed);
-                return Err(error.context(format!("what happens:\n{}", log(seed))));
+                return Err(error.context(format!("the steps of the history:\n{}", log(seed))));
             }
             progress(done.fetch_add(1, Ordering::Relaxed) + 1);
         }
@@ -262,7 +264,7 @@ impl Run {
                     .await
                     .map(drop)
             }
-            Action::Merge => {
+            Action::Compact => {
                 let page = page(0);
                 let (options, mut progress) = (CompactionOptions::default(), |_: &_| {});
                 process
@@ -271,7 +273,7 @@ impl Run {
                     .await
                     .map(drop)
             }
-            Action::Collect => process.maintenance().collect_orphans(DAY).await.map(drop),
+            Action::CollectGarbage => process.maintenance().collect_orphans(DAY).await.map(drop),
             Action::Spread => {
                 self.hinted_at = None;
                 Ok(self.store.spread().await?)
@@ -281,7 +283,7 @@ impl Run {
                 self.store.read_without(replica);
                 Ok(())
             }
-            Action::SetAway(replica) => {
+            Action::SetUnreachable(replica) => {
                 self.store.set_unreachable(replica);
                 Ok(())
             }
@@ -368,7 +370,7 @@ impl Run {
     }
 
     /// Checks the end state, in which every batch has reached all replicas. Reads must be right whichever
-    /// replica is unreachable, before the garbage collection and after it.
+    /// replica does not answer, before the garbage collection and after it.
     async fn end(&mut self) -> Result<()> {
         self.store.set_unreachable(None);
         self.check_acknowledged().await?;

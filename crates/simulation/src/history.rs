@@ -12,10 +12,10 @@ use crate::{
 };
 
 /// The maximum number of steps in a history.
-const STEPS: usize = 30;
+const MAX_STEPS: usize = 30;
 
 /// The highest number of a revision.
-const REVISIONS: i64 = 9;
+const MAX_REVISION: i64 = 9;
 
 /// The maximum number of minutes between the failure of a write and its late effect. The nodes of a cluster keep hints
 /// for each other that long.
@@ -43,7 +43,7 @@ impl History {
         let mut rng = Rng::with_seed(seed);
         let mut setup = Setup::random(&mut rng, alone);
         narrow(&mut setup);
-        let steps = rng.usize(3..=STEPS);
+        let steps = rng.usize(3..=MAX_STEPS);
         let steps = (0..steps).map(|_| step(&mut rng, &setup)).collect();
         Self { seed, setup, steps }
     }
@@ -151,7 +151,11 @@ fn action(rng: &mut Rng, setup: &Setup) -> Action {
 
 /// Draws the number of a revision. Higher numbers are more frequent, so new revisions are mostly the latest.
 fn rev(rng: &mut Rng) -> i64 {
-    if rng.bool() { rng.i64(1..=REVISIONS) } else { rng.i64(1..=REVISIONS).max(rng.i64(1..=REVISIONS)) }
+    if rng.bool() {
+        rng.i64(1..=MAX_REVISION)
+    } else {
+        rng.i64(1..=MAX_REVISION).max(rng.i64(1..=MAX_REVISION))
+    }
 }
 
 /// Draws a set of at least one property. It often has html together with its data-parsoid.

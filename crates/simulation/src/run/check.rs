@@ -52,7 +52,7 @@ impl Run {
 
 impl Expectations {
     /// Whether the policy requires that a property is stored, even if nobody has read it.
-    pub(super) fn must_be_current(
+    pub(super) fn must_be_stored(
         &self,
         page: usize,
         (rev, tid): (Revision, Tid),
@@ -79,7 +79,7 @@ impl Expectations {
         name: Name,
         now: Timestamp,
     ) -> Option<Promise> {
-        if self.must_be_current(page, (rev, tid), name, now) {
+        if self.must_be_stored(page, (rev, tid), name, now) {
             return Some(Promise::R2);
         }
         let model = &self.pages[page];

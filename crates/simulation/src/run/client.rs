@@ -38,12 +38,12 @@ impl Client<'_> {
     /// Returns a line for the log if a request may fail with this error, otherwise the violation. The service
     /// may refuse a request, and may fail while the process is disturbed.
     pub(super) fn refused(&self, error: Error) -> Result<String> {
-        let culls_alone = matches!(self.disturbed, None | Some(Disturbance::CullsFail));
+        let only_culls_fail = matches!(self.disturbed, None | Some(Disturbance::CullsFail));
         match error {
             // If a process died before the clocks were set back, the other processes must wait before they regard it as
             // dead.
             error if is_unavailable(&error) && self.run.was_set_back => Ok(format!("failed: {error}")),
-            error if is_unavailable(&error) && culls_alone && self.run.culls_failed => {
+            error if is_unavailable(&error) && only_culls_fail && self.run.culls_failed => {
                 Err(Violation::new(Promise::R5, format!("a failed cull made another call fail: {error}")))
             }
             error if is_unavailable(&error) && self.disturbed.is_some() => Ok(format!("failed: {error}")),

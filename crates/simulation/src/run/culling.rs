@@ -15,7 +15,7 @@ use crate::{
 const MAX_SWEEP_ENTRIES: usize = 10_000;
 
 /// The number of calls within which a rescan must finish.
-const ROUNDS: usize = 100;
+const MAX_ROUNDS: usize = 100;
 
 impl Run {
     /// Processes a part of the queue. Returns the result of the sweep, or `None` if the sweep was disturbed.
@@ -103,7 +103,7 @@ impl Run {
     ) -> Result<bool> {
         let page = &self.world.pages[page];
         let maintenance = self.world.processes[process].buckets.maintenance();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             match maintenance.rescan(&page.domain, &page.bucket).await {
                 Ok(rescan) if rescan.finished => return Ok(true),
                 Ok(_) => {}

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The number of rounds within which all deletable values must be deleted. This includes a pause of the sweep.
-const ROUNDS: usize = 3;
+const MAX_ROUNDS: usize = 3;
 
 impl Run {
     pub(super) async fn end(&mut self) -> Result<()> {
@@ -52,7 +52,7 @@ impl Run {
     }
 
     async fn wait_until_deleted(&mut self) -> Result<()> {
-        for round in 0..ROUNDS {
+        for round in 0..MAX_ROUNDS {
             let Some(policy) = self.expected.policy().cloned() else { return Ok(()) };
             let renders = self.expected.pages.iter().flat_map(|page| {
                 page.tids().map(|(rev, tid)| page.lifetime_of_render(rev, tid, &policy)).collect::<Vec<_>>()

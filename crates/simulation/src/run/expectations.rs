@@ -23,7 +23,7 @@ use crate::{
 /// store: callers pass the stored rows and the time.
 pub(super) struct Expectations {
     pub(super) setup: Setup,
-    maker: Option<Arc<SimulatedRenderer>>,
+    renderer: Option<Arc<SimulatedRenderer>>,
     pub(super) pages: Vec<PageModel>,
     pub(super) deadlines: Deadlines,
     /// The revisions of writes that took effect late.
@@ -39,7 +39,7 @@ impl Expectations {
     pub(super) fn new(world: &World) -> Self {
         Self {
             setup: world.setup.clone(),
-            maker: world.maker.clone(),
+            renderer: world.renderer.clone(),
             pages: vec![PageModel::default(); world.pages.len()],
             deadlines: Deadlines::new(&world.setup),
             came_late: BTreeSet::new(),
@@ -169,7 +169,7 @@ impl Expectations {
 
     /// Whether the renderer generated a body.
     fn has_generated(&self, sha1: Sha1) -> bool {
-        self.maker.as_ref().is_some_and(|maker| maker.has_generated(sha1))
+        self.renderer.as_ref().is_some_and(|renderer| renderer.has_generated(sha1))
     }
 
     /// Records an acknowledged replacement of a property in the model.
@@ -250,7 +250,7 @@ impl Expectations {
         Ok(())
     }
 
-    /// Promises that a generated render of the latest stays readable for a ttl.
+    /// Promises that a stored render that was generated for this read stays readable for a ttl.
     pub(super) fn promise_generated(&mut self, page: usize, rev: Revision, tid: Tid, now: Timestamp) {
         let Some(policy) = self.policy() else { return };
         let until = now.saturating_add(policy.ttl);

@@ -210,7 +210,8 @@ impl Run {
         Ok(String::new())
     }
 
-    /// Lets time pass. Meanwhile late writes take effect, and a server rescans at intervals.
+    /// Lets time pass. Meanwhile late writes take effect, sweeps complete interrupted writes, and a server rescans at
+    /// intervals.
     async fn pass(&mut self, by: Duration) -> Result<()> {
         let until = self.world.now.saturating_add(by);
         loop {

@@ -96,7 +96,7 @@ impl Client<'_> {
         let newest =
             expected.pages[page].revisions.get(&rev).and_then(|found| found.renders.last_key_value());
         let newest = newest.map(|(tid, _)| *tid);
-        let stays = newest.filter(|tid| expected.must_be_current(page, (rev, *tid), name, self.now()));
+        let stays = newest.filter(|tid| expected.must_be_stored(page, (rev, *tid), name, self.now()));
         let expires = self.run.world.setup.expires();
         let rounds = self.rounds();
         match self.buckets().newest_with(self.page(page), rev, name.get()).await {
@@ -127,7 +127,7 @@ impl Client<'_> {
 
     /// The number of times that the renderer was asked to generate something.
     fn rounds(&self) -> u64 {
-        self.run.world.maker.as_ref().map_or(0, |maker| maker.rounds())
+        self.run.world.renderer.as_ref().map_or(0, |renderer| renderer.rounds())
     }
 
     /// Adds a render that was generated on demand to the model.

@@ -27,7 +27,7 @@ type Bodies = BTreeMap<Name, Sha1>;
 /// The properties of a write request, and the variant of their bodies.
 type RequestProperties = (Names, u8);
 
-/// A body. `place` has the bucket, unless it is `page`.
+/// A body. `place` is the text of [`Client::place`].
 fn body(rev: i64, place: &str, name: Name, variant: u8) -> Vec<u8> {
     let text = format!("{name} {variant} of revision {rev}{place}; ");
     if is_large(variant) { text.bytes().cycle().take(LARGE_BODY_BYTES).collect() } else { text.into() }
@@ -47,18 +47,19 @@ impl Client<'_> {
         &mut self,
         page: usize,
         rev: i64,
-        given: RequestProperties,
+        requested: RequestProperties,
     ) -> Result<(Vec<NewProperty>, Bodies), Error> {
         let (mut properties, mut bodies) = (Vec::new(), Bodies::new());
-        for name in given.0.iter() {
-            let property = self.property(page, rev, (name, given.1)).await?;
+        for name in requested.0.iter() {
+            let property = self.property(page, rev, (name, requested.1)).await?;
             bodies.insert(name, property.body.sha1);
             properties.push(property);
         }
         Ok((properties, bodies))
     }
 
-    /// The name of a page's bucket, and how often the bucket was made. Empty for `page`.
+    /// The text in the bodies of a page that tells its bucket from all other buckets, also from an earlier bucket of
+    /// the same name. Empty for the bucket `page`.
     fn place(&self, page: usize) -> String {
         let world = &self.run.world;
         if page < world.setup.pages { String::new() } else { format!(" in bucket {}", world.further_made) }
@@ -79,7 +80,7 @@ impl Client<'_> {
     pub(super) async fn put_revision(
         &mut self,
         (page, rev, if_latest): (usize, i64, bool),
-        given: RequestProperties,
+        requested: RequestProperties,
         age: Option<Duration>,
     ) -> Result<String> {
         // If two different writes of a revision run at the same time, a part of each may be stored. The buckets do not
@@ -87,7 +88,7 @@ impl Client<'_> {
         if self.run.world.is_under_way(page, revision(rev)) {
             return Ok(String::new());
         }
-        let (properties, bodies) = match self.stage(page, rev, given).await {
+        let (properties, bodies) = match self.stage(page, rev, requested).await {
             Ok(staged) => staged,
             Err(error) => return self.refused(error),
         };
@@ -102,21 +103,21 @@ impl Client<'_> {
         let begun = self.now();
         let write = async move { buckets.put_revision(&name, new).await };
         let result = self.carry_out(page, write).await?;
-        self.written((page, begun), bodies, result).await
+        self.record_result((page, begun), bodies, result).await
     }
 
     pub(super) async fn put_render(
         &mut self,
         (page, render, on_render): (usize, usize, bool),
-        given: RequestProperties,
+        requested: RequestProperties,
         age: Option<Duration>,
     ) -> Result<String> {
         let Some((rev, tid)) = self.run.expected.pick(page, render) else { return Ok(String::new()) };
         // Another write may bring the same properties of the revision at the same time.
-        if given.0.iter().any(Name::is_of_revision) && self.run.world.is_under_way(page, rev) {
+        if requested.0.iter().any(Name::is_of_revision) && self.run.world.is_under_way(page, rev) {
             return Ok(String::new());
         }
-        let (properties, bodies) = match self.stage(page, rev.get(), given).await {
+        let (properties, bodies) = match self.stage(page, rev.get(), requested).await {
             Ok(staged) => staged,
             Err(error) => return self.refused(error),
         };
@@ -135,15 +136,15 @@ impl Client<'_> {
             let written_with = self.run.expected.written_with(page, rev, tid, *name);
             written_with.into_iter().for_each(|own| own.written.last = now);
         }
-        self.written((page, begun), bodies, result).await
+        self.record_result((page, begun), bodies, result).await
     }
 
     /// Adds the result of a write of a revision or render to the model. The write may have been stored at
     /// `begun`, when it was sent, or later.
-    async fn written(
+    async fn record_result(
         &mut self,
         (page, begun): (usize, Timestamp),
-        given: Bodies,
+        bodies: Bodies,
         result: Result<Written, Error>,
     ) -> Result<String> {
         self.run.drain(self.process).await;
@@ -153,8 +154,8 @@ impl Client<'_> {
                 let expected = &self.run.expected;
                 let of = (written.rev, written.tid);
                 let known = expected.pages[page].render(written.rev, written.tid);
-                let mut given = given.into_iter();
-                if known.is_none() || !given.all(|(name, sha1)| expected.is_written(page, of, name, sha1)) {
+                let mut bodies = bodies.into_iter();
+                if known.is_none() || !bodies.all(|(name, sha1)| expected.is_written(page, of, name, sha1)) {
                     let what = format!("the acknowledged write {} is not stored", written.tid);
                     return Err(Violation::new(Promise::R2, what));
                 }
@@ -174,7 +175,7 @@ impl Client<'_> {
     pub(super) async fn import(
         &mut self,
         (page, rev, renders): (usize, i64, u8),
-        given: RequestProperties,
+        requested: RequestProperties,
         age: Duration,
     ) -> Result<String> {
         // If two different writes of a revision run at the same time, a part of each may be stored. The buckets do not
@@ -182,7 +183,7 @@ impl Client<'_> {
         if self.run.world.is_under_way(page, revision(rev)) {
             return Ok(String::new());
         }
-        let (names, variant) = given;
+        let (names, variant) = requested;
         let (names_of_revision, rest) = names.by_versions();
         let (of_revision, mut bodies) = match self.stage(page, rev, (names_of_revision, variant)).await {
             Ok(staged) => staged,
@@ -190,7 +191,7 @@ impl Client<'_> {
         };
         let timestamp = START.saturating_sub(age);
         let name = self.page(page).clone();
-        let mut given = Vec::new();
+        let mut import_renders = Vec::new();
         for number in 0..renders {
             // The bodies are staged for each render, so that a large one has chunks of its own.
             let (properties, of_render) = match self.stage(page, rev, (rest, variant)).await {
@@ -198,14 +199,14 @@ impl Client<'_> {
                 Err(error) => return self.refused(error),
             };
             bodies.extend(of_render);
-            given.push(ImportRender {
+            import_renders.push(ImportRender {
                 tid: Tid::new(timestamp.saturating_add(Duration::from_secs(number.into())), rev as u64),
                 properties: never_replaced(properties),
             });
         }
-        if given.is_empty() {
+        if import_renders.is_empty() {
             let tid = Tid::imported(&name, revision(rev), timestamp);
-            given.push(ImportRender { tid, properties: Vec::new() });
+            import_renders.push(ImportRender { tid, properties: Vec::new() });
         }
         let request = ImportRevision {
             record: RevisionRecord {
@@ -219,7 +220,7 @@ impl Client<'_> {
                 erased: None,
             },
             properties: never_replaced(of_revision),
-            renders: given,
+            renders: import_renders,
         };
         let result = self.buckets().import(&name, vec![request]).await;
         self.run.drain(self.process).await;
@@ -254,7 +255,7 @@ impl Client<'_> {
         // A property that was eligible before the rewrite may already be deleted, so it may not be found.
         let now = self.now();
         self.run.expected.release(now);
-        let stays = self.run.expected.must_be_current(page, (rev, tid), name, now);
+        let stays = self.run.expected.must_be_stored(page, (rev, tid), name, now);
         let result = self.buckets().rewrite(self.page(page), tid, property, Expect::Any).await;
         self.run.drain(self.process).await;
         match result {

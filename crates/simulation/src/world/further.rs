@@ -24,8 +24,8 @@ impl World {
         Ok(())
     }
 
-    /// Deletes the further bucket, and makes it again. If a disturbance interrupts a process, it tries again
-    /// undisturbed.
+    /// Deletes the further bucket, and makes it again. If a disturbance interrupts the process, the process
+    /// tries again undisturbed.
     pub(crate) async fn recreate_further(&mut self, process: usize) -> Result<(), KeyValueError> {
         if self.try_to_recreate_further(process).await.is_ok() {
             return Ok(());
@@ -39,7 +39,7 @@ impl World {
         self.make_further(process).await
     }
 
-    /// Deletes the pages of deleted buckets.
+    /// Deletes the pages of deleted buckets, and then the rows of these buckets.
     pub(crate) async fn delete_pages(&self, process: usize, age: Duration) -> Result<(), Error> {
         let process = &self.processes[process];
         rashomon_service::delete_pages(&process.buckets, &process.key_value(), age).await?;

@@ -100,7 +100,7 @@ impl StoreHandle {
         self.state().culls_fail = true;
     }
 
-    /// Makes the next write of a page, sent now, fail and take effect when it is due.
+    /// Makes the next write of a page, sent at `now`, fail for its caller and take effect at `due`.
     pub(crate) fn delay(&self, now: Timestamp, due: Timestamp) {
         self.state().late = Some((now, due));
     }

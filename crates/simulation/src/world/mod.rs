@@ -54,7 +54,7 @@ pub(crate) struct World {
     pub(crate) jumped: i64,
     pub(crate) late_writes: LateWrites,
     timeline: Option<(Arc<MemoryTimeline>, Arc<dyn Timeline>)>,
-    pub(crate) maker: Option<Arc<SimulatedRenderer>>,
+    pub(crate) renderer: Option<Arc<SimulatedRenderer>>,
     /// The number of processes started so far.
     begun: u64,
     seed: u64,
@@ -88,7 +88,7 @@ impl World {
             jumped: 0,
             late_writes: Arc::clone(&late_writes),
             timeline,
-            maker: setup.generator.then(|| Arc::new(SimulatedRenderer::new())),
+            renderer: setup.generator.then(|| Arc::new(SimulatedRenderer::new())),
             begun: 0,
             seed,
             setup,
@@ -125,7 +125,8 @@ impl World {
         let mut retention =
             Retention { policy: policy.cloned(), sample: self.setup.sample, ..Retention::default() };
         retention.timeline = self.timeline.as_ref().map(|(_, timeline)| Arc::clone(timeline));
-        retention.generator = self.maker.as_ref().map(|maker| Arc::clone(maker) as Arc<dyn Generator>);
+        retention.generator =
+            self.renderer.as_ref().map(|renderer| Arc::clone(renderer) as Arc<dyn Generator>);
         let skew = policy.map_or(self.setup.skew, |policy| policy.skew);
         Settings { cache_bytes: CACHE_BYTES, skew, retention, ..Settings::default() }
     }
@@ -185,7 +186,7 @@ impl World {
     }
 
     /// Carries out a late write that is due at this time. Returns its page, its revisions, and the time at
-    /// which it was sent.
+    /// which it was sent. `None` if no write is due, or if the bucket of its page was deleted.
     pub(crate) async fn deliver(
         &self,
         due: Timestamp,
