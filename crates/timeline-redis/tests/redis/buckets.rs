@@ -1,4 +1,4 @@
-//! The purpose of the timeline: a write culls values that were superseded long enough ago.
+//! Tests the purpose of the timeline: a write culls values that were superseded long enough ago.
 
 use std::{sync::Arc, time::Duration};
 

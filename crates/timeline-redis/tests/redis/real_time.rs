@@ -1,4 +1,4 @@
-//! Culls of a page that is never written again, in real time.
+//! Tests that a page that is never written again is culled in time, in real time.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
