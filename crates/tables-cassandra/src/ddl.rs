@@ -42,8 +42,8 @@ pub fn ddl(schemas: &[&Schema], options: &Options) -> String {
         );
     }
     text.push_str(
-        "\n-- Cassandra 5.0 alone; leave this out on ScyllaDB and on Cassandra 4. Unified compaction in levels\n\
-         -- keeps a partition that is written again and again in few SSTables, so that reads stay short.\n",
+        "\n-- Only for Cassandra 5.0 and later; leave this out on ScyllaDB and Cassandra 4. Unified compaction in\n\
+         -- levels keeps a partition that is written again and again in few SSTables, so that reads stay short.\n",
     );
     for schema in schemas {
         let _ = writeln!(text, "ALTER TABLE {} WITH {COMPACTION};", qualified(keyspace, schema.name()));

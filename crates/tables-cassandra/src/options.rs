@@ -139,6 +139,6 @@ pub enum SerialConsistency {
 pub enum Compression {
     /// LZ4.
     Lz4,
-    /// Snappy, which compresses better, but is slower.
+    /// Snappy, which compresses about as well as LZ4, but is slower.
     Snappy,
 }

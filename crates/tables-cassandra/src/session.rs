@@ -75,7 +75,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Connects to the cluster. Errors name the contact points.
+    /// Connects to the cluster and creates the keyspace if it does not exist. An error of the connection names the
+    /// contact points.
     pub(crate) async fn connect(options: &Options) -> Result<Self> {
         options.check()?;
         let deadline = Instant::now() + options.connect_timeout;
@@ -102,7 +103,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Creates the keyspace if it does not exist.
+    /// Creates the keyspace if it does not exist. [`Error::Invalid`] if this cluster may not create it.
     async fn create_keyspace(&self, options: &Options) -> Result<()> {
         const EXISTING: &str = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?";
         let existing = self.query(EXISTING, (self.keyspace.clone(),)).await?;
