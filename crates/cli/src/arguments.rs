@@ -56,12 +56,12 @@ pub(crate) enum Command {
 
     /// Import page histories from MediaWiki XML or JSON lines
     ///
-    /// Reads MediaWiki XML exports, versions 0.3 to 0.11, and the JSON lines that `export` writes. Files may be
-    /// plain, .gz, .bz2, .xz, .lzma, .zst or .7z; the content decides, not the name. Where the archive of the
-    /// store is on, pages that the store does not have go into archive blocks, and others become rows. A new
-    /// SQLite store has an archive, unless the configuration has `archive = false`, or `[retention]` without
-    /// `[archive]`. Importing a file again changes nothing. If a file is damaged or truncated, every complete
-    /// revision before the damage is stored.
+    /// Reads MediaWiki XML exports, versions 0.3 to 0.11, and the JSON lines that `export` writes. Files may be plain,
+    /// .gz, .bz2, .xz, .lzma, .zst or .7z; the content decides, not the name. If the archive of a SQLite store is on,
+    /// pages that the store does not have go into archive blocks, and others become rows. On a cluster, and with --to,
+    /// all pages become rows; on a cluster, --archive makes blocks. A new SQLite store has an archive, unless the
+    /// configuration has `archive = false`, or `[retention]` without `[archive]`. Importing a file again changes
+    /// nothing. If a file is damaged or truncated, every complete revision before the damage is stored.
     ///
     /// A revision that is already stored with different content is a conflict: the stored revision stays. A revision is
     /// left out if its number, title, time or parent is not valid, if its time is in the future (by more than the

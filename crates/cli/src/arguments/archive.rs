@@ -12,9 +12,9 @@ pub(crate) enum ArchiveCommand {
     ///
     /// The latest revision of a page is sealed too if the page is idle (see --idle). Reads of sealed revisions
     /// are the same as before. A revision leaves the tables only after its block was read back and compared.
-    /// Interrupting the command loses nothing; the next run continues. A server whose archive is on seals by
-    /// itself. On a cluster, every server must have `[archive]` in its configuration before the first server
-    /// seals.
+    /// Interrupting the command loses nothing; the next run continues. If its archive is on, a server seals by itself,
+    /// without this command. On a cluster, every server must have `[archive]` in its configuration before the first
+    /// server seals.
     #[command(after_help = "\
 Exit codes:
   0  done

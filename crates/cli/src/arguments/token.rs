@@ -67,9 +67,9 @@ pub(crate) struct NewTokenArguments {
     #[command(flatten)]
     pub(crate) location: TokenLocationArguments,
 
-    /// Rights that the token grants: read, write, import (whole histories; with write, also times in the past), rewrite
-    /// (replace stored properties), admin (create, change and delete buckets; on every domain and every bucket, also
-    /// make, list and revoke tokens). No right implies another
+    /// Rights that the token grants: read, write, import (import whole histories; together with write: set the time of
+    /// a revision or render with _timestamp), rewrite (replace stored properties), admin (create, change and delete
+    /// buckets; on every domain and every bucket, also make, list and revoke tokens). No right implies another
     #[arg(long, value_name = "RIGHT,...", value_delimiter = ',', required = true)]
     pub(crate) rights: Vec<String>,
 
