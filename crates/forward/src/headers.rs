@@ -21,10 +21,10 @@ const CONNECTION_HEADERS: [&str; 9] = [
     "upgrade",
 ];
 
-/// Headers of a request that are not forwarded. This server answers `Expect` itself, computes the length of the body,
-/// and has already checked which web page sent the request. Cookies are secrets between a browser and the host that the
-/// browser knows.
-const CLIENT_HEADERS: [&str; 8] = [
+/// Further headers of a request that are not forwarded. This server answers `Expect` itself, computes the length of the
+/// body, and has already checked which web page sent the request. Cookies are secrets between a browser and the host
+/// that the browser knows.
+const NOT_FORWARDED_HEADERS: [&str; 8] = [
     "expect",
     "content-length",
     "cookie",
@@ -68,12 +68,12 @@ pub(crate) fn rewrite_for_backend(
     forward_authorization: bool,
 ) {
     remove_connection_headers(headers);
-    // Without this header, some servers refuse a write without a body.
     let is_empty = headers.get(header::CONTENT_LENGTH).is_some_and(|length| length == "0");
-    for name in CLIENT_HEADERS {
+    for name in NOT_FORWARDED_HEADERS {
         headers.remove(name);
     }
     if is_empty {
+        // Some servers refuse a write with an empty body unless it has `Content-Length: 0`.
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
     if !forward_authorization {
@@ -96,8 +96,9 @@ pub(crate) fn rewrite_for_backend(
     add_via(headers, version, name);
 }
 
-/// Adds the headers of a proxy. If the client is not a trusted proxy, its own values are replaced, except the list of
-/// addresses: readers of the list trust only the addresses that trusted proxies have appended.
+/// Adds the headers of a proxy. If the client is not a trusted proxy, its own `X-Forwarded-Proto` and
+/// `X-Forwarded-Host` are replaced, and its `Forwarded` is removed. The list of addresses always stays: readers of the
+/// list trust only the addresses that trusted proxies have appended.
 fn add_forwarded(headers: &mut HeaderMap, host: Option<&HeaderValue>, sender: &Sender) {
     if !sender.is_trusted_proxy {
         for name in [FORWARDED_PROTO, FORWARDED_HOST, header::FORWARDED] {
@@ -126,7 +127,7 @@ fn add_forwarded(headers: &mut HeaderMap, host: Option<&HeaderValue>, sender: &S
 /// Changes the headers of a backend's answer to those that the client gets.
 pub(crate) fn rewrite_for_client(headers: &mut HeaderMap, version: Version, name: &str) {
     remove_connection_headers(headers);
-    // The server adds the id of the request to each answer.
+    // This server sets the request id on each answer itself (`observe`), so the backend's copy is dropped.
     headers.remove(REQUEST_ID);
     add_via(headers, version, name);
 }
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_the_connection_and_of_the_client_are_removed() {
+    fn connection_headers_and_private_headers_are_not_forwarded() {
         let lines = [
             ("host", "en.example.org"),
             ("connection", "close, x-own"),
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_has_neither_the_id_nor_the_connection_of_the_backend() {
+    fn answer_loses_request_id_and_connection_headers_of_the_backend() {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("x-request-id", "7"),

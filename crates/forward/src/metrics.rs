@@ -107,7 +107,7 @@ impl Collector for ForwardMetrics {
                 OpenBackend::Store(_) => None,
             })
         };
-        let help = "Requests sent on to the backend of a prefix, by their end";
+        let help = "Requests for the servers of a prefix, by their outcome";
         let mut requests =
             encoder.encode_descriptor("rashomon_forward_requests", help, None, MetricType::Counter)?;
         for servers in all() {

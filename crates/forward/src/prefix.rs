@@ -59,7 +59,7 @@ impl Prefix {
             part.is_empty() || part == "." || part == ".." || part.chars().any(char::is_control)
         };
         if parts.iter().any(is_bad) {
-            return Err("no part between slashes is empty, '.' or '..', or has control characters".to_owned());
+            return Err("a part between slashes is empty, '.' or '..', or has control characters".to_owned());
         }
         if bucket == Some(BucketName::page()) {
             // In titles, spaces and underscores are the same letter.

@@ -63,7 +63,7 @@ impl PrefixServers {
         *request.headers_mut() = head.headers;
         let answer = self.backend.send(request).await.map_err(forward_error)?;
         if answer.status() == StatusCode::UNAUTHORIZED && !forward_authorization {
-            // The token is that of this server, so the client cannot correct it.
+            // The backend refused the token of this server, or a request without one. The client cannot correct this.
             return Err(ForwardError::TokenRefused);
         }
         let (mut answered, body) = answer.into_parts();

@@ -74,7 +74,7 @@ async fn memory_of_bodies_is_given_back() {
 }
 
 #[tokio::test]
-async fn body_beyond_the_limit_is_refused_and_no_fault_of_the_server() {
+async fn body_beyond_the_limit_is_refused_and_does_not_exclude_the_backend() {
     let backend = Recorder::start();
     let settings = Settings { max_body_bytes: 1000, ..Settings::default() };
     let entries = vec![entry("/", [backend.url()])];
@@ -90,9 +90,9 @@ async fn body_beyond_the_limit_is_refused_and_no_fault_of_the_server() {
 }
 
 #[tokio::test]
-async fn client_that_stops_in_the_middle_is_no_fault_of_the_server() {
+async fn client_that_stops_in_the_middle_does_not_exclude_the_backend() {
     let backend = Recorder::start();
-    // The time limit of the server is shorter than that of the client.
+    // The time limit for the backend (`idle_timeout`) is shorter than that for the client (`body_idle_seconds`).
     let list = rashomon_forward::ServerList {
         idle_timeout: std::time::Duration::from_millis(50),
         ..rashomon_forward::ServerList::new(vec![backend.url()])

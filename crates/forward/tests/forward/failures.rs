@@ -37,7 +37,7 @@ async fn any_request_is_repeated_if_the_connection_was_refused() {
     let server = Server::forwarding(vec![entry("/", [refusing().await, backend.url()])]).await;
     let answer = send(server.address, request("POST", PAGE, &[], "html=x")).await;
     assert_eq!((answer.status.as_u16(), backend.log.only().bytes), (200, 6));
-    // The metrics show that the failed server is left out.
+    // `/readyz` shows that the failed server is left out.
     let ready = get(server.address, "/readyz").await;
     assert_eq!(ready.status, 200);
     assert!(ready.text().contains("\"ready\":0,\"degraded\":1,\"down\":0"), "{ready:?}");

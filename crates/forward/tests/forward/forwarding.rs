@@ -56,7 +56,7 @@ async fn page_of_a_backend_is_written_and_read_like_a_local_page() {
     );
     // Problems are those of the backend.
     assert_eq!(get(server.address, "/v1/enwiki/page/Missing?rev/latest/html").await.problem(), "not-found");
-    // Methods are answered here.
+    // The forwarding server answers OPTIONS itself.
     let options = send(server.address, request("OPTIONS", &format!("{page}?rev/"), &[], "")).await;
     assert_eq!((options.status.as_u16(), options.header("allow")), (204, "GET, HEAD, POST, OPTIONS"));
 }

@@ -83,7 +83,7 @@ pub(crate) async fn get(to: SocketAddr, path: &str) -> Answer {
     send(to, request("GET", path, &[], "")).await
 }
 
-/// Posts the first revision of a page.
+/// Posts a form.
 pub(crate) async fn post(to: SocketAddr, path: &str, form: &'static str) -> Answer {
     let headers = [("content-type", "application/x-www-form-urlencoded")];
     send(to, request("POST", path, &headers, form)).await

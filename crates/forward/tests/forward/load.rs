@@ -14,7 +14,7 @@ use crate::{
     server::{Server, entry},
 };
 
-/// The requests of a client: whether they may be repeated.
+/// The requests of a client: the method, the path, and whether the request may be repeated.
 const KINDS: [(&str, &str, bool); 5] = [
     ("GET", "/v1/enwiki/page/A?rev/latest/html", true),
     ("POST", "/v1/enwiki/page/A?rev/", true),
