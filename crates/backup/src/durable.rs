@@ -8,7 +8,8 @@ use std::{
 
 use crate::{BackupError, error::Result};
 
-/// Creates a folder with this mode, and the folders above it, durably. Does nothing if it exists.
+/// Creates a folder and the folders above it, with this mode, unless they exist. Makes the name of the folder durable,
+/// but not the names of new folders above it.
 pub(crate) fn create(folder: &Path, mode: u32) -> Result<()> {
     let created = DirBuilder::new().recursive(true).mode(mode).create(folder);
     created.map_err(BackupError::io(folder))?;

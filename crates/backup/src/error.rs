@@ -5,7 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Why a backup or a restore failed. The complete states of a backup are unchanged by a failure.
+/// Why a backup or a restore failed. A failure leaves the complete states of a backup unchanged, except those that
+/// `keep` has deleted already.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
@@ -22,8 +23,8 @@ pub enum BackupError {
     },
     /// A file of the backup is damaged.
     #[error(
-        "{} is damaged: {what}. Restore another state, or delete the file: the states that need it are then lost, and \
-         the next backup writes its pages again",
+        "{} is damaged: {what}. To restore, name another state. To continue backups, check the disk and delete the \
+         file: the states that need it are then lost, and the next backup writes its pages again",
         path.display()
     )]
     Damaged {
@@ -54,7 +55,7 @@ pub enum BackupError {
     )]
     TooManyChanges,
     /// The folder has no complete state.
-    #[error("{} has no complete backup", .0.display())]
+    #[error("{} has no complete backup: check the path, or run `rashomon backup` first", .0.display())]
     NoState(PathBuf),
     /// The folder has no state of this number.
     #[error("{} has no state {number}; it has {}", folder.display(), numbers(existing))]

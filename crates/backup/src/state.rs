@@ -44,7 +44,7 @@ pub struct StateInfo {
     pub(crate) format: u32,
     /// The number of the state. Later states have higher numbers.
     pub number: u32,
-    /// The time of the state's snapshot: RFC 3339, in UTC. Every write that was acknowledged before the
+    /// The time just before the state's snapshot: RFC 3339, in UTC. Every write that was acknowledged before the
     /// backup began is part of the state.
     pub time: String,
     /// The directory of the store.
@@ -53,7 +53,8 @@ pub struct StateInfo {
     pub page_bytes: usize,
     /// The number of pages.
     pub pages: u32,
-    /// The number of pages that this state has written to the backup. Earlier states have written all other pages.
+    /// The number of pages that this state has written to the backup. Earlier states or interrupted runs have written
+    /// all other pages.
     pub written_pages: u64,
     /// The size of the file of pages that this state has written, in bytes.
     pub written_bytes: u64,

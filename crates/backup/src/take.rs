@@ -30,7 +30,8 @@ const LAST_SNAPSHOT_BYTES: usize = 4 << 20;
 /// The number of pages that are compared with their hashes between two reports of the progress.
 const REPORT_PAGES: u32 = 64;
 
-/// The longest time of the last snapshot. A server that opens the store waits up to 5 seconds for its end.
+/// The longest time of the last snapshot. The first write of a server that has just started waits up to 5 seconds for
+/// its end.
 const MAX_LAST_SNAPSHOT: Duration = Duration::from_secs(3);
 
 /// The maximum number of bytes by which the log may grow during the last snapshot.
@@ -86,7 +87,7 @@ pub struct TakeReport {
 ///
 /// # Errors
 ///
-/// See [`BackupError`]. The earlier states are unchanged.
+/// See [`BackupError`]. The earlier states are unchanged, except those that `keep` has deleted already.
 pub fn take(
     options: &TakeOptions,
     clock: &Arc<dyn Clock>,
@@ -273,8 +274,8 @@ impl<'a> CopyRun<'a> {
         }
     }
 
-    /// Opens the last snapshot, and copies the rest of the list from it. `None`: this would take too long, and
-    /// the list is now shorter.
+    /// Opens the last snapshot, and copies the rest of the list from it. Returns `None` if this takes too long, or if
+    /// the log grows too much. The list then has the pages that are left, and those that have changed meanwhile.
     fn copy_last(&mut self) -> Result<Option<LastSnapshot>> {
         let began = self.clock.monotonic();
         let time = rfc3339::format(self.clock.now());
@@ -378,7 +379,8 @@ impl<'a> CopyRun<'a> {
 
 /// The pages that the folder has already.
 struct ExistingPages {
-    /// The pages of the latest state, from page 1. `None`: the file with the page is missing.
+    /// The pages of the latest state, from page 1. `None`: the file with the page is missing, truncated, or has a
+    /// damaged header.
     pages: Vec<Option<StoredPage>>,
     /// The files of these pages.
     packs: Vec<u32>,

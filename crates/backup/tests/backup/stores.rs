@@ -101,7 +101,7 @@ pub(crate) async fn open(directory: &Path) -> SqliteStore {
     store
 }
 
-/// A batch with a body of this length, whose bytes are those of no other body.
+/// A batch with a body of this length, whose bytes differ from those of every other body.
 pub(crate) fn body(title: &str, rev: i64, length: usize) -> Batch {
     version(title, rev, rev, length)
 }

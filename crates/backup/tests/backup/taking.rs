@@ -102,7 +102,7 @@ async fn other_folders_are_refused_unchanged() {
 }
 
 #[tokio::test]
-async fn second_process_waits_for_the_first() {
+async fn second_backup_is_refused_while_one_runs() {
     let world = World::new();
     world.open().await.close();
     world.take();

@@ -18,7 +18,7 @@ use crate::stores::{BODIES, World, body, clock, fill};
 
 const WRITERS: i64 = 4;
 
-/// The pages that a writer changes: far apart in the file.
+/// The number of titles to which a writer writes on each side. Their rows are far apart in the file.
 const TITLES: i64 = 60;
 
 /// The pause between two revisions of a writer. All writers together then add less than the backup copies in
