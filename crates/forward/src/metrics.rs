@@ -1,4 +1,4 @@
-//! The metrics of forwarded requests. The labels are the prefixes and servers of the configuration, so they are bounded.
+//! The metrics of forwarded requests. Their labels are the prefixes and servers of the configuration, so they are few.
 
 use std::{
     fmt,

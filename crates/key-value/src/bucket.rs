@@ -18,7 +18,7 @@ use crate::{
     rows::{BucketId, BucketRow, DeletedBucketRow, bucket_key},
 };
 
-/// The maximum number of attempts of a compare-and-set that other writers make fail.
+/// The maximum number of attempts of a compare-and-set while other writers change the same row.
 pub(crate) const MAX_ATTEMPTS: usize = 64;
 
 /// The single partition of the table of deleted buckets.
@@ -38,7 +38,7 @@ pub struct Bucket {
     pub domain: DomainName,
     /// The name.
     pub name: BucketName,
-    /// The definition, as it was given.
+    /// The stored definition, without defaults.
     pub definition: Definition,
     /// The version of the definition.
     pub etag: EntryTag,

@@ -1,4 +1,4 @@
-//! Garbage collection: deletes unreferenced chunks, and the entries of deleted buckets.
+//! Garbage collection: deletes unreferenced chunks, and the entries and counters of deleted buckets.
 
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ use crate::{
 };
 
 impl KeyValueStore {
-    /// Deletes chunks that no entry references, and the entries of deleted buckets. Returns the number of deleted chunk
-    /// sets and entries.
+    /// Resumes interrupted splits of indexes. Then deletes the entries and counters of deleted buckets, and chunks that
+    /// no entry references. Returns the number of deleted entries, counters and chunk sets.
     ///
     /// Chunks are deleted if they were released, or received without a PUT that references them, at least `age` ago.
     /// The row of a deleted bucket is deleted when the bucket was deleted at least `age` ago, and has no title of a
@@ -41,7 +41,7 @@ impl KeyValueStore {
     }
 }
 
-/// Returns the buckets that are being deleted, with the write times of their rows.
+/// Returns the rows of deleted buckets, with their write times. The bucket of a row may exist: see [`is_deleted`].
 pub(crate) async fn deleted_buckets(store: &KeyValueStore) -> Result<Vec<(DeletedBucketRow, Timestamp)>> {
     let scan = Scan::new(vec![DELETED_PARTITION.into()], PAGE_ROWS);
     let rows = store.0.records.rows(&DELETED_BUCKETS, scan).collect().await?;

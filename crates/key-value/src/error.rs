@@ -43,19 +43,19 @@ pub enum Error {
     /// A body is larger than the bucket allows. Nothing was changed.
     #[error(
         "the body has more than {limit} bytes, the limit of the bucket: send a smaller body, or raise max_size in the \
-         definition of the bucket"
+         definition of the bucket, at most to the setting body_limit"
     )]
     TooLarge {
         /// The maximum number of bytes.
         limit: u64,
     },
-    /// Other writers changed the same row again and again. Nothing was changed, and a repeat may succeed.
-    #[error("other requests changed the same entry again and again; try again")]
+    /// Other writers changed the same row again and again. A repeat may succeed.
+    #[error("other requests changed the same entry, counter or bucket again and again; try again")]
     Contended,
     /// The increment would make the counter exceed the range of 64-bit integers. Nothing was changed.
     #[error(
-        "the counter has the value {value}; with the increment it would exceed {}, the limit of a 64-bit \
-         integer: use a smaller increment",
+        "the counter has the value {value}; with the increment it would pass {}, the limit of a 64-bit \
+         integer: use an increment that is nearer to 0",
         if *by < 0 { i64::MIN } else { i64::MAX }
     )]
     Overflow {

@@ -61,7 +61,7 @@ impl KeyValueStore {
         tokio::spawn(async move {
             let _permit = permit;
             if let Err(error) = store.split_at(bucket, &key).await {
-                tracing::warn!(%error, "a part of the index of a bucket could not be split; the next check tries again");
+                tracing::warn!(%error, "cannot split a part of the index of a bucket; the next check tries again");
             }
         });
     }

@@ -137,7 +137,7 @@ impl Bounds {
         }
     }
 
-    fn to_rows(&self) -> ClusteringRange {
+    fn to_clustering_range(&self) -> ClusteringRange {
         let value = |bound: &Bound<String>| bound.as_ref().map(|text| Value::from(text.as_str()));
         ClusteringRange { prefix: Vec::new(), lower: value(&self.lower), upper: value(&self.upper) }
     }
@@ -280,8 +280,8 @@ impl KeyValueStore {
             let within = bounds.within(&part);
             let (mut rows, mut is_last) = (Vec::new(), within.is_empty());
             let partition = index::partition_of(bucket.id, part.row.part);
-            let mut scan =
-                Scan::new(partition, NonZeroUsize::MIN.saturating_add(limit)).range(within.to_rows());
+            let mut scan = Scan::new(partition, NonZeroUsize::MIN.saturating_add(limit))
+                .range(within.to_clustering_range());
             if order == Order::Descending {
                 scan = scan.reverse();
             }

@@ -11,7 +11,7 @@ use crate::{
     store::PAGE_ROWS,
 };
 
-/// A deleted bucket, of which the store may still have rows.
+/// A deleted bucket. The store may still have rows of its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeletedBucket {
     /// The domain.

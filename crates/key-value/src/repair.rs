@@ -19,7 +19,8 @@ use crate::{
 
 impl KeyValueStore {
     /// Adds the key of each entry and counter that is missing from the index of its bucket, and passes a sentence for
-    /// each added key to `report`. With `dry_run`, only reports. No process may write meanwhile.
+    /// each added key to `report`. Skips damaged rows of entries, and entries whose bucket is unknown. With `dry_run`,
+    /// only reports. No process may write meanwhile.
     #[boxed]
     pub async fn repair_index(&self, dry_run: bool, report: &mut (dyn FnMut(String) + Send)) -> Result<()> {
         let records = &self.0.records;

@@ -1,4 +1,5 @@
-//! Verification: every entry belongs to a bucket, is in the index of the bucket, and has its body.
+//! Verification: every entry belongs to a bucket, is in the index of the bucket, and has its body. The map of
+//! each index is valid.
 
 use std::collections::HashMap;
 
@@ -26,7 +27,8 @@ type Names = HashMap<BucketId, (DomainName, BucketName)>;
 
 impl KeyValueStore {
     /// Reads all entries and counters, compares each body with its SHA-1, and checks that the index has the key of each
-    /// entry. No process may write meanwhile. Calls `progress` regularly with the number of entries read.
+    /// entry. Also checks the maps of the indexes. No process may write meanwhile. Calls `progress` regularly with the
+    /// number of entries read.
     #[boxed(?Send)]
     pub async fn verify(
         &self,
