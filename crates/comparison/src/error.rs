@@ -25,7 +25,7 @@ pub enum ComparisonError {
         failure: Box<rashomon_dumps::ImportFailure>,
     },
     /// The history has no revision that can be replayed.
-    #[error("{} has no revision with wikitext: name an export with history", file.display())]
+    #[error("{} has no revision with wikitext: name an export that has the texts of revisions", file.display())]
     NoRevisions {
         /// The file.
         file: PathBuf,

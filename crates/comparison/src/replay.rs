@@ -177,7 +177,7 @@ impl Replay<'_> {
         if before_it.is_none_or(|latest| latest.rev < edit.rev) {
             self.latest.insert(edit.page, Latest { rev: edit.rev, tid: written.tid, probed });
             if let Some(superseded) = before_it.filter(|latest| latest.probed) {
-                self.read_superseded(edit.page, superseded.tid);
+                self.plan_superseded_reads(edit.page, superseded.tid);
             }
             if let Some(next) = edit.next.filter(|_| probed) {
                 let at = next.saturating_sub(HOUR).max(self.clock.now());
@@ -189,7 +189,7 @@ impl Replay<'_> {
 
     /// Plans reads of a superseded value: after [`PROBE_DELAY`], an hour before its grace is over, and an
     /// hour after its grace and its slack.
-    fn read_superseded(&mut self, page: usize, tid: Tid) {
+    fn plan_superseded_reads(&mut self, page: usize, tid: Tid) {
         let policy = self.contestant.policy();
         let over = policy.grace.saturating_add(policy.slack).saturating_add(HOUR);
         for (after, what) in [

@@ -26,7 +26,7 @@ const FEW_DAYS: i64 = 10;
 const LOW_RATE: u32 = 1;
 
 /// The bytes of an entry without the names of its page: its time and its revision.
-const ENTRY: u64 = 16;
+const ENTRY_BYTES: u64 = 16;
 
 /// The timeline of one wiki.
 #[derive(Debug, Serialize)]
@@ -107,7 +107,7 @@ pub(crate) fn timeline(history: &History, wiki: &'static str, edits_a_day: f64) 
     };
     for event in events {
         let title = &history.pages[event.page as usize].title;
-        let bytes = ENTRY + (domain.as_str().len() + "page".len() + title.as_str().len()) as u64;
+        let bytes = ENTRY_BYTES + (domain.as_str().len() + "page".len() + title.as_str().len()) as u64;
         let now = Duration::from_micros(u64::try_from(event.at).unwrap_or(0));
         let own = Title::new(&format!("{}/{title}", event.copy)).unwrap_or_else(|_| title.clone());
         let page = Page { domain: domain.clone(), bucket: BucketName::page(), title: own };

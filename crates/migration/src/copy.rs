@@ -114,7 +114,7 @@ impl Migration {
             }
             let page = self.source.scan(table, &scan).await?;
             for row in &page.damaged {
-                self.note_damaged(table, row);
+                self.add_damaged_row(table, row);
             }
             let counts = Counts::of(&page.items);
             if table.swap_only() {
@@ -135,7 +135,7 @@ impl Migration {
         }
     }
 
-    fn note_damaged(&self, table: &'static Schema, row: &DamagedRow) {
+    fn add_damaged_row(&self, table: &'static Schema, row: &DamagedRow) {
         let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
         damaged.0 += 1;
         if damaged.1.len() < MAX_DESCRIBED_ROWS {

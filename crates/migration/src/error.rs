@@ -18,10 +18,10 @@ pub enum MigrationError {
         /// The sources of earlier migrations into the target.
         of: Vec<String>,
     },
-    /// The source differs from the rows that were copied before. Nothing more was copied.
+    /// Rows that were copied before differ between the source and the target. Nothing more was copied.
     #[error(
-        "the source has changed since this migration was interrupted: in the table {table}, {partition} \
-         differs from its copy. Rows that were copied earlier would stay outdated: migrate into an empty \
+        "the source or the target has changed since this migration was interrupted: in the table {table}, \
+         {partition} differs from its copy. Rows that were copied earlier may be wrong: migrate into an empty \
          target"
     )]
     SourceChanged {
