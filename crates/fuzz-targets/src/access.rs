@@ -27,8 +27,8 @@ const SIGNED: &str = include_str!("access/tokens.txt");
 /// The placeholder for the server's token in an input. The server makes a new token in each run.
 const PLACEHOLDER: &[u8] = b"TOKEN";
 
-/// Sends any header `Authorization` to any URL. The bytes up to the first line feed are the header, and the rest is the
-/// end of the URL. In the header and the URL, `TOKEN` is replaced with a valid token.
+/// Sends a request with any header `Authorization`, and another request to any URL. The bytes up to the first line feed
+/// are the header, and the rest is the URL after its first slash. In both, `TOKEN` is replaced with a valid token.
 ///
 /// # Panics
 ///

@@ -69,7 +69,7 @@ pub fn seven_zip(input: &[u8]) {
     decompress(b"7z\xbc\xaf\x27\x1c", input);
 }
 
-/// The format of any bytes is recognised by their beginning.
+/// Any bytes are decompressed and parsed, or return an error. Their beginning determines the format.
 pub fn plain(input: &[u8]) {
     decompress(b"", input);
     history(input);

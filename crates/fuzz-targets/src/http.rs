@@ -67,6 +67,7 @@ pub fn multipart(input: &[u8]) {
 /// # Panics
 ///
 /// If a version is chosen that cannot be made, or that is not needed because the stored version satisfies the client.
+/// Also if the request is refused although the expected version can be made.
 pub fn accept(input: &[u8]) {
     let mut lines = input.split(|byte| *byte == b'\n');
     let Some(Ok(stored)) = lines.next().map(std::str::from_utf8) else { return };

@@ -8,8 +8,8 @@
 //! answer. Redirects lead to allowed hosts only. Each request has a connection of its own, so that surplus bytes of an
 //! answer never become part of another answer.
 //!
-//! For MediaWiki, use `rest.php/v1/revision/{rev}/html`, which answers with 404 if there is no such revision.
-//! `index.php?oldid={rev}&action=render` then answers with 200 and a message for people.
+//! For MediaWiki, use `rest.php/v1/revision/{rev}/html`, which answers with 404 if there is no such revision. For a
+//! missing revision, `index.php?oldid={rev}&action=render` answers with 200 and a message for people.
 
 mod generator;
 mod settings;

@@ -18,8 +18,8 @@ pub struct AuthoritiesError(String);
 ///
 /// # Errors
 ///
-/// Returns an error if the file has no certificates. If the system has none, returns an error only if `is_needed` is
-/// set: a client without them can reach servers without TLS.
+/// Returns an error if the file cannot be read, has no certificates, or has one that cannot be used. If the system has
+/// none, returns an error only if `is_needed` is set: a client without them can reach servers without TLS.
 pub fn client_config(authorities: Option<&Path>, is_needed: bool) -> Result<ClientConfig, AuthoritiesError> {
     let roots = match authorities {
         Some(file) => roots_of(file)?,

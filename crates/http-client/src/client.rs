@@ -73,8 +73,8 @@ pub struct Client<B> {
 ///
 /// # Errors
 ///
-/// Returns an error if the variable has no token, if the system trusts no authorities, or if no connection is open
-/// within half a minute.
+/// Returns an error if the variable has a value that is not a token, if no connection with TLS is possible, such as
+/// without trusted authorities, or if no connection is open within half a minute.
 pub async fn connect<B>(server: &ServerUrl) -> Result<Client<B>, ClientError>
 where
     B: Body<Data: Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,

@@ -11,9 +11,11 @@ use tokio::{
     net::TcpStream,
 };
 
+/// A connection that drops data that can no longer be sent, so that the client reads the answer.
+///
 /// A server that refuses a dump answers and closes the connection before the client has sent most of the dump. Then
-/// sending fails, and a client that stops at this failure never reads the answer with the reason. This connection drops
-/// data that can no longer be sent, so that the client reads the answer. If there is no answer, reading fails too.
+/// sending fails, and a client that stops at this failure would never read the answer with the reason. If there is no
+/// answer, reading fails too.
 #[derive(Debug)]
 pub(crate) struct LateReader(pub(crate) TcpStream);
 

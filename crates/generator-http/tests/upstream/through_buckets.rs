@@ -107,9 +107,10 @@ async fn failed_renders_are_not_stored_and_other_pages_continue() {
         }
         assert_eq!(wiki.rows(&page).await, before, "{wrong:?}");
         let asked = server.requests();
-        let once = |target: &str| asked.iter().filter(|head| head.contains(&format!(" {target} "))).count();
-        assert_eq!(once("/A/1"), 1, "{asked:?}");
-        assert!(once(fine) <= 1, "{asked:?}");
+        let times_asked =
+            |target: &str| asked.iter().filter(|head| head.contains(&format!(" {target} "))).count();
+        assert_eq!(times_asked("/A/1"), 1, "{asked:?}");
+        assert!(times_asked(fine) <= 1, "{asked:?}");
     }
 }
 

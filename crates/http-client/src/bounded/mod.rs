@@ -98,8 +98,8 @@ impl Outgoing {
 }
 
 impl BoundedClient {
-    /// Creates a client that checks certificates by these authorities, or by those of the system if
-    /// `authorities` is `None`. Fails if the system has none and `needs_tls` is set.
+    /// Creates a client that checks certificates by these authorities, or by those of the system if `authorities` is
+    /// `None`. Fails if the file of authorities cannot be used, or if the system has none and `needs_tls` is set.
     pub fn new(authorities: Option<&Path>, needs_tls: bool) -> Result<Self, AuthoritiesError> {
         let tls = client_config(authorities, needs_tls)?;
         let connector =
@@ -125,7 +125,9 @@ impl BoundedClient {
         let Bounds { timeout, places, .. } = bounds;
         let _place = match tokio::time::timeout(*timeout, places.acquire()).await {
             Ok(place) => place,
-            Err(_) => return Err(FetchError::Busy(format!("other requests left no room for {timeout:?}"))),
+            Err(_) => {
+                return Err(FetchError::Busy(format!("its limit of requests was reached for {timeout:?}")));
+            }
         };
         match tokio::time::timeout(*timeout, self.follow(request, bounds, expected)).await {
             Ok(answer) => answer,
@@ -148,10 +150,8 @@ impl BoundedClient {
             let url = &request.url;
             if !bounds.hosts.allow(url) {
                 let host = excerpt(url.host_str().unwrap_or_default());
-                return failed(format!(
-                    "{host} (port {:?}) is not one of the allowed hosts",
-                    url.port_or_known_default()
-                ));
+                let port = url.port_or_known_default().unwrap_or_default();
+                return failed(format!("{host} (port {port}) is not one of the allowed hosts"));
             }
             // Another server must not learn the token.
             let token = token.clone().filter(|_| url.origin() == origin);
