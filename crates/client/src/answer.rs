@@ -8,7 +8,7 @@ use crate::{AnswerError, Body, ETag, Problem, Result};
 /// The size limit of an error's body. A problem may contain the document of a render.
 const MAX_PROBLEM_BYTES: usize = 1 << 20;
 
-/// The size limit of a document. The server ends a page of a list at about 1 MiB.
+/// The size limit of a document. The server ends a result page at about 1 MiB.
 const MAX_DOCUMENT_BYTES: usize = 16 << 20;
 
 /// Returns the answer, or its [`Problem`] as an error if the status is 400 or more.

@@ -41,7 +41,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// here.
     ///
     /// The URI of the request is a path with a query: `/v1/{domain}/...`. The client sets neither `Host` nor
-    /// `Authorization`. A backend that repeats requests has to do so itself.
+    /// `Authorization`. It sends a request to the backend once. A backend may repeat requests to its servers itself.
     ///
     /// # Errors
     ///

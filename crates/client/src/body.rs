@@ -15,8 +15,8 @@ use crate::{AnswerError, BoxError, Error, TransportError};
 
 /// The bytes of a request or of an answer: in memory, or streamed.
 ///
-/// A body is a [`Stream`] of pieces. A streamed body is never in memory as a whole. An upload takes the next piece when
-/// the connection has room for it.
+/// A body is a [`Stream`] of pieces. A streamed body is not in memory as a whole, but an upload keeps up to 1 MiB for a
+/// repeat: see [`Servers`](crate::Servers). An upload takes the next piece when the connection has room for it.
 ///
 /// ```
 /// use rashomon_client::Body;
@@ -63,8 +63,8 @@ impl Body {
     ///
     /// # Errors
     ///
-    /// Returns [`AnswerError::TooLarge`] if the body has more than `limit` bytes, and [`Error::Transport`] if the
-    /// connection breaks.
+    /// Returns [`AnswerError::TooLarge`] if the body has more than `limit` bytes, and [`Error::Transport`] if it does
+    /// not arrive as a whole.
     pub async fn bytes(mut self, limit: usize) -> Result<Bytes, Error> {
         let too_large = || AnswerError::TooLarge { limit };
         if self.length.is_some_and(|length| length > limit as u64) {

@@ -91,7 +91,7 @@ impl Bucket {
 
     /// Deletes the bucket with everything in it. Needs the right `admin`. `page` cannot be deleted.
     ///
-    /// The name answers 404 at once. A bucket that is created again under the name is empty.
+    /// From then on, requests for the bucket are answered with 404. A new bucket with the same name is empty.
     ///
     /// # Errors
     ///

@@ -65,7 +65,7 @@ pub struct Erasure {
     pub by: Option<String>,
 }
 
-/// A revision, without its renders.
+/// A revision, with summaries of its newest renders.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Revision {
@@ -173,7 +173,7 @@ pub enum Outcome {
     Unchanged,
     /// The bytes of a property were replaced.
     Replaced,
-    /// A later version of the service has another outcome.
+    /// An outcome that this version of the client does not know. The service is newer.
     #[serde(other)]
     Other,
 }
@@ -196,7 +196,7 @@ const fn is_false(value: &bool) -> bool {
 mod tests {
     use super::*;
 
-    /// The first example of a document in the page of the API.
+    /// Returns the first JSON example in the section `name` of `docs/http-api.md`.
     fn example(name: &str) -> &'static str {
         let page = include_str!("../../../docs/http-api.md");
         let (_, section) = page.split_once(&format!("\n### {name}\n")).unwrap();
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_and_culled_revisions_are_read() {
+    fn damaged_revision_without_a_tid_is_parsed() {
         let damaged = r#"{"rev": 2, "parent": null, "renders": 0, "size": 0, "damaged": true, "stored": false,
             "user": null, "comment": null, "minor": false, "href": "?rev/2/"}"#;
         let summary: RevisionSummary = serde_json::from_str(damaged).unwrap();

@@ -174,7 +174,7 @@ pub struct EntryRequest {
 }
 
 impl EntryRequest {
-    /// Does not send the bytes if the version is this one. Several calls name several versions.
+    /// Reads the bytes only if the version is not this one. Several calls name several versions.
     pub fn if_none_match(self, etag: &ETag) -> Self {
         self.with(header::IF_NONE_MATCH, etag)
     }

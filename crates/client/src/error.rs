@@ -22,7 +22,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///         Error::Input(_) => "correct the input: nothing was sent",
 ///         Error::Problem(problem) if problem.kind == ProblemKind::NotLatest => "merge, and write again",
 ///         Error::Problem(_) => "read the detail: the server has refused the request",
-///         Error::Transport(error) if error.is_unsent() => "repeat the request: no server has received it",
+///         Error::Transport(error) if error.is_unsent() => "repeat the request: the last attempt has sent nothing",
 ///         Error::Transport(_) => "the server may or may not have done what the request says",
 ///         _ => "is this a server of Rashomon?",
 ///     }
@@ -103,7 +103,9 @@ pub enum InputError {
     #[error("'{0}' is not a tid: a UUID of version 1, in lower case")]
     Tid(String),
     /// A text is not a time, or the time is too far from now.
-    #[error("'{0}' is not a time: RFC 3339, with at most six digits after the seconds")]
+    #[error(
+        "'{0}' is not a time: RFC 3339, in the years 0 to 9999, with at most six digits after the seconds"
+    )]
     Timestamp(String),
     /// A text is not an entity tag.
     #[error("'{0}' is not an entity tag: visible ASCII between quotes")]
@@ -136,7 +138,7 @@ pub enum InputError {
         reason: &'static str,
     },
     /// The registry has no backend for a path.
-    #[error("the registry has no backend for {0}: add one for '/'")]
+    #[error("the registry has no backend for {0}: add one for a prefix of this path, such as '/'")]
     NoBackend(String),
 }
 
@@ -146,7 +148,7 @@ pub enum InputError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
-    /// No connection could be opened. The server has not received the request.
+    /// No connection could be opened, so this attempt has sent nothing.
     #[error("cannot connect to {server}: {}", last_cause(source))]
     Connect {
         /// The URL of the server.
@@ -214,17 +216,17 @@ pub enum AnswerError {
     /// A header is missing or malformed.
     #[error("an answer has no valid header {0}")]
     Header(&'static str),
-    /// The body is larger than the program allows.
+    /// The body is larger than the limit of the program, or than that of the client for a document or a raw answer.
     #[error("an answer has more than {limit} bytes")]
     TooLarge {
         /// The limit in bytes.
         limit: usize,
     },
-    /// The body is a text, but not in UTF-8.
+    /// The program reads the body as a text, but the bytes are not UTF-8.
     #[error("an answer is not UTF-8")]
     NotUtf8,
     /// Redirects lead to redirects.
-    #[error("an answer redirects more than {limit} times")]
+    #[error("the request was redirected more than {limit} times")]
     Redirects {
         /// The limit.
         limit: usize,
@@ -270,7 +272,7 @@ pub enum ConfigError {
          Servers::allow_token_without_tls"
     )]
     ExposedToken(String),
-    /// There are no certificate authorities.
+    /// The certificate authorities cannot be used, or there are none.
     #[error("cannot use certificate authorities: {0}")]
     Authorities(#[source] BoxError),
 }

@@ -63,7 +63,7 @@ impl Form {
             return Err(error);
         }
         if self.properties.is_empty() {
-            return Err(field("html", "the write has no property"));
+            return Err(field("html", "the write has no property: add one, such as html"));
         }
         let boundary = format!("rashomon-{random:032x}");
         let mut parts: Vec<Body> = Vec::new();

@@ -21,7 +21,8 @@ pub(crate) fn parse(name: &str, value: &str) -> Result<(HeaderName, HeaderValue)
 /// Parses a header that the service keeps with a property: `Content-Type`, `Content-Language` or `X-...`.
 pub(crate) fn parse_stored(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), InputError> {
     let stored = [header::CONTENT_TYPE, header::CONTENT_LANGUAGE];
-    parse_one_of(name, value, &stored, "a property has Content-Type, Content-Language and X-... alone")
+    let reason = "a property is stored only with Content-Type, Content-Language and X-...";
+    parse_one_of(name, value, &stored, reason)
 }
 
 /// Parses a header that the service keeps with an entry: `Content-Type`, `Content-Language`, `Content-Disposition`,
@@ -32,8 +33,8 @@ pub(crate) fn parse_stored_of_entry(
 ) -> Result<(HeaderName, HeaderValue), InputError> {
     let stored =
         [header::CONTENT_TYPE, header::CONTENT_LANGUAGE, header::CONTENT_DISPOSITION, header::CACHE_CONTROL];
-    let reason =
-        "an entry has Content-Type, Content-Language, Content-Disposition, Cache-Control and X-... alone";
+    let reason = "an entry is stored only with Content-Type, Content-Language, Content-Disposition, \
+                  Cache-Control and X-...";
     parse_one_of(name, value, &stored, reason)
 }
 
@@ -65,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_are_refused() {
+    fn control_characters_and_headers_that_are_not_stored_are_refused() {
         for (name, value) in
             [("x-a", "b\r\nc: d"), ("x-a", "b\0"), ("x a", "b"), ("", "b"), ("x-a", "é"), ("x-a\n", "b")]
         {

@@ -65,7 +65,7 @@ impl<T> List<T> {
     }
 
     /// Sets the maximum number of entries of a result page: 1 to 500. The default is that of the server, which is 50.
-    /// Shared caches do not keep result pages of other sizes. This is the parameter `limit` of the HTTP API.
+    /// Shared caches keep only result pages of the default size. This is the parameter `limit` of the HTTP API.
     ///
     /// A call after the first entry has no effect. Another number is reported as [`InputError::PageSize`] by the
     /// stream.

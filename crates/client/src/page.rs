@@ -41,7 +41,7 @@ impl Page {
         self.read(Selector::Latest, property).await
     }
 
-    /// Reads a property, such as `html`, of a render, which a tid, the number of a revision, or a time selects.
+    /// Reads a property, such as `html`. A tid, the number of a revision, or a time selects the render.
     ///
     /// ```no_run
     /// use rashomon_client::{Page, Tid, Timestamp};

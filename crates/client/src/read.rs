@@ -167,7 +167,7 @@ impl PropertyRequest {
         Self { page, query, headers: HeaderMap::new() }
     }
 
-    /// Does not send the bytes if the version is this one. Several calls name several versions.
+    /// Reads the bytes only if the version is not this one. Several calls name several versions.
     pub fn if_none_match(mut self, etag: &ETag) -> Self {
         self.headers.append(header::IF_NONE_MATCH, etag.to_header());
         self

@@ -64,7 +64,7 @@ impl Registry {
         self
     }
 
-    /// Checks the prefixes and the settings.
+    /// Checks the prefixes and the settings, and makes the backends.
     pub(crate) fn open(self) -> Result<Routes, ConfigError> {
         let mut routes: Vec<Route> = Vec::new();
         for (text, destination) in self.entries {

@@ -14,7 +14,7 @@ const MAX_CONCURRENT: usize = 16;
 /// The size limit of one answer.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
-/// Headers that a raw request may not have, because the client or its connections set them.
+/// Headers that a raw request may not have, because the client or its connections manage them.
 const OWN_HEADERS: [&str; 9] = [
     "authorization",
     "host",
@@ -83,7 +83,7 @@ impl RawRequest {
             if OWN_HEADERS.contains(&name.as_str()) {
                 return Err(InputError::Header {
                     name: name.to_string(),
-                    reason: "the client sets this header",
+                    reason: "the client or its connection manages this header",
                 });
             }
             headers.append(name, value);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_the_connection_are_refused() {
+    fn headers_of_the_connection_and_invalid_headers_are_refused() {
         for name in ["Authorization", "Host", "Content-Length", "x y", "x-a\n"] {
             let refused = RawRequest::get("/").header(name, "x").headers();
             assert!(matches!(refused, Err(InputError::Header { .. })), "{name}");

@@ -26,7 +26,7 @@ impl PropertyContent {
         self.header("content-type", value)
     }
 
-    /// Sets a header: `Content-Type`, `Content-Language` or `X-...`. A later value replaces an earlier one.
+    /// Adds a header: `Content-Type`, `Content-Language` or `X-...`. Add each header once.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
@@ -210,8 +210,9 @@ impl NewRender {
     ///
     /// Returns [`Error::Input`](crate::Error::Input) for the first invalid input, before anything is sent. Returns
     /// [`Error::Problem`](crate::Error::Problem) with the kind [`NotFound`](crate::ProblemKind::NotFound) if there is no
-    /// such revision, or [`Conflict`](crate::ProblemKind::Conflict) if a property of the revision, such as `wikitext`,
-    /// has other bytes. After [`Error::Transport`](crate::Error::Transport), the render may be stored or not.
+    /// such revision, [`Conflict`](crate::ProblemKind::Conflict) if a property of the revision, such as `wikitext`, has
+    /// other bytes, or [`NotLatest`](crate::ProblemKind::NotLatest). After
+    /// [`Error::Transport`](crate::Error::Transport), the render may be stored or not.
     pub async fn send(self) -> Result<Written> {
         post(self.page, &self.query, self.form).await
     }

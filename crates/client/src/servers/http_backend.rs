@@ -41,8 +41,8 @@ type Connector = BoxCloneSyncService<Uri, ServerStream, BoxError>;
 /// Sends requests to the servers of a list: a [`Servers`](crate::Servers) whose settings were checked.
 ///
 /// A program that passes on requests of others can use it without a [`Store`](crate::Store):
-/// [`send`](Backend::send) changes neither the path nor the headers of a request, except that it adds the token. A
-/// header `Host` of the request is sent instead of the name of the server.
+/// [`send`](Backend::send) puts the path of the address before that of the request, and adds the token. Otherwise it
+/// changes neither the path nor the headers. A header `Host` of the request is sent instead of the name of the server.
 pub struct HttpBackend {
     addresses: Vec<Address>,
     /// Counts the results of requests to each address.
@@ -89,7 +89,7 @@ impl HttpBackend {
         servers.map(|((address, counts), left_out)| counts.status(address.to_string(), left_out)).collect()
     }
 
-    /// Sends a request until there is an answer, or until it may not be repeated.
+    /// Sends a request until there is an answer, the attempts are used up, or the request may not be repeated.
     async fn send_repeatedly(&self, request: Request<Body>) -> Result<Response<Body>, TransportError> {
         let (head, body) = request.into_parts();
         let is_repeatable = is_repeatable(&head.method, &head.uri, &head.headers);

@@ -132,8 +132,8 @@ impl Servers {
         self
     }
 
-    /// Checks certificates by the authorities in a file (PEM), instead of those of the system. The variables
-    /// `SSL_CERT_FILE` and `SSL_CERT_DIR` change those of the system.
+    /// Checks certificates by the authorities in a file (PEM), instead of those of the system. The environment
+    /// variables `SSL_CERT_FILE` and `SSL_CERT_DIR` change those of the system.
     pub fn authorities_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.authorities = Some(path.into());
         self
@@ -147,7 +147,8 @@ impl Servers {
 
     /// The time limit for progress: until the server takes the next piece of the request, begins the answer, or sends
     /// the next piece of the answer. The default is 60 s. A large body may take longer altogether. Choose a longer limit
-    /// than that of [`connect_timeout`](Self::connect_timeout): when it ends, bytes may have been sent.
+    /// than that of [`connect_timeout`](Self::connect_timeout): a request without progress counts as sent, and then not
+    /// every request is repeated.
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
         self.timing.idle = limit;
         self

@@ -153,7 +153,7 @@ async fn answer_with_an_error_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn redirect_to_another_place_is_refused() {
+async fn redirects_to_another_server_and_in_a_circle_are_refused() {
     let elsewhere = "HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: http://192.0.2.1/\r\n\r\n";
     let server = FakeServer::start(&[Answer(elsewhere)]).await;
     let error = read(&page_of(quick([server.url()]))).await.unwrap_err();
@@ -162,6 +162,6 @@ async fn redirect_to_another_place_is_refused() {
         "HTTP/1.1 302 Found\r\nContent-Length: 0\r\nConnection: close\r\nLocation: ?rev/1/html\r\n\r\n";
     let server = FakeServer::start(&[Answer(circle)]).await;
     let error = read(&page_of(quick([server.url()]))).await.unwrap_err();
-    assert!(error.to_string().contains("redirects more than 4 times"), "{error}");
+    assert!(error.to_string().contains("redirected more than 4 times"), "{error}");
     assert_eq!(server.requests().len(), 5);
 }

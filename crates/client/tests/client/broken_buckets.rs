@@ -12,8 +12,8 @@ use crate::socket::{
 };
 
 const STORED: &str = "HTTP/1.1 201 Created\r\nContent-Length: 0\r\nConnection: close\r\nETag: \"1\"\r\n\r\n";
-/// An answer without a body: that to a DELETE, and that to a write without the right to read.
-const DELETED: &str = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
+/// The answer to a DELETE, and to an increment without the right to read.
+const NO_CONTENT: &str = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
 const DEFINITION: &str =
     "HTTP/1.1 200 OK\r\nConnection: close\r\nETag: \"1\"\r\n\r\n{\"type\": \"counter\", \"public\": false}";
 const VALUE: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"value\": -9223372036854775808}";
@@ -46,10 +46,10 @@ async fn write_of_an_entry_is_repeated_unless_it_has_a_condition() {
     assert!(is_broken(&bucket(&server).entry("a").unwrap().put("x").if_match(&etag).send().await));
     assert_eq!(server.connections(), 1);
 
-    let server = FakeServer::start(&[Close, Answer(DELETED)]).await;
+    let server = FakeServer::start(&[Close, Answer(NO_CONTENT)]).await;
     bucket(&server).entry("a").unwrap().delete().await.unwrap();
     assert_eq!(server.connections(), 2);
-    let server = FakeServer::start(&[Close, Answer(DELETED)]).await;
+    let server = FakeServer::start(&[Close, Answer(NO_CONTENT)]).await;
     assert!(is_broken(&bucket(&server).entry("a").unwrap().delete_version(&etag).await));
     assert_eq!(server.connections(), 1);
 }
@@ -63,12 +63,11 @@ async fn write_of_a_definition_is_repeated_unless_it_replaces_one() {
     let server = FakeServer::start(&[Close, Answer(DEFINITION)]).await;
     assert!(is_broken(&bucket(&server).replace(&definition, &"\"1\"".parse().unwrap()).await));
     assert_eq!(server.connections(), 1);
-    let server = FakeServer::start(&[Close, Answer(DELETED)]).await;
+    let server = FakeServer::start(&[Close, Answer(NO_CONTENT)]).await;
     bucket(&server).delete().await.unwrap();
     assert_eq!(server.connections(), 2);
 }
 
-/// A body that can be read once is not sent twice.
 #[tokio::test]
 async fn large_streamed_body_is_sent_once() {
     let server = FakeServer::start(&[Close, Answer(STORED)]).await;
@@ -106,7 +105,7 @@ async fn increment_is_repeated_with_its_idempotency_key() {
 /// A token that may write and not read gets an answer without the value.
 #[tokio::test]
 async fn increment_without_the_right_to_read_has_no_value() {
-    let server = FakeServer::start(&[Answer(DELETED)]).await;
+    let server = FakeServer::start(&[Answer(NO_CONTENT)]).await;
     assert_eq!(bucket(&server).counter("Foo").unwrap().increment(1).await.unwrap(), None);
 }
 
