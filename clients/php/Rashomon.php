@@ -17,11 +17,12 @@ use InvalidArgumentException;
  * Slashes stay, and everything else that is not allowed in a path is percent-encoded, such as `?` and `%`.
  * In the bucket `page`, a space becomes `_`; in the keys of other buckets, the two differ.
  *
- * @throws InvalidArgumentException if the server would refuse the bucket, the title or the key
+ * @throws InvalidArgumentException if the bucket, the title or the key is invalid
  */
 function path( string $bucket, string $key ): string {
     if ( !preg_match( '/^[a-z][a-z0-9-]{0,63}$/D', $bucket ) ) {
-        throw new InvalidArgumentException( "'$bucket' is no name of a bucket: use a-z, 0-9 and '-', such as 'page'" );
+        throw new InvalidArgumentException( "'$bucket' is no name of a bucket: use 1 to 64 of a-z, 0-9 and '-',"
+            . ' beginning with a letter' );
     }
     if ( $key === '' || strlen( $key ) > 1024 ) {
         throw new InvalidArgumentException( 'a title or key has 1 to 1,024 bytes; this one has ' . strlen( $key ) );
@@ -30,7 +31,7 @@ function path( string $bucket, string $key ): string {
         throw new InvalidArgumentException( 'a title or key is UTF-8: convert it, such as with mb_convert_encoding' );
     }
     if ( preg_match( '/[\x00-\x1f\x7f]/', $key ) ) {
-        throw new InvalidArgumentException( 'a title or key has a control character: remove it, such as with trim' );
+        throw new InvalidArgumentException( 'a title or key has a control character: remove it' );
     }
     if ( array_intersect( explode( '/', $key ), [ '.', '..' ] ) ) {
         throw new InvalidArgumentException( "'$key' has a segment '.' or '..', which proxies remove: rename it" );
@@ -73,7 +74,7 @@ final class Result {
      */
     public function json() {
         if ( !preg_match( '#^application/([a-z0-9.-]+\+)?json *(;|$)#i', $this->headers['content-type'] ?? '' ) ) {
-            throw new \UnexpectedValueException( "status $this->status has no JSON: "
+            throw new \UnexpectedValueException( "the answer (status $this->status) has no JSON: "
                 . ( $this->error ?? 'its content type is ' . ( $this->headers['content-type'] ?? 'missing' ) ) );
         }
         $value = json_decode( $this->body, true );
@@ -386,8 +387,8 @@ final class Store {
             }
             $name = strtolower( $name );
             if ( in_array( $name, self::OWN_HEADERS, true ) ) {
-                throw new InvalidArgumentException( "the client sets the header '$name' itself: leave it out; a token"
-                    . " belongs in the option 'token' or 'token_file'" );
+                throw new InvalidArgumentException( "the client or its connection manages the header '$name': leave it"
+                    . " out; a token belongs in the option 'token' or 'token_file'" );
             }
             if ( isset( $checked[$name] ) ) {
                 throw new InvalidArgumentException( "the header '$name' is there twice: join the values with a comma" );
@@ -406,8 +407,8 @@ final class Store {
         $pairs = [];
         foreach ( $fields as $name => $value ) {
             if ( !is_string( $value ) && !is_int( $value ) && !is_bool( $value ) ) {
-                throw new InvalidArgumentException( "the form field '$name' is a string, a whole number, true or false:"
-                    . ' leave an absent field out, and encode other values first' );
+                throw new InvalidArgumentException( "the form field or list parameter '$name' is a string, a whole number,"
+                    . ' true or false: leave an absent field out, and encode other values first' );
             }
             $text = (string)( is_bool( $value ) ? (int)$value : $value );
             $pairs[] = urlencode( (string)$name ) . '=' . urlencode( $text );
@@ -491,8 +492,8 @@ final class Store {
 }
 
 /**
- * The HTTP servers of a backend, used in turn. A server that fails is left out for a time, and is probed by one
- * request after it.
+ * The HTTP servers of a backend, used in turn. A server that fails is left out for a time. Then one request
+ * probes it.
  *
  * @internal
  */
@@ -543,7 +544,7 @@ final class Servers {
                     . ' else' );
             }
         } elseif ( $token !== null && ( !is_string( $token ) || !self::isToken( $token ) ) ) {
-            throw new InvalidArgumentException( "'token' is a token as `rashomon token new` prints it: without"
+            throw new InvalidArgumentException( "'token' is a bearer token, as `rashomon token new` prints one: without"
                 . " 'Bearer', spaces and line breaks" );
         }
         return [ 'token' => $token, 'token_file' => $file ];
@@ -703,8 +704,8 @@ final class CurlTransport implements Transport {
             throw new \LogicException( "the extension curl is too old: set the option 'transport' to 'streams'" );
         }
         if ( $this->options['ca_file'] !== null ) {
-            // In addition to the file, curl trusts the certificates in a folder of the system. This names another
-            // folder, which has no certificates.
+            // In addition to the file, curl trusts the certificates in a folder of the system. CURLOPT_CAPATH names
+            // another folder, which has no certificates.
             curl_setopt( $handle, CURLOPT_CAPATH, __DIR__ );
         }
         curl_multi_add_handle( $this->multi, $handle );
@@ -817,7 +818,7 @@ final class StreamTransport implements Transport {
             $this->setTimeLimit();
             $written = fwrite( $this->stream, substr( $bytes, $at, self::READ_SIZE ) );
             if ( stream_get_meta_data( $this->stream )['timed_out'] ) {
-                throw new \RuntimeException( 'the time is over' );
+                throw new \RuntimeException( "the request took longer than the option 'timeout' allows" );
             }
             // A server may answer, such as with 413, before it has read the whole request, and then read no more.
             stream_set_blocking( $this->stream, false );
@@ -871,7 +872,7 @@ final class StreamTransport implements Transport {
     private function readLine(): string {
         while ( ( $end = strpos( $this->buffer, "\n" ) ) === false ) {
             if ( strlen( $this->buffer ) > Answer::MAX_HEAD || !$this->fill() ) {
-                throw new \RuntimeException( 'the answer was cut off' );
+                throw new \RuntimeException( 'the answer was cut off, or has a line of more than 64 KiB' );
             }
         }
         $line = substr( $this->buffer, 0, $end + 1 );
@@ -902,7 +903,7 @@ final class StreamTransport implements Transport {
         $this->setTimeLimit();
         $bytes = (string)fread( $this->stream, self::READ_SIZE );
         if ( $bytes === '' && stream_get_meta_data( $this->stream )['timed_out'] ) {
-            throw new \RuntimeException( 'the time is over' );
+            throw new \RuntimeException( "the request took longer than the option 'timeout' allows" );
         }
         $this->buffer .= $bytes;
         return $bytes !== '' || !feof( $this->stream );
@@ -911,7 +912,7 @@ final class StreamTransport implements Transport {
     private function setTimeLimit(): void {
         $left = $this->deadline - hrtime( true ) / 1e9;
         if ( $left <= 0 ) {
-            throw new \RuntimeException( 'the time is over' );
+            throw new \RuntimeException( "the request took longer than the option 'timeout' allows" );
         }
         stream_set_timeout( $this->stream, (int)$left, (int)( fmod( $left, 1 ) * 1e6 ) + 1 );
     }

@@ -68,7 +68,7 @@ function folder(): string {
     $folder = sys_get_temp_dir() . '/rashomon-php-' . bin2hex( random_bytes( 8 ) );
     mkdir( $folder );
     register_shutdown_function( static function () use ( $folder ) {
-        // Processes end in functions that were registered later, so this runs once more after them.
+        // Functions that are registered later kill the processes. The folder is deleted after that.
         register_shutdown_function( 'delete_folder', $folder );
     } );
     return $folder;

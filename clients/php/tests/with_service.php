@@ -6,7 +6,7 @@ declare( strict_types = 1 );
 use Rashomon\Store;
 use function Rashomon\path;
 
-/** Writes a revision with a store that is known to work. */
+/** Writes a revision, and returns the result. */
 function write( Store $store, string $title, int $revision, array $fields ): Rashomon\Result {
     return $store->run( [ 'POST', path( 'page', $title ) . '?rev/', $fields + [ '_rev' => $revision ] ] )[0];
 }

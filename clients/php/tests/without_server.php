@@ -257,7 +257,7 @@ test( 'failed server is probed by one request after a time', static function () 
     same( [ 0, 1 ], $chosen );
 } );
 
-test( 'if all servers are left out the earliest one is tried', static function () {
+test( 'if all servers are left out, the one that failed first is tried', static function () {
     $servers = new Servers( '/', [ 'servers' => [ 'http://a', 'http://b' ] ], [ 'probe_after' => 10 ] );
     $servers->report( 1, false, 100.0 );
     $servers->report( 0, false, 101.0 );
@@ -430,8 +430,8 @@ test( 'wrong request is refused, and no request of its run is sent', static func
         [ 'names no domain', [ 'GET', '//En' ] ],
         [ 'a GET has no body', [ 'GET', '/a', 'x' ] ],
         [ 'array of form fields', [ 'POST', '/a', 5 ] ],
-        [ "form field 'html'", [ 'POST', '/a', [ 'html' => null ] ] ],
-        [ "form field 'html'", [ 'POST', '/a', [ 'html' => [ 'x' ] ] ] ],
+        [ "form field or list parameter 'html'", [ 'POST', '/a', [ 'html' => null ] ] ],
+        [ "form field or list parameter 'html'", [ 'POST', '/a', [ 'html' => [ 'x' ] ] ] ],
         [ "'headers' is an array", [ 'GET', '/a', 'headers' => 'If-Match: x' ] ],
         [ 'no name of a header', [ 'GET', '/a', 'headers' => [ 'If-Match: x' ] ] ],
         [ 'no name of a header', [ 'GET', '/a', 'headers' => [ "X\r\nY" => 'x' ] ] ],
@@ -439,7 +439,7 @@ test( 'wrong request is refused, and no request of its run is sent', static func
         [ 'remove line breaks', [ 'GET', '/a', 'headers' => [ 'X-A' => "x\n" ] ] ],
         [ 'remove line breaks', [ 'GET', '/a', 'headers' => [ 'X-A' => [ 'x' ] ] ] ],
         [ "option 'token'", [ 'GET', '/a', 'headers' => [ 'Authorization' => 'Bearer x' ] ] ],
-        [ 'sets the header \'content-length\'', [ 'PUT', '/a', 'x', 'headers' => [ 'Content-Length' => 1 ] ] ],
+        [ 'manages the header \'content-length\'', [ 'PUT', '/a', 'x', 'headers' => [ 'Content-Length' => 1 ] ] ],
         [ 'there twice', [ 'GET', '/a', 'headers' => [ 'X-A' => '1', 'x-a' => '2' ] ] ],
     ] as [ $part, $request ] ) {
         refuses( $part, static fn () => $store->run( [ [ 'GET', '/good' ], $request ] ) );
