@@ -31,7 +31,7 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
     return 0;
 }
 
-/* The same bytes at each call, so that they do not depend on the order in which threads ask. */
+/* Returns the same bytes at each call, so that they do not depend on the order in which threads ask. */
 ssize_t getrandom(void *buffer, size_t length, unsigned int flags) {
     const char *seed = getenv("FROZEN_SEED");
     uint64_t state = (seed ? strtoull(seed, NULL, 10) : 0) * 2 + 0x9e3779b97f4a7c15;

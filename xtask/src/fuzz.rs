@@ -56,8 +56,8 @@ pub fn run(options: &Options) -> Result<bool> {
     }
     for name in &failed {
         println!(
-            "{name} failed: copy the input from fuzz/artifacts/{name} to fuzz/crashes/{name}, where \
-             `cargo test -p rashomon-fuzz-targets` runs it from now on, and fix what it shows"
+            "{name} failed, see above. If fuzz/artifacts/{name} has a new input, copy the input to \
+             fuzz/crashes/{name}, where `cargo test -p rashomon-fuzz-targets` runs it, and mend the defect"
         );
     }
     Ok(failed.is_empty())

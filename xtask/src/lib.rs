@@ -41,8 +41,8 @@ pub fn target() -> std::path::PathBuf {
 /// The profile of packages and benchmarks.
 pub const DIST: &str = "dist";
 
-/// Builds the benchmarks and the service with the profile of packages, and runs the benchmarks with these
-/// arguments.
+/// Builds the benchmarks with the profile of packages, and runs them with these arguments. Most benchmarks build the
+/// service with the same profile.
 pub fn bench(arguments: &[String]) -> Result<bool> {
     let status = process::cargo_command()
         .args(["run", "--quiet", "--profile", DIST, "--package", "xtask-bench", "--"])

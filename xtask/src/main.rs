@@ -93,13 +93,13 @@ mod tests {
         for command in commands {
             let words = ["cargo xtask"].into_iter().chain(command.words.iter().map(String::as_str));
             let Err(error) = Arguments::try_parse_from(words) else { continue };
-            let is_short = matches!(
+            let is_incomplete = matches!(
                 error.kind(),
                 ErrorKind::MissingRequiredArgument
                     | ErrorKind::MissingSubcommand
                     | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
             );
-            assert!(is_short && !command.is_whole, "{command:?}: {error}");
+            assert!(is_incomplete && !command.is_whole, "{command:?}: {error}");
         }
     }
 }

@@ -193,7 +193,7 @@ impl Screen {
         if self.hidden > 0 {
             println!("    ... {} more lines are in the log", self.hidden);
         }
-        println!("    --- its last lines");
+        println!("    --- the last lines of the output");
         for line in &self.tail {
             println!("    {}", cut(line));
         }

@@ -18,7 +18,7 @@ const CARGO_DENY: &str = "0.20.2";
 const SCHEMATHESIS: &str = "4.32.5";
 /// The version of PHP for Node.js, fixed for the same reason.
 const PHP_WASM: &str = "3.1.56";
-/// The oldest version of Node.js that runs it.
+/// The oldest version of Node.js that runs this PHP.
 const NODE: u32 = 20;
 /// The time limit of a download or a build. Building cargo-deny takes minutes on a small machine.
 const FETCH_LIMIT: Duration = Duration::from_secs(30 * 60);
@@ -166,7 +166,7 @@ impl Toolbox {
         let version = String::from_utf8_lossy(&version);
         if !version.contains("version \"17") {
             bail!(
-                "{} is not Java 17, which Cassandra 5.0 needs: {}",
+                "{} is not Java 17, which Cassandra needs (Debian: openjdk-17-jre-headless): {}",
                 java.display(),
                 version.lines().next().unwrap_or_default()
             );
@@ -182,7 +182,7 @@ impl Toolbox {
         self.install(&format!("PHP with {}", wanted.extensions.join(", ")), wanted.packages)?;
         find_program("php")
             .filter(|php| wanted.has_extensions(php))
-            .ok_or_else(|| anyhow!("the packages {} brought no such PHP", wanted.packages.join(" ")))
+            .ok_or_else(|| anyhow!("PHP lacks one of the extensions {}", wanted.extensions.join(", ")))
     }
 
     /// PHP for Node.js of exactly this version, below `target`.
@@ -300,7 +300,7 @@ impl Toolbox {
             return Ok(found);
         }
         self.install(program, &[package])?;
-        find_program(program).ok_or_else(|| anyhow!("the package {package} brought no {program}"))
+        find_program(program).ok_or_else(|| anyhow!("{package} put no {program} into the path"))
     }
 
     /// Installs Debian packages that contain a tool.
@@ -380,7 +380,7 @@ fn cargo_deny() -> Result<PathBuf> {
 fn test_data() -> Result<PathBuf> {
     let folder = crate::test_data();
     if !folder.is_dir() {
-        bail!("no real data at {}; RASHOMON_TEST_DATA says where it is", folder.display());
+        bail!("no folder {} with real data: set RASHOMON_TEST_DATA to its path", folder.display());
     }
     Ok(folder)
 }

@@ -70,7 +70,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Downloads missing jars, once for all nodes of this version.
+    /// Fetches Java and the jars, and archives the classes of nodetool, once for all nodes of this version.
     pub(crate) fn fetch(toolbox: &mut Toolbox) -> Result<Self> {
         let java = toolbox.fetch(Tool::Java)?;
         let jars = folder().join(format!("jars-{VERSION}"));
@@ -131,9 +131,9 @@ impl Server {
         self.run(ring, 1, &ProcessOptions { settings_of_java, ..ProcessOptions::default() })
     }
 
-    /// Makes an empty folder for node `number` of `nodes`.
+    /// Makes the folder of node `number` of `nodes`, with its settings and tools, but without data.
     pub(super) fn make(&self, ring: &Path, number: u8, nodes: u8, purpose: Purpose) -> Result<()> {
-        ensure!(!node::takes_cql(number), "somebody listens on {} already", Node::address(number));
+        ensure!(!node::takes_cql(number), "another process listens on {} already", Node::address(number));
         let folder = ring.join(format!("n{number}"));
         if folder.exists() {
             fs::remove_dir_all(&folder).with_context(|| format!("cannot delete {}", folder.display()))?;
@@ -156,7 +156,7 @@ impl Server {
 
     /// Starts a node whose folder exists, with its data.
     pub(super) fn run(&self, ring: &Path, number: u8, options: &ProcessOptions) -> Result<Node> {
-        ensure!(!node::takes_cql(number), "somebody listens on {} already", Node::address(number));
+        ensure!(!node::takes_cql(number), "another process listens on {} already", Node::address(number));
         let folder = ring.join(format!("n{number}"));
         let output = File::options().create(true).append(true).open(folder.join("logs/output"))?;
         let mut command = Command::new(&self.java);

@@ -37,7 +37,7 @@ pub(super) struct Traits {
 /// Draws a script of about `steps` steps.
 pub(super) fn draw(seed: u64, steps: usize, traits: Traits) -> Vec<Step> {
     let mut script =
-        Script { rng: Rng::with_seed(seed), traits, highest: [0; TITLES.len()], tids: 0, steps: Vec::new() };
+        Script { rng: Rng::with_seed(seed), traits, highest: [0; TITLES.len()], posts: 0, steps: Vec::new() };
     while script.steps.len() < steps {
         script.step();
     }
@@ -50,8 +50,8 @@ struct Script {
     traits: Traits,
     /// The highest revision of each title.
     highest: [u64; TITLES.len()],
-    /// The number of writes so far. Not all are answered with a tid.
-    tids: usize,
+    /// The number of POSTs so far. Not all are answered with a tid.
+    posts: usize,
     steps: Vec<Step>,
 }
 
@@ -160,7 +160,7 @@ impl Script {
 
     fn write(&mut self, method: &'static str, path: String, form: String) {
         self.request(method, path, FORM, form.into_bytes());
-        self.tids += 1;
+        self.posts += 1;
     }
 
     fn post_render(&mut self) {
@@ -188,8 +188,8 @@ impl Script {
 
     fn tid(&mut self) -> String {
         // Recent tids are more frequent than old ones.
-        let back = if self.rng.bool() { self.rng.usize(..6) } else { self.rng.usize(..self.tids.max(1)) };
-        format!("{{tid:{}}}", self.tids.saturating_sub(back + 1))
+        let back = if self.rng.bool() { self.rng.usize(..6) } else { self.rng.usize(..self.posts.max(1)) };
+        format!("{{tid:{}}}", self.posts.saturating_sub(back + 1))
     }
 
     fn read(&mut self) {
@@ -286,7 +286,7 @@ impl Script {
         self.steps.push(step);
     }
 
-    /// Reads each revision of all pages with its html and wikitext, and the html of all tids.
+    /// Reads each revision of all pages with its html and wikitext. Requests the html of all tids on the first page.
     fn read_everything(&mut self) {
         for title in 0..TITLES.len() {
             let page = Self::page(title);
@@ -300,7 +300,7 @@ impl Script {
                 }
             }
         }
-        for tid in 0..self.tids {
+        for tid in 0..self.posts {
             self.request("GET", format!("{}?rev/{{tid:{tid}}}/html", Self::page(0)), "", Vec::new());
         }
     }

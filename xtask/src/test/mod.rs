@@ -54,7 +54,7 @@ pub fn run(options: &Options) -> Result<bool> {
         return Ok(true);
     }
     if let Some(unknown) = options.only.iter().find(|name| !STEPS.iter().any(|step| step.name == **name)) {
-        bail!("there is no step {unknown}; `--list` says which there are");
+        bail!("there is no step {unknown}; `--list` prints the steps");
     }
     let wanted = |step: &&Step| options.only.is_empty() || options.only.iter().any(|name| name == step.name);
     let steps: Vec<&Step> = STEPS.iter().filter(wanted).collect();

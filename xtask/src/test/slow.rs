@@ -52,27 +52,27 @@ pub(super) fn run(resources: &mut StepResources) -> Result<Outcome> {
     let log = log_file("slow-service");
     let server =
         Service::start(&steps::binary(), &["serve".as_ref(), "--data".as_ref(), data.as_os_str()], &log)?;
-    let mut next = Revisions(1);
+    let mut next = NextRevision(1);
     next.post(&mut Client::connect(server.address())?, PAGE, &"x".repeat(PAGE_BYTES))?;
     let mut remarks = Vec::new();
     for (kind, arguments, query) in KINDS {
         let url = format!("http://{}{PAGE}{query}", server.address());
-        let answered = beside(&program, kind, arguments, &url, &server, &mut next)
+        let answered = read_and_write_beside(&program, kind, arguments, &url, &server, &mut next)
             .with_context(|| format!("beside slow {kind}; the log of the server is {}", log.display()))?;
         remarks.push(format!("{answered} requests beside slow {kind}"));
     }
-    ensure!(server.stop()?.success(), "the server did not end well, see {}", log.display());
+    ensure!(server.stop()?.success(), "the server ended with an error, see {}", log.display());
     Ok(Outcome::Passed(remarks.join(", ")))
 }
 
 /// Reads and writes while slow clients are connected, with new connections too. Returns the number of answers.
-fn beside(
+fn read_and_write_beside(
     program: &Path,
     kind: &str,
     arguments: &[&str],
     url: &str,
     server: &Service,
-    next: &mut Revisions,
+    next: &mut NextRevision,
 ) -> Result<u64> {
     let mut slow = Slow::start(program, kind, arguments, url)?;
     let mut kept_alive = Client::connect(server.address())?;
@@ -125,10 +125,10 @@ fn is_available(printed: &str) -> bool {
     answers.peek().is_some() && answers.all(|answer| answer == "YES")
 }
 
-/// Revisions with numbers of their own.
-struct Revisions(u64);
+/// The number of the next revision.
+struct NextRevision(u64);
 
-impl Revisions {
+impl NextRevision {
     /// Posts the next revision.
     fn post(&mut self, client: &mut Client, page: &str, html: &str) -> Result<()> {
         let body = format!("_rev={}&html={html}", self.0);

@@ -43,7 +43,7 @@ impl Step {
 
 pub(super) const STEPS: &[Step] = &[
     Step { name: "fmt", about: "the code is formatted", needs: &[], run: fmt },
-    Step { name: "tidy", about: "the map is true, files are small, links work", needs: &[], run: tidy },
+    Step { name: "tidy", about: "dependencies, sizes, words, links, decisions", needs: &[], run: tidy },
     Step { name: "doc", about: "the documentation of the code builds, its links work", needs: &[], run: doc },
     Step {
         name: "deny",
@@ -273,7 +273,7 @@ fn faults(resources: &mut StepResources) -> Result<Outcome> {
         command.args(["--only", fault]);
     }
     command.arg("--repair");
-    finish("faults", command, |_| true, |_| "`cargo xtask cassandra faults` does all of them".to_owned())
+    finish("faults", command, |_| true, |_| "`cargo xtask cassandra faults` causes all of them".to_owned())
 }
 
 /// Whether a line is more than a report that a task is in progress.

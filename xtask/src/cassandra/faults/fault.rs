@@ -79,7 +79,7 @@ impl Fault {
         matches!(self, Self::Quorum)
     }
 
-    /// Causes the fault on the ring, and ends it.
+    /// Causes the fault on the ring and ends it, with traffic before and after.
     pub(super) fn inject(
         self,
         ring: &mut Ring,

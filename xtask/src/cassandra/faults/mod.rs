@@ -228,13 +228,13 @@ fn self_test_judge(service: &Service, seed: u64) -> Result<()> {
     let mut client = Client::new(service.address());
     let [lost, partial, doubled] = Write::checks();
 
-    let nothing = WriteOutcome::Acknowledged(BTreeSet::from(["never".to_owned()]));
+    let never_sent = WriteOutcome::Acknowledged(BTreeSet::from(["never".to_owned()]));
     let html_of = |write: Write| Properties::from([("html".to_owned(), write.html(seed))]);
     let of_partial = send_until_acknowledged(&mut client, &partial.request(&html_of(partial)))?;
     let of_doubled = send_until_acknowledged(&mut client, &doubled.request(&doubled.properties(seed)))?;
     send_until_acknowledged(&mut client, &doubled.another_render(&html_of(partial)))?;
     for (write, outcome, expected) in
-        [(lost, nothing, "Lost"), (partial, of_partial, "Partial"), (doubled, of_doubled, "Doubled")]
+        [(lost, never_sent, "Lost"), (partial, of_partial, "Partial"), (doubled, of_doubled, "Doubled")]
     {
         let verdict = judge(&outcome, &write.properties(seed), &client.renders(write)?);
         let is_expected = match verdict {

@@ -115,7 +115,7 @@ mod tests {
         Span { sent: Duration::from_secs(second), answered: Duration::from_secs(second + 1) }
     }
 
-    /// A journal of two writes and two reads with these outcomes, and of others that succeeded a minute later.
+    /// A row whose journal has two writes and two reads with these outcomes, and one of each that succeeded later.
     fn row(written: Outcome, outcome: ReadOutcome) -> Row {
         let attempt =
             |second, outcome| Attempt { write: Write(second), is_retry: false, span: span(second), outcome };

@@ -158,7 +158,7 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    /// Repeats writes until they are acknowledged, as a careful client would.
+    /// Repeats writes until their outcome is known, at most [`MAX_RETRIES`] times, as a careful client would.
     fn retry_writes(&self, to_retry: &Receiver<Write>) {
         let mut client = Client::new(self.load.service);
         let mut waiting = VecDeque::new();

@@ -150,7 +150,7 @@ fn send_halves(sandbox: &Sandbox, curl: &mut Child, name: &str) -> Result<()> {
             let clock = Stopwatch::start();
             let first = request(&format!("/v1/{name}/page/A?rev/latest/wikitext"), &[]);
             while sandbox.status(CLIENTS[0], 200, &first).is_err() {
-                ensure!(clock.elapsed() < READ_LIMIT, "its first half is not stored before its end");
+                ensure!(clock.elapsed() < READ_LIMIT, "the first half is not readable in time");
                 thread::sleep(Duration::from_millis(50));
             }
         }
