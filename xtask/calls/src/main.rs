@@ -68,7 +68,7 @@ struct Options {
 /// first request after an idle time.
 const WARM_UP: usize = 2;
 
-/// Recordings of each kind of request.
+/// The number of recordings of each kind of request.
 const RECORDINGS: usize = 3;
 
 /// The time for which a recording continues after the answer, so that it contains work after the answer.
@@ -125,13 +125,13 @@ fn measure(kind: Kind, program: &Path, sources: &mut Sources) -> Result<Report> 
     let mut server = Server::start(program, folder.path(), kind.settings())?;
     let mut requests = (0..).map(|number| kind.request(number));
     let first = if kind == Kind::Archived {
-        server.wait_for_rest()?;
+        server.wait_until_idle()?;
         Some(record(&mut server, &mut requests, sources)?)
     } else {
         None
     };
     warm_up(&mut server, &mut requests)?;
-    server.wait_for_rest()?;
+    server.wait_until_idle()?;
     let idle = count(&server.record(|_| Ok(()), IDLE)?, sources);
     let mut recordings: Vec<FunctionCounts> = Vec::new();
     for _ in 0..RECORDINGS {

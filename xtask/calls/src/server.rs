@@ -67,7 +67,7 @@ impl Server {
     }
 
     /// Waits until the server is idle, for example until the work of its start is done.
-    pub(super) fn wait_for_rest(&self) -> Result<()> {
+    pub(super) fn wait_until_idle(&self) -> Result<()> {
         let mut before = self.processor_ticks()?;
         for _ in 0..MAX_IDLE_CHECKS {
             thread::sleep(IDLE_CHECK_INTERVAL);
@@ -77,7 +77,7 @@ impl Server {
             }
             before = now;
         }
-        bail!("the server does not become idle: it still uses processor time after its start")
+        bail!("the server does not become idle: it still uses processor time after a minute")
     }
 
     /// The processor time that the server has used.

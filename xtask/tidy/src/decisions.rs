@@ -45,7 +45,7 @@ fn wrong(name: &str, text: &str, before: Option<&str>) -> Vec<String> {
         wrong.push(format!("no line `Status: ` with one of {STATUS:?}"));
     }
     if !field(text, "Date").is_some_and(is_date) {
-        wrong.push("no line `Date: 2026-01-31`".to_owned());
+        wrong.push("no line with a date, such as `Date: 2026-01-31`".to_owned());
     }
     let missing = SECTIONS.iter().filter(|section| !text.lines().any(|line| line == **section));
     wrong.extend(missing.map(|section| format!("no section `{section}`")));

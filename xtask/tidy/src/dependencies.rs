@@ -271,7 +271,7 @@ pub(super) fn between_crates(tree: &Tree) -> Vec<Problem> {
                 problems.push(Problem::file(
                     path,
                     format!(
-                        "a new dependency: {name} -> {used}. ARCHITECTURE.md shows the allowed directions"
+                        "not allowed: {name} -> {used}. The table in xtask/tidy/src/dependencies.rs decides"
                     ),
                 ));
             }

@@ -87,7 +87,7 @@ fn crate_sizes_except(tree: &Tree, listed: &[(&str, usize)]) -> Vec<Problem> {
         }
     }
     for (name, _) in missing {
-        let message = format!("{name} is within the bound for all crates now. Remove it from the list");
+        let message = format!("{name} is within its bound now. Remove it from the list");
         problems.push(Problem::file(THIS_FILE, message));
     }
     problems

@@ -43,7 +43,7 @@ pub(super) fn machine(tree: &Tree) -> Vec<Problem> {
                     problems.push(Problem::line(
                         path,
                         index,
-                        format!("`{folder}` is a folder of one machine"),
+                        format!("`{folder}` is a folder of one machine: use another path"),
                     ));
                 }
             }
@@ -78,7 +78,7 @@ pub(super) fn registries(tree: &Tree) -> Vec<Problem> {
                 problems.push(Problem::line(
                     path,
                     index,
-                    format!("`{host}`: where packages come from is the machine's business"),
+                    format!("`{host}`: the source of packages belongs in the configuration of the machine"),
                 ));
             }
             let source = line.strip_prefix("source = \"").and_then(|rest| rest.strip_suffix('"'));
