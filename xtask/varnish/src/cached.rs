@@ -146,7 +146,7 @@ impl Server {
             if is_drained(&metrics, self.varnishes.len()) {
                 return Ok(clock.elapsed());
             }
-            ensure!(clock.elapsed() < LIMIT, "purges wait: {metrics}");
+            ensure!(clock.elapsed() < LIMIT, "the caches have not acknowledged all purges: {metrics}");
             thread::sleep(POLL_INTERVAL);
         }
     }

@@ -207,7 +207,7 @@ struct Run<'a> {
     pages: [Page; PAGES],
     /// The requests before which the server is killed.
     kills: BTreeSet<usize>,
-    /// The service. It is locked for writing while the server is killed and started again.
+    /// Locked for writing while the server is killed and started again.
     alive: RwLock<()>,
     kills_begun: AtomicU64,
     /// The number of kills after which the server works again, and all purges were acknowledged.
@@ -253,7 +253,7 @@ impl Run<'_> {
         let clock = Stopwatch::start();
         let started = self.server.start(number)?;
         while !self.server.is_drained()? {
-            ensure!(clock.elapsed() < RESTART_LIMIT, "purges are left: {}", started.output());
+            ensure!(clock.elapsed() < RESTART_LIMIT, "purges are not acknowledged: {}", started.output());
             thread::sleep(POLL);
         }
         *service = Some(started);
@@ -306,7 +306,7 @@ impl Run<'_> {
                 if reached && is_counted() {
                     break;
                 }
-                ensure!(clock.elapsed() < RESTART_LIMIT, "no purge of {}", title(page));
+                ensure!(clock.elapsed() < RESTART_LIMIT, "no purge of {} was acknowledged", title(page));
             }
         }
         written.complete = posted.purges.map(|purges| purges + 2);

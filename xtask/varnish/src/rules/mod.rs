@@ -66,7 +66,7 @@ impl World<'_> {
         self.send(&get(url))
     }
 
-    /// Checks that the answer is stored or not, as `X-Cache` tells, and is successful.
+    /// Checks that the answer is successful, and that its `X-Cache` is `cache`: `hit`, `miss` or `pass`.
     fn expect(&self, request: &Request, cache: &str) -> Result<Message> {
         let answer = self.send(request)?;
         ensure!(answer.status() < 400 && answer.header("x-cache") == cache, "{request:?} has {answer:?}");
