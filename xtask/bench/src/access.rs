@@ -114,7 +114,7 @@ impl Side {
         let service = Service::start(binary, &arguments, &folder.join("log"))?;
         let headers = match signed {
             Some(tokens) => tokens.iter().map(bearer).collect(),
-            // This header is as long as the other one.
+            // This header is as long as one with a token.
             None if place == 0 => vec![format!("X-No-Authorization: {}\r\n", "x".repeat(admin.len() + 2))],
             None if place == 1 => vec![bearer(&admin)],
             None => make_tokens(&service, &admin)?.iter().map(bearer).collect(),

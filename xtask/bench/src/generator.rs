@@ -39,8 +39,8 @@ pub(crate) fn run(runs: usize, clock: &dyn Clock) -> Result<Report> {
             .arg(format!("http://{}/page.html", nginx.address()))
             .output()?;
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        let rate =
-            printed.lines().find_map(|line| line.trim().strip_prefix("Requests/sec:")).context("no rate")?;
+        let rate = printed.lines().find_map(|line| line.trim().strip_prefix("Requests/sec:"));
+        let rate = rate.context("wrk printed no rate")?;
         ensure!(!printed.contains("Non-2xx"), "wrk met errors:\n{printed}");
         let wrk: f64 = rate.trim().parse()?;
         report.add("ours", "answers a second", ours);

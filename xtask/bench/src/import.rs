@@ -29,7 +29,11 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clock) -> Result<Report> {
     let file = options.file.clone().unwrap_or_else(|| xtask::test_data().join(FILE));
-    ensure!(file.is_file(), "no dump at {}; RASHOMON_TEST_DATA says where the data is", file.display());
+    ensure!(
+        file.is_file(),
+        "there is no dump {}: name one with --file, or set RASHOMON_TEST_DATA to the folder of the real data",
+        file.display()
+    );
     let revisions = options.revisions.unwrap_or(REVISIONS);
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let mut report = Report::new(
@@ -53,7 +57,7 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .context("cannot start the service")?;
+            .context("cannot start the program")?;
         let watcher = memory::watch(child.id());
         let ended = child.wait4()?;
         let seconds = (clock.monotonic() - started).as_secs_f64();

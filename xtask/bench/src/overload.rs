@@ -213,7 +213,7 @@ impl Side<'_> {
             add("p99 of reads of the latest", "ms", load.latest.latency_ms(0.99));
             add("p99 of reads of the latest / alone", "", load.latest.latency_ms(0.99) / alone);
         }
-        ensure!(server.stop()?.success(), "the server did not end well");
+        ensure!(server.stop()?.success(), "the server ended with an error");
         let peak = memory.join().map_err(|_| anyhow!("the thread that reads the memory has panicked"))?;
         add("peak memory without mapped files", "MiB", peak as f64 / 1024.0);
         Ok(())

@@ -12,9 +12,9 @@ const COMPARE_EVERY: u64 = 64;
 #[derive(Debug)]
 pub(crate) struct Reads {
     requests: Vec<Vec<u8>>,
-    /// The expected length of each body. `None` if the lengths differ.
+    /// The expected length of each body. `None`: the lengths differ, and are not compared.
     length: Option<usize>,
-    /// The expected body of each request. `None` if writes change it.
+    /// The expected body of each request. `None`: bodies are not compared, for example because writes change them.
     expected: Option<Vec<Vec<u8>>>,
     /// The request that each connection has sent.
     sent: Vec<usize>,

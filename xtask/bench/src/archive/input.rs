@@ -46,7 +46,7 @@ fn json_lines(set: &Set, folder: &Path) -> Result<PathBuf> {
     for page in &set.pages {
         line(json!({"kind": "page", "title": page.title}))?;
         for version in &page.versions {
-            let (rev, time) = place_of(version).context("a version has no number or no time")?;
+            let (rev, time) = number_and_time(version).context("a version has no number or no time")?;
             let tid = tid_of(&page.title, version)?;
             line(
                 json!({"kind": "revision", "rev": rev.get(), "timestamp": jiff::Timestamp::from_microsecond(time.as_micros())?.to_string()}),
@@ -62,7 +62,7 @@ fn json_lines(set: &Set, folder: &Path) -> Result<PathBuf> {
 }
 
 /// The revision number and the time of a version.
-pub(super) fn place_of(version: &Version) -> Option<(Revision, Timestamp)> {
+pub(super) fn number_and_time(version: &Version) -> Option<(Revision, Timestamp)> {
     let integer = |column: usize| match version.values.get(column) {
         Some(Value::Integer(number)) => Some(*number),
         _ => None,
@@ -72,7 +72,7 @@ pub(super) fn place_of(version: &Version) -> Option<(Revision, Timestamp)> {
 
 /// The tid that an import gives to the only render of a version.
 pub(super) fn tid_of(title: &str, version: &Version) -> Result<Tid> {
-    let (rev, time) = place_of(version).context("a version has no number or no time")?;
+    let (rev, time) = number_and_time(version).context("a version has no number or no time")?;
     let page =
         Page { domain: DomainName::new(DOMAIN)?, bucket: BucketName::page(), title: Title::new(title)? };
     Ok(Tid::imported(&page, rev, time))

@@ -57,7 +57,7 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
              with zstd in this process. {}",
             options.reads,
             reads::AFTER_START,
-            reads::OPENED,
+            reads::COUNTED_REVISIONS,
             beside::how(),
         ),
     );
@@ -165,7 +165,7 @@ struct Resources {
 fn run_measured(mut command: Command, clock: &dyn Clock) -> Result<Resources> {
     let started = clock.monotonic();
     let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().context("cannot start the service")?;
+    let mut child = command.spawn().context("cannot start the program")?;
     let watcher = memory::watch(child.id());
     let ended = child.wait4()?;
     let status: ExitStatus = ended.status;

@@ -11,7 +11,7 @@ use xtask::{
     service::Service,
 };
 
-use super::input::{place_of, tid_of};
+use super::input::{number_and_time, tid_of};
 use crate::{
     blocks::sets::{Set, Version},
     writes::page_path,
@@ -29,7 +29,7 @@ const NO_BLOCKS: &str = "cache_size = 0\nprepared_answers = 0\n[archive]\ncache_
 type Add<'a> = dyn FnMut(&str, &'static str, f64) + 'a;
 
 /// The number of revisions for which the blocks that a read opens are counted.
-pub(super) const OPENED: usize = 200;
+pub(super) const COUNTED_REVISIONS: usize = 200;
 
 /// A request, and the expected answer.
 struct Read<'a> {
@@ -59,7 +59,7 @@ pub(super) fn measure(
     let mut archived = Vec::new();
     let mut current = Vec::new();
     for page in &set.pages {
-        let latest = page.versions.iter().max_by_key(|version| place_of(version).map(|(rev, _)| rev));
+        let latest = page.versions.iter().max_by_key(|version| number_and_time(version).map(|(rev, _)| rev));
         for version in &page.versions {
             let is_latest = latest.is_some_and(|latest| std::ptr::eq(latest, version));
             if is_latest { &mut current } else { &mut archived }.push((page.title.as_str(), version));
@@ -70,26 +70,26 @@ pub(super) fn measure(
     let property = if set.name == "renders" { "html" } else { "wikitext" };
     idle(&current[..current.len().min(count)], property, binary, stores.sealed_whole, clock, add)?;
     measure_opened_blocks(
-        &archived[..archived.len().min(OPENED)],
+        &archived[..archived.len().min(COUNTED_REVISIONS)],
         property,
         binary,
         stores.sealed_whole,
         add,
     )?;
-    let archived = asked(&archived, property, count)?;
-    let current = asked(&current, property, count)?;
+    let archived = reads_by_tid(&archived, property, count)?;
+    let current = reads_by_tid(&current, property, count)?;
 
     let service = serve(binary, stores.latest_in_rows, UNCACHED)?;
     let of_current = read(&service, &current, clock)?;
-    ensure!(service.stop()?.success(), "the server did not end well");
+    ensure!(service.stop()?.success(), "the server ended with an error");
     let service = serve(binary, stores.sealed_whole, UNCACHED)?;
     let after_start = read(&service, &archived[..archived.len().min(AFTER_START)], clock)?;
     read(&service, &archived, clock)?;
     let warm = read(&service, &archived, clock)?;
-    ensure!(service.stop()?.success(), "the server did not end well");
+    ensure!(service.stop()?.success(), "the server ended with an error");
     let service = serve(binary, stores.sealed_whole, NO_BLOCKS)?;
     let unpacking = read(&service, &archived, clock)?;
-    ensure!(service.stop()?.success(), "the server did not end well");
+    ensure!(service.stop()?.success(), "the server ended with an error");
 
     for (name, times) in [
         ("current read", &of_current),
@@ -121,7 +121,7 @@ fn idle(
         let path = page_path(&percent_encoded(Title::new(title)?.as_str()));
         let request = http::get(&format!("{path}?rev/latest/{property}"));
         reads.push(Read { request, text: &version.text });
-        let Some((rev, _)) = place_of(version) else { continue };
+        let Some((rev, _)) = number_and_time(version) else { continue };
         let body = format!("_rev={}&{property}=edited", rev.get() + 1);
         let form = "Content-Type: application/x-www-form-urlencoded";
         let head = format!("POST {path}?rev/ HTTP/1.1\r\nHost: localhost\r\n{form}");
@@ -137,7 +137,7 @@ fn idle(
         ensure!(status == 201, "an edit was answered with {status}: {}", String::from_utf8_lossy(&body));
     }
     written.sort_by(f64::total_cmp);
-    ensure!(service.stop()?.success(), "the server did not end well");
+    ensure!(service.stop()?.success(), "the server ended with an error");
     for (name, times) in [("first read of an idle page", &reads), ("edit of an idle page", &written)] {
         add(&format!("{name}, p50"), "ms", quantile(times, 0.5));
         add(&format!("{name}, p99"), "ms", quantile(times, 0.99));
@@ -158,7 +158,7 @@ fn measure_opened_blocks(
     let mut counts = [const { Vec::new() }; 3];
     let mut before = opened_blocks(&mut client)?;
     for (title, version) in of {
-        let Some((rev, time)) = place_of(version) else { continue };
+        let Some((rev, time)) = number_and_time(version) else { continue };
         let path = page_path(&percent_encoded(Title::new(title)?.as_str()));
         let revisions = [rev.get().to_string(), rfc3339::format(time), tid_of(title, version)?.to_string()];
         for (revision, counts) in revisions.iter().zip(&mut counts) {
@@ -173,7 +173,7 @@ fn measure_opened_blocks(
             before = after;
         }
     }
-    ensure!(service.stop()?.success(), "the server did not end well");
+    ensure!(service.stop()?.success(), "the server ended with an error");
     for (name, counts) in ["number", "time", "tid"].iter().zip(&counts) {
         let max = counts.iter().max().copied().unwrap_or_default();
         let mean = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
@@ -192,7 +192,7 @@ fn opened_blocks(client: &mut Client) -> Result<u64> {
     Ok(count.context("the server does not count opened blocks")?.parse()?)
 }
 
-fn asked<'a>(of: &[(&str, &'a Version)], property: &str, count: usize) -> Result<Vec<Read<'a>>> {
+fn reads_by_tid<'a>(of: &[(&str, &'a Version)], property: &str, count: usize) -> Result<Vec<Read<'a>>> {
     let reads = of.iter().cycle().take(count);
     reads
         .map(|(title, version)| {

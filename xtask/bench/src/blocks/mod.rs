@@ -283,7 +283,7 @@ mod memory {
     fn field(name: &str) -> Result<u64> {
         let status = fs::read_to_string("/proc/self/status")?;
         let line =
-            status.lines().find_map(|line| line.strip_prefix(name)).context("the kernel does not say it")?;
+            status.lines().find_map(|line| line.strip_prefix(name)).context("no such line in the status")?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     }
 }

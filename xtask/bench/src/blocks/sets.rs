@@ -66,7 +66,7 @@ impl Set {
             _ => xml(&data.join(format!("{name}.xml.zst"))),
         };
         let mut pages = pages.with_context(|| {
-            format!("cannot read {name} in {}: RASHOMON_TEST_DATA says where the data is", data.display())
+            format!("cannot read {name} in {} (set RASHOMON_TEST_DATA to the folder)", data.display())
         })?;
         // A seal packs small pages in the order of their titles.
         pages.sort_by(|a, b| a.title.cmp(&b.title));

@@ -73,7 +73,7 @@ impl Size {
     }
 }
 
-/// The numbers of the next writes.
+/// The numbers of the next writes, and the traffic of the reads.
 pub(super) struct Blobs {
     next_entry: u64,
     next_revision: u64,

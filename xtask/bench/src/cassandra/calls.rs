@@ -75,7 +75,7 @@ fn call(recorded: Vec<RecordedCall>) -> Result<Call> {
     let mut call = Call { reads: Vec::new(), first: Vec::new(), then: None };
     for recorded in recorded {
         if call.then.is_some() {
-            bail!("a request asks for more after its write: this benchmark would make less than the service");
+            bail!("a request calls the store after its write: this benchmark cannot repeat such a request");
         }
         match recorded {
             RecordedCall::Get(table, key) => call.reads.push(Read::Get(table, key)),

@@ -82,7 +82,7 @@ fn how(options: &Options) -> String {
          connections, {PAGES} pages in turn, {} s after {} s to warm up; then {} such writes by as many tasks \
          through the scylla driver alone, the batches as they are, and as many with the reads that come before a \
          batch. Then both kinds of requests at once. After a flush and its compactions, GET of the newest html of these pages, and {} such reads through \
-         the driver. Who is first changes from round to round; {ROUNDS_TO_WARM_UP} rounds before do not count. \
+         the driver. Which comes first changes from round to round; {ROUNDS_TO_WARM_UP} rounds before do not count. \
          Requests as Cassandra counts them. Import of the oVirt wiki from the start of the command to its end, \
          the size of the tables' files after a flush",
         options.connections,

@@ -67,7 +67,7 @@ pub(super) fn run(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     add(report, "recent", &recent);
     report.add("recent / current, p50", "", recent.latency_ms(0.5) / current.latency_ms(0.5));
 
-    ensure!(service.stop()?.success(), "the server did not end well");
+    ensure!(service.stop()?.success(), "the server ended with an error");
     let service = store.serve(bench.binary, &format!("{UNCACHED}{CULLED}"))?;
     let all = titles.len() as u64;
     Watch::open(service.address(), bench.clock)?.until(CULLED_WITHIN, |seen| seen.culled >= all)?;

@@ -59,8 +59,8 @@ pub(super) fn how(options: &Sweep) -> String {
          their queue entries, by one with a grace of {} s, by the other of a day; then GET of the newest \
          html of all these pages in turn, nothing kept in memory, at a quarter of the rate that a closed \
          loop just had, beside {} writes a second to them, {} s of each server in turn, while the other is \
-         stopped (SIGSTOP), until the first has culled all; p99 of each {} s, and of each two that follow \
-         one another their ratio, the values from which the minimum, the median and the maximum are",
+         stopped (SIGSTOP), until the first has culled all; p99 of each {} s, and the ratio of each two that \
+         follow one another: the minimum, the median and the maximum are those of these values",
         options.pages(),
         options.grace,
         options.writes,
@@ -117,7 +117,7 @@ pub(super) fn run(bench: &Bench<'_>, options: &Sweep, report: &mut Report) -> Re
         }
         ensure!(
             bench.clock.monotonic() - started < SWEEP_LIMIT,
-            "the sweep did not come so far in {SWEEP_LIMIT:?}: {seen:?}"
+            "the sweep did not end within {SWEEP_LIMIT:?}: {seen:?}"
         );
         before = look()?;
     }

@@ -40,15 +40,15 @@ impl<'a> Watch<'a> {
     pub(super) fn until(
         &mut self,
         limit: Duration,
-        is_it: impl Fn(&RetentionMetrics) -> bool,
+        holds: impl Fn(&RetentionMetrics) -> bool,
     ) -> Result<Duration> {
         let started = self.clock.monotonic();
         loop {
             let (seen, now) = (self.look()?, self.clock.monotonic());
-            if is_it(&seen) {
+            if holds(&seen) {
                 return Ok(now);
             }
-            ensure!(now - started < limit, "retention did not come so far in {limit:?}: {seen:?}");
+            ensure!(now - started < limit, "after {limit:?}, the metrics of retention are {seen:?}");
             thread::sleep(POLL_INTERVAL);
         }
     }
