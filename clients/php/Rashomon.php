@@ -407,8 +407,8 @@ final class Store {
         $pairs = [];
         foreach ( $fields as $name => $value ) {
             if ( !is_string( $value ) && !is_int( $value ) && !is_bool( $value ) ) {
-                throw new InvalidArgumentException( "the form field or list parameter '$name' is a string, a whole number,"
-                    . ' true or false: leave an absent field out, and encode other values first' );
+                throw new InvalidArgumentException( "the form field or list parameter '$name' is a string, a whole"
+                    . ' number, true or false: leave an absent field out, and encode other values first' );
             }
             $text = (string)( is_bool( $value ) ? (int)$value : $value );
             $pairs[] = urlencode( (string)$name ) . '=' . urlencode( $text );
