@@ -67,16 +67,16 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Problem`](crate::Error::Problem) with the kind
-    /// [`InvalidValue`](crate::ProblemKind::InvalidValue) if the value would not be a 64-bit integer; then nothing
-    /// changes. After [`Error::Transport`](crate::Error::Transport), the increment may have counted or not: to be able
-    /// to repeat it later, use [`increment_once`](Self::increment_once).
+    /// Returns [`Error::Problem`](crate::Error::Problem) with the kind [`NotFound`](crate::ProblemKind::NotFound) if
+    /// there is no such bucket, or [`InvalidValue`](crate::ProblemKind::InvalidValue) if the value would not be a
+    /// 64-bit integer; then nothing changes. After [`Error::Transport`](crate::Error::Transport), the increment may
+    /// have counted or not: to be able to repeat it later, use [`increment_once`](Self::increment_once).
     pub async fn increment(&self, by: i64) -> Result<Option<i64>> {
         self.increment_once(by, &format!("{:032x}", random::number()?)).await
     }
 
-    /// Adds a number, which may be negative, and returns the new value. Increments of this counter with the same
-    /// idempotency key count once within 24 hours, and have the result of the first one.
+    /// Adds a number like [`increment`](Self::increment). Increments of this counter with the same idempotency key
+    /// count once within 24 hours, and have the result of the first one.
     ///
     /// ```no_run
     /// # async fn example(views: rashomon_client::Counter) -> Result<(), Box<dyn std::error::Error>> {

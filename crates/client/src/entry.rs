@@ -88,7 +88,8 @@ impl Entry {
     /// # Errors
     ///
     /// Returns [`Error::Problem`](crate::Error::Problem) with the kind
-    /// [`PreconditionFailed`](crate::ProblemKind::PreconditionFailed) if the entry has another version, or none.
+    /// [`PreconditionFailed`](crate::ProblemKind::PreconditionFailed) if the entry has another version or none, or
+    /// [`NotFound`](crate::ProblemKind::NotFound) if there is no such bucket.
     pub async fn delete_version(&self, etag: &ETag) -> Result<()> {
         delete(&self.store, &self.path, if_match(etag)).await
     }

@@ -56,7 +56,7 @@ impl Error {
     }
 }
 
-/// An input that no server accepts. Nothing was sent.
+/// An input that the client refuses. Nothing was sent.
 ///
 /// Texts in these errors are shortened, and their control characters are escaped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -108,7 +108,7 @@ pub enum InputError {
     )]
     Timestamp(String),
     /// A text is not an entity tag.
-    #[error("'{0}' is not an entity tag: visible ASCII between quotes")]
+    #[error("'{0}' is not an entity tag: visible ASCII between quotes, at most 1,024 bytes")]
     ETag(String),
     /// A header cannot be sent.
     #[error("the header '{name}' cannot be sent: {reason}")]
@@ -156,7 +156,7 @@ pub enum TransportError {
         /// The error of the operating system, or of TLS.
         source: BoxError,
     },
-    /// The connection broke after bytes were sent.
+    /// After bytes were sent, the connection broke, or the answer was not HTTP.
     #[error("the connection to {server} broke: {}", last_cause(source))]
     Broken {
         /// The URL of the server.
@@ -184,7 +184,7 @@ pub enum TransportError {
 }
 
 impl TransportError {
-    /// Whether no byte of the request was sent in the last attempt.
+    /// Whether the last attempt has certainly sent no byte of the request.
     #[must_use]
     pub fn is_unsent(&self) -> bool {
         matches!(self, Self::Connect { .. } | Self::Token(_))

@@ -24,7 +24,8 @@ pub enum Selector {
     Revision(RevisionNumber),
     /// Exactly this render.
     Tid(Tid),
-    /// The page at a time: the newest revision by its timestamp, and its newest render, at or before the time.
+    /// The revision with the greatest timestamp at or before the time. Of this revision, the newest render at or before
+    /// the time, else the oldest render.
     Time(Timestamp),
 }
 
@@ -194,7 +195,7 @@ impl PropertyRequest {
     ///
     /// # Errors
     ///
-    /// See [`Page::read`].
+    /// See [`Page::read`]. Returns [`Error::Input`] for an empty range, before anything is sent.
     pub async fn send(self) -> Result<Conditional> {
         let mut path = format!("{}{}", self.page.path, self.query?);
         for _ in 0..=MAX_REDIRECTS {

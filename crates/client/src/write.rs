@@ -210,8 +210,8 @@ impl NewRender {
     ///
     /// Returns [`Error::Input`](crate::Error::Input) for the first invalid input, before anything is sent. Returns
     /// [`Error::Problem`](crate::Error::Problem) with the kind [`NotFound`](crate::ProblemKind::NotFound) if there is no
-    /// such revision, [`Conflict`](crate::ProblemKind::Conflict) if a property of the revision, such as `wikitext`, has
-    /// other bytes, or [`NotLatest`](crate::ProblemKind::NotLatest). After
+    /// such revision or base, [`Conflict`](crate::ProblemKind::Conflict) if a property of the revision, such as
+    /// `wikitext`, has other bytes, or [`NotLatest`](crate::ProblemKind::NotLatest). After
     /// [`Error::Transport`](crate::Error::Transport), the render may be stored or not.
     pub async fn send(self) -> Result<Written> {
         post(self.page, &self.query, self.form).await

@@ -7,9 +7,8 @@ use std::sync::{
 
 /// A memory budget for the request bodies that are kept so that they can be sent again.
 ///
-/// All requests and all clones share the budget. A body that does not fit is streamed once: its request is repeated
-/// only if no byte of the body was read. A body above 1 MiB is never kept, whatever the budget. The
-/// default budget has no limit.
+/// All requests and all clones share the budget. If the bytes that were read from a body do not fit, or are more than
+/// 1 MiB, they are not kept, and the request is not repeated. The default budget has no limit.
 #[derive(Debug, Clone)]
 pub struct ReplayMemory(Arc<Memory>);
 

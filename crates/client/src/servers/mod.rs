@@ -36,8 +36,8 @@ use token::{Token, TokenFile};
 /// - after bytes were sent: GET, HEAD, PUT and DELETE without `If-*`, `POST ?rev/` (a server recognizes a repeated
 ///   write), and POST with an `Idempotency-Key`. A conditional GET is repeated, too.
 ///
-/// Bodies up to 1 MiB are kept in memory for this. Larger bodies are streamed once. A request whose answer has begun is
-/// not repeated.
+/// For this, up to 1 MiB of a body is kept in memory. After more was read from the body, the request is not repeated. A
+/// request whose answer has begun is not repeated, either.
 ///
 /// # Tokens
 ///
@@ -126,7 +126,8 @@ impl Servers {
         self
     }
 
-    /// Allows to send the token over a network without encryption, where others can read it. The default is an error.
+    /// Allows the token to be sent over a network without encryption, where others can read it. Without this setting,
+    /// [`open`](Self::open) returns an error for such a server.
     pub fn allow_token_without_tls(mut self) -> Self {
         self.is_exposed_token_allowed = true;
         self
@@ -174,8 +175,7 @@ impl Servers {
         self
     }
 
-    /// Limits the memory for kept bodies. Several lists of servers can share it. The default is no limit for all
-    /// requests together.
+    /// Limits the memory for kept bodies. Several lists of servers can share a budget. The default budget has no limit.
     pub fn replay_memory(mut self, memory: &ReplayMemory) -> Self {
         self.memory = memory.clone();
         self

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::memory::{ReplayMemory, Reservation};
 use crate::{Body, BoxError};
 
-/// The size up to which a body is kept, so that it can be sent again. A larger body is sent once.
+/// The maximum size of the part of a body that is kept, so that the body can be sent again.
 pub(crate) const MAX_KEPT_BYTES: usize = 1 << 20;
 
 /// The maximum size of a piece that the connection gets at once, so that progress is noticed.
@@ -32,7 +32,7 @@ struct State {
     source: Body,
     /// The rest of a piece of the source that was larger than [`MAX_PIECE_BYTES`]. It has not been sent yet.
     pending: Bytes,
-    /// All bytes that were read from the source. `None` if they are too many to be kept.
+    /// All bytes that were read from the source. `None` if the limits do not allow to keep them.
     kept: Option<BytesMut>,
     /// The memory for `kept`.
     reservation: Reservation,

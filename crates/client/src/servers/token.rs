@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn changed_file_gives_the_new_token_and_a_broken_one_the_last() {
+    async fn changed_file_gives_its_token_and_an_unusable_file_the_last_one() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         assert!(TokenFile::open(path.clone()).is_err());
