@@ -63,7 +63,7 @@ pub fn run(options: &Options) -> Result<bool> {
     Ok(failed.is_empty())
 }
 
-/// Finds cargo-fuzz: in the path, or else below `target`, where it is built if it is missing.
+/// Checks that there is a C++ compiler. Finds cargo-fuzz in the path or below `target`, or else builds it there.
 fn cargo_fuzz() -> Result<PathBuf> {
     if !["c++", "g++", "clang++"].iter().any(|name| find_program(name).is_some()) {
         bail!("a C++ compiler is missing, which the fuzzer is built with: install g++ or clang");
@@ -93,7 +93,7 @@ fn targets(manifest: &str) -> Result<Vec<String>> {
     Ok(programs.into_iter().flatten().filter_map(name).collect())
 }
 
-/// Fuzzes one target. New inputs go to `fuzz/corpus`, which is not in the repository.
+/// The command that fuzzes one target. New inputs go to `fuzz/corpus`, which is not in the repository.
 fn command(program: &Path, name: &str, seconds: u32) -> Result<Command> {
     let corpus = format!("fuzz/corpus/{name}");
     fs::create_dir_all(root().join(&corpus)).with_context(|| format!("cannot make {corpus}"))?;

@@ -33,8 +33,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Measures: import, write, read, cassandra, retention, archive, blocks, buckets, backup, grown, kill, generator,
-    /// access, versions, overload, cache. Builds with the dist profile.
+    /// Run a benchmark: import, write, read, cassandra, retention, archive, blocks, buckets, backup, grown, kill,
+    /// generator, access, versions, overload, cache. Builds with the dist profile.
     #[command(disable_help_flag = true)]
     Bench {
         /// Arguments of the program; `--help` lists them.

@@ -103,10 +103,10 @@ pub fn run_logged(
     let lines = output_lines(&mut child);
 
     let mut screen = Screen::default();
-    let deadline = std::time::Duration::as_millis(&limit);
+    let limit_millis = limit.as_millis();
     let clock = Stopwatch::start();
     loop {
-        let left = deadline.saturating_sub(clock.elapsed().as_millis());
+        let left = limit_millis.saturating_sub(clock.elapsed().as_millis());
         match lines.recv_timeout(Duration::from_millis(u64::try_from(left)?)) {
             Ok(line) => {
                 writeln!(file, "{line}")?;

@@ -66,9 +66,9 @@ impl Service {
         let mut service = Self { child, address, log: log.to_owned(), started_in: Duration::ZERO };
         while TcpStream::connect(address).is_err() {
             if let Some(status) = service.child.try_wait()? {
-                bail!("the service ended at its start, {status}: {}", service.output());
+                bail!("the server ended at its start, {status}: {}", service.output());
             }
-            ensure!(clock.elapsed() < START_LIMIT, "the service takes no connections: {}", service.output());
+            ensure!(clock.elapsed() < START_LIMIT, "the server takes no connections: {}", service.output());
             thread::sleep(Duration::from_millis(2));
         }
         service.started_in = clock.elapsed();
@@ -131,7 +131,7 @@ impl Service {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
             }
-            ensure!(clock.elapsed() < STOP_LIMIT, "the service did not end: {}", self.output());
+            ensure!(clock.elapsed() < STOP_LIMIT, "the server did not end: {}", self.output());
             thread::sleep(Duration::from_millis(5));
         }
     }

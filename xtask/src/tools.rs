@@ -248,7 +248,7 @@ impl Toolbox {
         }
         self.unpack("MediaWiki", &MEDIAWIKI.packages, &folder)?;
         if !MEDIAWIKI.is_whole(&unpacked) {
-            bail!("the packages {} brought no whole {}", MEDIAWIKI.packages.join(" "), MEDIAWIKI.files);
+            bail!("the packages {} lack files of {}", MEDIAWIKI.packages.join(" "), MEDIAWIKI.files);
         }
         Ok(unpacked)
     }
@@ -264,7 +264,7 @@ impl Toolbox {
         }
         self.unpack(package, &[package], &folder)?;
         if !unpacked.is_file() {
-            bail!("the package {package} brought no {file}");
+            bail!("the package {package} has no {file}");
         }
         Ok(unpacked)
     }
@@ -278,7 +278,7 @@ impl Toolbox {
         }
         self.unpack("Varnish", VARNISH, &folder)?;
         if !has_varnish(&folder) {
-            bail!("the packages {} brought no Varnish with its modules", VARNISH.join(" "));
+            bail!("the packages {} have no Varnish with its modules", VARNISH.join(" "));
         }
         Ok(folder)
     }
@@ -306,7 +306,7 @@ impl Toolbox {
     /// Installs Debian packages that contain a tool.
     fn install(&mut self, what: &str, packages: &[&str]) -> Result<()> {
         let Some(apt) = find_program("apt-get").filter(|_| rustix::process::geteuid().is_root()) else {
-            bail!("no {what}; install it (Debian: apt install {})", packages.join(" "));
+            bail!("{what} is missing: install it (Debian: apt install {})", packages.join(" "));
         };
         self.update_package_lists(&apt)?;
         apt_get(&apt, &[&["install", "--yes", "--no-install-recommends"], packages].concat())

@@ -183,7 +183,7 @@ impl Drop for Node {
     }
 }
 
-/// Whether the node accepts connections of clients, which is the last step of its start.
+/// Whether the node accepts CQL connections.
 pub(super) fn takes_cql(number: u8) -> bool {
     TcpStream::connect_timeout(&Node::address(number), LOOK_INTERVAL).is_ok()
 }

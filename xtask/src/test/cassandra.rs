@@ -113,7 +113,7 @@ fn run_tests(
     if let Some(node) = &node {
         command.envs(node.environment());
     }
-    let outcome = steps::finish_tests(name, command)?;
+    let outcome = steps::run_test_command(name, command)?;
     Ok(match (outcome, node.and_then(Node::death)) {
         (outcome @ Outcome::Passed(_), _) | (outcome, None) => outcome,
         (_, Some(death)) => Outcome::Failed(death),

@@ -1,8 +1,8 @@
 //! `cargo xtask test`: all checks that a change must pass.
 //!
 //! The steps are in the order of their cost. A failed step does not stop the following ones, so that one run
-//! reports all problems (`--fail-fast` stops). Missing tools are downloaded if possible; otherwise the step
-//! reports the missing tools, and is skipped. On the build server (`CI=true`) a missing tool is a failure.
+//! reports all problems (`--fail-fast` stops). Missing tools are downloaded if possible; otherwise the step, or
+//! the part of it that needs the tool, is skipped. On the build server (`CI=true`) a missing tool is a failure.
 
 mod browser;
 mod cassandra;
@@ -104,12 +104,12 @@ fn free_space() -> Result<String> {
 fn run_step(step: &Step, resources: &mut StepResources) -> Result<Outcome> {
     let mut without = Vec::new();
     for need in step.needs {
-        let (had, part) = match need {
+        let (found, part) = match need {
             Need::Everything(tool) => (resources.toolbox.fetch(*tool).map(drop), None),
             Need::Part(tool, part) => (resources.toolbox.fetch(*tool).map(drop), Some(part)),
             Need::Node => (resources.node().map(drop), None),
         };
-        let Err(reason) = had else { continue };
+        let Err(reason) = found else { continue };
         let reason = format!("{reason:#}");
         match part {
             _ if resources.toolbox.must_have_all() => return Ok(Outcome::Failed(reason)),

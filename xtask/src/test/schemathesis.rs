@@ -44,7 +44,7 @@ pub(super) fn run(resources: &mut StepResources) -> Result<Outcome> {
         ("queries", with_queries.to_str().context("the path of the temporary folder is not UTF-8")?),
     ];
     for (name, document) in runs {
-        if let Some(failure) = ask(&program, name, document, &base)? {
+        if let Some(failure) = run_schemathesis(&program, name, document, &base)? {
             return Ok(Outcome::Failed(failure));
         }
     }
@@ -54,7 +54,7 @@ pub(super) fn run(resources: &mut StepResources) -> Result<Outcome> {
 }
 
 /// Runs schemathesis on a document. Returns a description of the failures.
-fn ask(program: &Path, name: &str, document: &str, base: &str) -> Result<Option<String>> {
+fn run_schemathesis(program: &Path, name: &str, document: &str, base: &str) -> Result<Option<String>> {
     let mut command = Command::new(program);
     command
         .current_dir(crate::root())

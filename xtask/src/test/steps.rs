@@ -78,7 +78,7 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "cluster",
-        about: "the tests of the service, HTTP and dumps again, on that node",
+        about: "tests of the service, HTTP, dumps and key-value buckets again, on a Cassandra node",
         needs: &[Need::Node],
         run: cassandra::run_on_any_store,
     },
@@ -97,7 +97,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "kill", about: "kill -9 under load loses no acknowledged write", needs: &[], run: kill },
     Step {
         name: "demo",
-        about: "the demo starts, and the lines it prints work",
+        about: "the demo starts, and the commands that it prints work",
         needs: &[Need::Everything(Tool::Curl)],
         run: demo::run,
     },
@@ -140,7 +140,7 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step {
         name: "slow",
-        about: "hundreds of slow clients do not delay other clients: heads, bodies and readers",
+        about: "hundreds of slow heads, bodies and readers do not delay other clients",
         needs: &[Need::Everything(Tool::SlowHttpTest)],
         run: slow::run,
     },
@@ -160,7 +160,7 @@ pub(super) fn binary() -> PathBuf {
 fn fmt(_: &mut StepResources) -> Result<Outcome> {
     let mut command = cargo_command();
     command.args(["fmt", "--all", "--", "--check", "--files-with-diff"]);
-    finish("fmt", command, |_| true, |_| String::new())
+    run_command("fmt", command, |_| true, |_| String::new())
 }
 
 fn tidy(_: &mut StepResources) -> Result<Outcome> {
@@ -176,13 +176,13 @@ fn doc(_: &mut StepResources) -> Result<Outcome> {
     command.arg("doc").args(EVERYTHING).args(["--no-deps", "--document-private-items"]);
     // These pages are for developers. So private items are documented, and links to them are allowed.
     command.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links");
-    finish("doc", command, is_no_progress, |_| String::new())
+    run_command("doc", command, is_no_progress, |_| String::new())
 }
 
 fn deny(resources: &mut StepResources) -> Result<Outcome> {
     let mut command = Command::new(resources.toolbox.fetch(Tool::CargoDeny)?);
     command.args(["--all-features", "--locked", "check", "bans", "licenses", "sources"]);
-    finish("deny", command, |_| true, |_| String::new())
+    run_command("deny", command, |_| true, |_| String::new())
 }
 
 fn build(_: &mut StepResources) -> Result<Outcome> {
@@ -191,7 +191,7 @@ fn build(_: &mut StepResources) -> Result<Outcome> {
     let warnings = |lines: &[String]| lines.iter().filter(|line| is_warning(line)).count().to_string();
     // Warnings are not compile errors, so that the tests still run. Cargo repeats the warnings of crates that
     // it does not compile again.
-    Ok(match finish("build", command, is_no_progress, warnings)? {
+    Ok(match run_command("build", command, is_no_progress, warnings)? {
         Outcome::Passed(warnings) if warnings == "0" => Outcome::Passed(String::new()),
         Outcome::Passed(warnings) => Outcome::Failed(format!("{warnings} lines of warnings, see above")),
         other => other,
@@ -209,12 +209,12 @@ fn test(resources: &mut StepResources) -> Result<Outcome> {
     }
     let (variable, elsewhere) = cassandra::ELSEWHERE;
     command.arg("--no-fail-fast").env(variable, elsewhere);
-    finish_tests("test", command)
+    run_test_command("test", command)
 }
 
 /// Runs tests. Passed tests are counted but not shown.
-pub(super) fn finish_tests(name: &str, command: Command) -> Result<Outcome> {
-    finish(
+pub(super) fn run_test_command(name: &str, command: Command) -> Result<Outcome> {
+    run_command(
         name,
         command,
         |line| is_no_progress(line) && !line.ends_with(" ... ok"),
@@ -231,7 +231,7 @@ fn retention(_: &mut StepResources) -> Result<Outcome> {
     for (store, histories) in [("memory", "1000"), ("sqlite", "60")] {
         let mut command = Command::new(crate::target().join("debug/rashomon-simulate"));
         command.args(["--store", store, "--histories", histories]);
-        match finish(&format!("retention-{store}"), command, |_| true, |_| String::new())? {
+        match run_command(&format!("retention-{store}"), command, |_| true, |_| String::new())? {
             Outcome::Passed(_) => remarks.push(format!("{histories} in {store}")),
             other => return Ok(other),
         }
@@ -247,18 +247,18 @@ fn damage(_: &mut StepResources) -> Result<Outcome> {
         let total = lines.iter().rev().find(|line| line.contains(" damaged stores ")).cloned();
         format!("{}; `cargo xtask damage` does more", total.unwrap_or_default())
     };
-    finish("damage", command, |line| !line.starts_with("base "), remark)
+    run_command("damage", command, |line| !line.starts_with("base "), remark)
 }
 
 fn kill(_: &mut StepResources) -> Result<Outcome> {
     const ROUNDS: &str = "3";
     let mut command = Command::new(crate::target().join("debug/xtask-bench"));
     command.args(["kill", "--rounds", ROUNDS, "--binary"]).arg(binary());
-    finish("kill", command, |_| true, |_| format!("{ROUNDS} rounds; `cargo xtask bench kill` does more"))
+    run_command("kill", command, |_| true, |_| format!("{ROUNDS} rounds; `cargo xtask bench kill` does more"))
 }
 
 fn faults(resources: &mut StepResources) -> Result<Outcome> {
-    if let Err(reason) = Server::fetch(&mut resources.toolbox).and_then(|_| network::can_be_made()) {
+    if let Err(reason) = Server::fetch(&mut resources.toolbox).and_then(|_| network::check_support()) {
         return if resources.toolbox.must_have_all() {
             Err(reason)
         } else {
@@ -273,7 +273,7 @@ fn faults(resources: &mut StepResources) -> Result<Outcome> {
         command.args(["--only", fault]);
     }
     command.arg("--repair");
-    finish("faults", command, |_| true, |_| "`cargo xtask cassandra faults` causes all of them".to_owned())
+    run_command("faults", command, |_| true, |_| "`cargo xtask cassandra faults` causes all".to_owned())
 }
 
 /// Whether a line is more than a report that a task is in progress.
@@ -299,7 +299,7 @@ fn passed_tests(line: &str) -> Option<u64> {
     before.rsplit(' ').next()?.parse().ok()
 }
 
-fn finish(
+fn run_command(
     name: &str,
     mut command: Command,
     worth_showing: fn(&str) -> bool,

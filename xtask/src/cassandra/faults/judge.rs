@@ -31,15 +31,15 @@ pub(super) enum Verdict {
 }
 
 /// Judges one write.
-pub(super) fn judge(outcome: &WriteOutcome, sent: &Properties, there: &Renders) -> Verdict {
+pub(super) fn judge(outcome: &WriteOutcome, sent: &Properties, stored: &Renders) -> Verdict {
     let acknowledged = match outcome {
         WriteOutcome::Acknowledged(tids) => Some(tids),
         WriteOutcome::Unknown => None,
     };
-    if there.len() > 1 || acknowledged.is_some_and(|tids| tids.len() > 1) {
+    if stored.len() > 1 || acknowledged.is_some_and(|tids| tids.len() > 1) {
         return Verdict::Doubled;
     }
-    let Some((tid, properties)) = there.first_key_value() else {
+    let Some((tid, properties)) = stored.first_key_value() else {
         return if acknowledged.is_some() { Verdict::Lost } else { Verdict::Absent };
     };
     if acknowledged.is_some_and(|tids| !tids.contains(tid)) {
@@ -52,11 +52,11 @@ pub(super) fn judge(outcome: &WriteOutcome, sent: &Properties, there: &Renders) 
     }
 }
 
-fn difference(sent: &Properties, there: &Properties) -> Option<String> {
-    let names: BTreeSet<_> = sent.keys().chain(there.keys()).collect();
-    let differs = names.into_iter().find(|name| sent.get(*name) != there.get(*name))?;
-    Some(match (sent.get(differs), there.get(differs)) {
-        (_, None) => format!("{differs} is not there"),
+fn difference(sent: &Properties, stored: &Properties) -> Option<String> {
+    let names: BTreeSet<_> = sent.keys().chain(stored.keys()).collect();
+    let differs = names.into_iter().find(|name| sent.get(*name) != stored.get(*name))?;
+    Some(match (sent.get(differs), stored.get(differs)) {
+        (_, None) => format!("{differs} is not stored"),
         (None, _) => format!("{differs} was not written"),
         _ => format!("{differs} has other bytes"),
     })
@@ -76,12 +76,12 @@ pub(super) struct Findings {
 
 impl Findings {
     /// Judges all writes of the journal by their stored renders.
-    pub(super) fn of(journal: &Journal, seed: u64, there: &BTreeMap<Write, Renders>) -> Self {
+    pub(super) fn of(journal: &Journal, seed: u64, stored: &BTreeMap<Write, Renders>) -> Self {
         let mut findings = Self::default();
         let retried = journal.writes_to_retry();
         for (write, outcome) in journal.write_outcomes() {
             let nothing = Renders::new();
-            let renders = there.get(&write).unwrap_or(&nothing);
+            let renders = stored.get(&write).unwrap_or(&nothing);
             match judge(&outcome, &write.properties(seed), renders) {
                 Verdict::Whole if retried.contains(&write) => findings.once += 1,
                 Verdict::Absent | Verdict::UnacknowledgedButStored if retried.contains(&write) => {
@@ -109,10 +109,10 @@ impl fmt::Display for Findings {
             writeln!(f, "lost: {write}")?;
         }
         for (write, difference) in &self.partial {
-            writeln!(f, "half there: {write}: {difference}")?;
+            writeln!(f, "stored in part: {write}: {difference}")?;
         }
         for write in &self.doubled {
-            writeln!(f, "there twice: {write}")?;
+            writeln!(f, "stored twice: {write}")?;
         }
         for write in &self.never_acknowledged {
             writeln!(f, "repeated and never acknowledged: {write}")?;

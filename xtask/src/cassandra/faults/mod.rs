@@ -55,7 +55,7 @@ const VERIFY_CONNECTIONS: usize = 16;
 const MAX_ATTEMPTS: u32 = 30;
 /// The maximum number of times that a fault is injected until enough requests succeed.
 const MAX_RUNS: usize = 3;
-/// The pause between two attempts of such a request.
+/// The pause between two attempts of a request outside the measured traffic.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The time for which the ring is used before the measurement.
 const WARM_UP: Duration = Duration::from_secs(8);
@@ -100,7 +100,7 @@ pub(super) fn run(options: &Options) -> Result<bool> {
     if options.inside {
         return run_inside(options);
     }
-    network::can_be_made()?;
+    network::check_support()?;
     // Inside the namespace nothing can be downloaded.
     let mut toolbox = Toolbox::new(false);
     Server::fetch(&mut toolbox)?;
@@ -115,7 +115,7 @@ pub(super) fn run(options: &Options) -> Result<bool> {
     if options.repairs() {
         ensure!(repair::build()?, "the test of a repair does not build");
     }
-    match network::continue_in_a_new_one(&["--inside"])? {}
+    match network::restart_in_namespace(&["--inside"])? {}
 }
 
 fn run_inside(options: &Options) -> Result<bool> {
@@ -182,9 +182,9 @@ fn read_everything_back(service: &Service, runs: Vec<Run>, seed: u64) -> Result<
     let writes: BTreeSet<Write> =
         runs.iter().flat_map(|run| run.journal.attempts.iter().map(|attempt| attempt.write)).collect();
     println!("{} writes are read back", writes.len());
-    let there = stored_renders(service, &writes.into_iter().collect::<Vec<_>>())?;
+    let stored = stored_renders(service, &writes.into_iter().collect::<Vec<_>>())?;
     let row = |run: Run| {
-        let findings = Findings::of(&run.journal, seed, &there);
+        let findings = Findings::of(&run.journal, seed, &stored);
         Row { run, findings }
     };
     Ok(runs.into_iter().map(row).collect())

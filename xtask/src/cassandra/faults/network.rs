@@ -26,7 +26,7 @@ pub(super) fn group(number: u8) -> u32 {
 }
 
 /// Checks that network namespaces can be made. This needs root, and a container may forbid it even to root.
-pub(crate) fn can_be_made() -> Result<()> {
+pub(crate) fn check_support() -> Result<()> {
     let output = unshare().arg("true").output().context(NO_UNSHARE)?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "cannot make a network namespace (this needs root): {said}");
@@ -36,7 +36,7 @@ pub(crate) fn can_be_made() -> Result<()> {
 /// Replaces this process by the same program with further arguments, in a network namespace of its own. Its
 /// packet filter and its listeners affect no other process. It also has a process namespace, so that all its
 /// processes end with it, for whatever reason it ends. Returns only if this fails.
-pub(super) fn continue_in_a_new_one(further: &[&str]) -> Result<Infallible> {
+pub(super) fn restart_in_namespace(further: &[&str]) -> Result<Infallible> {
     let mut command = unshare();
     command.arg(env::current_exe()?).args(env::args_os().skip(1)).args(further);
     Err(command.exec()).context(NO_UNSHARE)

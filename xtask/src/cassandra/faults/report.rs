@@ -93,7 +93,7 @@ pub(super) fn are_fine(rows: &[Row]) -> bool {
 pub(super) fn print(rows: &[Row], folder: &Path) {
     println!("\n       ------ writes -------                               reads");
     println!(
-        "fault   acked unknown refused  outside the 5 s           all outside the 5 s           once lost half twice wrong"
+        "fault   acked unknown refused  outside the 5 s           all outside the 5 s           once lost part twice wrong"
     );
     rows.iter().for_each(Row::print);
     rows.iter().for_each(Row::print_details);

@@ -112,8 +112,8 @@ fn check_wrong_tokens(sandbox: &Sandbox, one: &str, other: &str) -> Result<()> {
         request(PAGE, &["-H", &token, "-H", &format!("X-Forwarded-For: {forged}")])
     };
     let is_refused = |number| sandbox.status(one, 429, &guess(number, &format!("192.0.2.{number}"))).is_ok();
-    let refused = (0..WRONG_TOKENS).find(|number| is_refused(*number)).context("are not limited")?;
-    ensure!(refused >= 10, "only {refused} are allowed");
+    let refused = (0..WRONG_TOKENS).find(|number| is_refused(*number)).context("no token was refused")?;
+    ensure!(refused >= 10, "only {refused} were allowed");
     sandbox.status(other, 401, &guess(WRONG_TOKENS, one))?;
     sandbox.status(one, 200, &sandbox.with_token("writer.token", PAGE)?).map(drop)
 }

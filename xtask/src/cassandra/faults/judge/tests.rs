@@ -75,8 +75,8 @@ fn journal_of_one_retry(outcome: Outcome) -> Journal {
     Journal { attempts: vec![first, second], ..Journal::default() }
 }
 
-fn findings(journal: &Journal, there: &Renders) -> Findings {
-    Findings::of(journal, SEED, &BTreeMap::from([(WRITE, there.clone())]))
+fn findings(journal: &Journal, stored: &Renders) -> Findings {
+    Findings::of(journal, SEED, &BTreeMap::from([(WRITE, stored.clone())]))
 }
 
 #[test]
@@ -86,12 +86,12 @@ fn each_verdict_is_a_finding() {
     assert!(fine.are_none());
     assert_eq!(fine.once, 1);
     let less = Properties::from([("html".to_owned(), WRITE.html(SEED))]);
-    for (there, expected) in [
+    for (stored, expected) in [
         (renders([]), "lost: revision 7 of page 7\n"),
-        (renders([(TID, less)]), "half there: revision 7 of page 7: data-parsoid is not there\n"),
-        (renders([(TID, sent()), (OTHER_TID, sent())]), "there twice: revision 7 of page 7\n"),
+        (renders([(TID, less)]), "stored in part: revision 7 of page 7: data-parsoid is not stored\n"),
+        (renders([(TID, sent()), (OTHER_TID, sent())]), "stored twice: revision 7 of page 7\n"),
     ] {
-        let findings = findings(&journal, &there);
+        let findings = findings(&journal, &stored);
         assert!(!findings.are_none());
         assert_eq!((findings.to_string().as_str(), findings.once), (expected, 0));
     }
@@ -100,7 +100,7 @@ fn each_verdict_is_a_finding() {
 #[test]
 fn repeated_write_must_be_acknowledged() {
     let journal = journal_of_one_retry(Outcome::Refused("409".to_owned()));
-    for there in [renders([]), renders([(TID, sent())])] {
-        assert!(!findings(&journal, &there).are_none());
+    for stored in [renders([]), renders([(TID, sent())])] {
+        assert!(!findings(&journal, &stored).are_none());
     }
 }
