@@ -196,7 +196,7 @@ fn make_tokens(service: &Service, admin: &str) -> Result<Vec<String>> {
     (0..TOKENS)
         .map(|_| {
             let (status, answer) = client.send(request.as_bytes())?;
-            ensure!(status == 201, "a token was refused with {status}");
+            ensure!(status == 201, "the request for a token was answered with {status}");
             let answer: Value = serde_json::from_slice(&answer)?;
             Ok(answer["token"].as_str().context("an answer has no token")?.to_owned())
         })

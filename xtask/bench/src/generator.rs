@@ -13,7 +13,7 @@ const SECONDS: u64 = 3;
 const CONNECTIONS: usize = 16;
 
 pub(crate) fn run(runs: usize, clock: &dyn Clock) -> Result<Report> {
-    let wrk = find_program("wrk").context("no wrk; install it (Debian: apt install wrk)")?;
+    let wrk = find_program("wrk").context("wrk is missing: install it (Debian: apt install wrk)")?;
     let mut report = Report::new(
         "generator",
         format!(

@@ -70,7 +70,7 @@ pub(crate) fn run(options: &Options, binary: &Path, clock: &dyn Clock) -> Result
         report.add("not acknowledged", "writes", killed.in_flight.len() as f64);
         report.add("of them there, whole", "writes", f64::from(result.unacknowledged));
         report.add("start after the kill", "ms", result.started_in.as_secs_f64() * 1e3);
-        eprintln!("round {round}: {} acknowledged, all there", killed.acknowledged.len());
+        eprintln!("round {round}: {} acknowledged, none lost", killed.acknowledged.len());
     }
     entries::run(options, binary, folder.path(), &mut report, clock)?;
     Ok(report)
@@ -205,7 +205,7 @@ impl Reader<'_> {
         ensure!(status == 200, "the revision was answered with {status}");
         let revision: Value = serde_json::from_slice(&body)?;
         let renders = revision["renders"].as_array().context("the revision has no renders")?;
-        ensure!(renders.len() == 1, "it has {} renders", renders.len());
+        ensure!(renders.len() == 1, "the revision has {} renders", renders.len());
         let tid = renders[0]["tid"].as_str().context("a render has no tid")?;
         self.check_whole(write, tid)?;
         Ok(true)

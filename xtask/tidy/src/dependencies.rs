@@ -255,7 +255,10 @@ pub(super) fn between_crates(tree: &Tree) -> Vec<Problem> {
         let Some((_, allowed)) = ALLOWED_DEPENDENCIES.iter().find(|(from, _)| *from == name) else {
             problems.push(Problem::file(
                 path,
-                format!("the crate {name} is not on the map: add it to xtask/tidy/src/dependencies.rs and ARCHITECTURE.md"),
+                format!(
+                    "the crate {name} is not on the map: add it to xtask/tidy/src/dependencies.rs, and run \
+                     `cargo xtask tidy --write`"
+                ),
             ));
             continue;
         };

@@ -83,11 +83,7 @@ pub(super) fn registries(tree: &Tree) -> Vec<Problem> {
             }
             let source = line.strip_prefix("source = \"").and_then(|rest| rest.strip_suffix('"'));
             if path.ends_with("Cargo.lock") && source.is_some_and(|source| source != REGISTRY) {
-                problems.push(Problem::line(
-                    path,
-                    index,
-                    "a package from elsewhere than the public registry",
-                ));
+                problems.push(Problem::line(path, index, "this package is not from the public registry"));
             }
         }
     }

@@ -52,7 +52,7 @@ pub(super) fn run(
         check_after_kill(binary, &store, &mut writes)
             .with_context(|| format!("VIOLATION in round {round} of entries, seed {}", options.seed))?;
         report.add("entries and counters: acknowledged", "writes", acknowledged as f64);
-        eprintln!("round {round}: {acknowledged} writes of entries and counters acknowledged, all there");
+        eprintln!("round {round}: {acknowledged} writes of entries and counters acknowledged, none lost");
     }
     Ok(())
 }

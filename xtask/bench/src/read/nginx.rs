@@ -10,7 +10,8 @@ use xtask::{
 
 /// Starts nginx, which serves the folder of the file.
 pub(crate) fn start(folder: &Path, file: &Path) -> Result<Service> {
-    let nginx = find_program("nginx").context("no nginx; install it (Debian: apt install nginx-light)")?;
+    let nginx =
+        find_program("nginx").context("nginx is missing: install it (Debian: apt install nginx-light)")?;
     let root = file.parent().context("the path of the file has no folder")?;
     let address = free_address()?;
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };

@@ -10,7 +10,7 @@ use xtask::cassandra::Node;
 
 use crate::cassandra::metrics;
 
-/// Cassandra writes traces after the traced request.
+/// The time within which the traces of a request are stored: Cassandra writes them after the request.
 const UNTIL_WRITTEN: Duration = Duration::from_secs(3);
 
 /// Traces all requests while `ask` runs. Returns the tombstones of each SELECT of a table.

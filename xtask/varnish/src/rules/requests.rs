@@ -38,7 +38,7 @@ fn stored(world: &World<'_>) -> Result<()> {
     for unusable in ["", "a\"b", &"a".repeat(129)] {
         world.send(&get("/v1/enwiki/page/Ids?rev/latest/html").header("X-Request-Id", unusable))?;
         let id = world.get("/v1/enwiki/page/Ids?rev/latest/html")?.header("x-request-id").to_owned();
-        ensure!(id.contains('-') && id.len() <= 128, "the id {id}");
+        ensure!(id.contains('-') && id.len() <= 128, "the new request id is {id}");
     }
     Ok(())
 }
