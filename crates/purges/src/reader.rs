@@ -9,7 +9,7 @@ use std::{
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use rashomon_clock::Timestamp;
-use rashomon_records::{Error, PURGE_SHARDS, PurgeId, Records, TID_LIFE};
+use rashomon_records::{Error, PURGE_SHARDS, Records, TID_LIFE};
 use tokio::time::Instant;
 
 use crate::{
@@ -18,7 +18,6 @@ use crate::{
     purger::{PurgerState, max_pending_time},
     queue::{Cursors, Entries, QueuedEntry, load_cursors, store_cursors},
     targets::targets_of,
-    tracker::State,
 };
 
 /// The time between two passes over the queue.
@@ -45,12 +44,13 @@ impl From<Error> for PassError {
     }
 }
 
-/// The entries that a pass over the queue sends.
+/// The entries that a pass over the queue sends. No pass sends entries that wait in memory or were sent from memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pass {
-    /// All entries after the cursor, including recent entries and entries that wait in memory.
+    /// All entries after the cursor. The change of a recent entry may not be committed yet, so a later pass sends this
+    /// entry again.
     All,
-    /// The entries whose change is certainly committed, and which neither wait in memory nor were sent from memory.
+    /// The entries whose change is certainly committed.
     Remaining,
 }
 
@@ -176,9 +176,12 @@ impl Reader {
         let now = self.shared.clock.now();
         let certain_until = now.saturating_sub(self.max_pending_time());
         let until = if pass == Pass::All { now } else { certain_until };
+        // This is read before the queue. The entry of a slow write may not be in the queue yet.
+        let waiting = self.cache.tracker.first_waiting(certain_until);
         let mut result = Ok(());
-        for (shard, cursor) in (0..).zip(&mut cursors) {
-            result = self.pass_shard(shard, cursor, (certain_until, until), pass).await;
+        for (shard, (cursor, waiting)) in (0..).zip(cursors.iter_mut().zip(waiting)) {
+            let limit = waiting.map_or(certain_until, before);
+            result = self.pass_shard(shard, cursor, limit, until).await;
             if result.is_err() {
                 break;
             }
@@ -197,34 +200,22 @@ impl Reader {
         result
     }
 
-    /// Sends entries of one shard, and advances its cursor, but neither beyond `certain_until` nor beyond an entry that
-    /// waits in memory.
+    /// Sends entries of one shard until `until`, and advances its cursor, but not beyond `limit`.
     async fn pass_shard(
         &mut self,
         shard: i64,
         cursor: &mut Timestamp,
-        (certain_until, until): (Timestamp, Timestamp),
-        pass: Pass,
+        limit: Timestamp,
+        until: Timestamp,
     ) -> Result<(), PassError> {
         if until <= *cursor {
             return Ok(());
         }
         let mut entries = Entries::of_shard(&self.records, shard, *cursor, until).await?;
-        let mut limit = certain_until;
-        while let Some(page) = entries.next(&self.records).await? {
-            let before = |id: PurgeId| id.queued_at.saturating_sub(Duration::from_micros(1));
-            let last = page.last().map(|found| before(found.id()));
-            let mut sent = Vec::new();
-            for found in page {
-                let state = self.cache.tracker.state(found.id());
-                if state == Some(State::Waiting) {
-                    limit = limit.min(before(found.id()));
-                }
-                if state.is_none() || (state == Some(State::Waiting) && pass == Pass::All) {
-                    sent.push(found);
-                }
-            }
-            self.send(sent).await?;
+        while let Some(mut page) = entries.next(&self.records).await? {
+            let last = page.last().map(|found| before(found.id().queued_at));
+            page.retain(|found| !self.cache.tracker.has(found.id()));
+            self.send(page).await?;
             let done = limit.min(last.unwrap_or(limit));
             if done > *cursor {
                 (*cursor, self.has_passed) = (done, true);
@@ -248,4 +239,9 @@ impl Reader {
         });
         sent.buffer_unordered(self.cache.settings.max_requests.get()).try_collect().await
     }
+}
+
+/// The last time before an entry. Other entries may have the same time as the entry.
+fn before(queued_at: Timestamp) -> Timestamp {
+    queued_at.saturating_sub(Duration::from_micros(1))
 }

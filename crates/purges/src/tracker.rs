@@ -6,7 +6,7 @@ use std::{
 };
 
 use rashomon_clock::Timestamp;
-use rashomon_records::PurgeId;
+use rashomon_records::{PURGE_SHARDS, PurgeId};
 
 /// The maximum number of tracked purges of one cache. The reader of the queue sends further purges again.
 const MAX_TRACKED: usize = 200_000;
@@ -56,6 +56,12 @@ impl Tracker {
         self.lock().set(id, None);
     }
 
+    /// Whether a purge waits, or was sent from memory and is still tracked.
+    pub(crate) fn has(&self, id: PurgeId) -> bool {
+        self.lock().states.contains_key(&id)
+    }
+
+    #[cfg(test)]
     pub(crate) fn state(&self, id: PurgeId) -> Option<State> {
         self.lock().states.get(&id).copied()
     }
@@ -63,6 +69,20 @@ impl Tracker {
     /// Forgets acknowledged purges for which `is_passed` returns true, because the cursor has passed them.
     pub(crate) fn forget(&self, is_passed: impl Fn(PurgeId) -> bool) {
         self.lock().states.retain(|id, state| *state == State::Waiting || !is_passed(*id));
+    }
+
+    /// Returns the time of the first waiting purge of each shard, among the purges that were queued at `until` or before.
+    pub(crate) fn first_waiting(&self, until: Timestamp) -> [Option<Timestamp>; PURGE_SHARDS as usize] {
+        let mut first = [None; PURGE_SHARDS as usize];
+        let tracked = self.lock();
+        let waiting = tracked.states.iter().filter(|(_, state)| **state == State::Waiting);
+        for (id, _) in waiting.take_while(|(id, _)| id.queued_at <= until) {
+            let place = usize::try_from(id.shard()).ok().and_then(|shard| first.get_mut(shard));
+            if let Some(place) = place {
+                place.get_or_insert(id.queued_at);
+            }
+        }
+        first
     }
 
     /// Returns the number of waiting purges, and the time of the first.
@@ -81,5 +101,41 @@ impl TrackedPurges {
         };
         self.waiting += usize::from(state == Some(State::Waiting));
         self.waiting -= usize::from(before == Some(State::Waiting));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: i64) -> PurgeId {
+        PurgeId { queued_at: Timestamp::from_micros(number), random: 0 }
+    }
+
+    #[test]
+    fn number_of_tracked_purges_is_bounded() {
+        let tracker = Tracker::default();
+        let last = i64::try_from(MAX_TRACKED).unwrap();
+        (0..=last).for_each(|number| tracker.begin(id(number)));
+        assert_eq!(tracker.state(id(last - 1)), Some(State::Waiting));
+        assert_eq!(tracker.state(id(last)), None);
+        tracker.finish(id(last));
+        assert_eq!(tracker.state(id(last)), None, "the reader of the queue sends it again");
+        tracker.finish(id(0));
+        tracker.forget(|id| id.queued_at <= Timestamp::EPOCH);
+        tracker.begin(id(last));
+        assert_eq!(tracker.state(id(last)), Some(State::Waiting), "a forgotten purge leaves room");
+    }
+
+    #[test]
+    fn acknowledged_purges_are_forgotten_when_the_cursor_has_passed_them() {
+        let tracker = Tracker::default();
+        (0..4).for_each(|number| tracker.begin(id(number)));
+        [0, 3].into_iter().for_each(|number| tracker.finish(id(number)));
+        tracker.leave_to_reader(id(2));
+        assert_eq!(tracker.waiting(), (1, Some(Timestamp::from_micros(1))));
+        tracker.forget(|id| id.queued_at <= Timestamp::from_micros(2));
+        let states = [0, 1, 2, 3].map(|number| tracker.state(id(number)));
+        assert_eq!(states, [None, Some(State::Waiting), None, Some(State::Done)]);
     }
 }
