@@ -11,7 +11,7 @@ use std::{
 
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use rashomon_records::PurgeId;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::{CacheSettings, PurgeRequest, Transport, tracker::Tracker};
 
@@ -41,6 +41,8 @@ pub(crate) struct Cache {
     pub(crate) tracker: Tracker,
     pub(crate) counters: Counters,
     has_failed: AtomicBool,
+    /// One permit for each request that may run. The sender and the reader share them.
+    permits: Semaphore,
 }
 
 /// The counters of a cache.
@@ -63,6 +65,7 @@ pub(crate) struct Counters {
 impl Cache {
     pub(crate) fn new(settings: CacheSettings, transport: Arc<dyn Transport>) -> Self {
         Self {
+            permits: Semaphore::new(settings.max_requests.get()),
             settings,
             transport,
             health: watch::Sender::new(Health::CatchingUp),
@@ -83,6 +86,8 @@ impl Cache {
     /// Sends requests, one after the other. Makes up to [`ATTEMPTS`] attempts for each. Returns the error of the last
     /// attempt.
     pub(crate) async fn send(&self, requests: &[PurgeRequest]) -> Result<(), String> {
+        // The semaphore is never closed.
+        let _permit = self.permits.acquire().await;
         for request in requests {
             let (mut attempt, mut pause) = (1, FIRST_PAUSE);
             while let Err(error) = self.transport.send(request).await {
