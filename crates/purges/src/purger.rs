@@ -179,3 +179,47 @@ pub(crate) fn max_pending_time(records: &Records, again_after: Duration) -> Dura
     let skew = if records.is_alone() { Duration::ZERO } else { records.skew };
     records.max_queued_write_time() + again_after + skew
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use rashomon_clock::{ManualClock, Timestamp};
+    use rashomon_records::{BucketName, Definitions, DomainName, PurgedChange, schemas};
+    use rashomon_tables::{Batch, Memory};
+
+    use super::*;
+    use crate::{Sites, request::AcknowledgingCache, tracker::State};
+
+    #[tokio::test(start_paused = true)]
+    async fn purge_is_tracked_until_the_cursor_has_passed_its_entry() {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_767_225_600_000_000)));
+        let store = Arc::new(Memory::new(clock.clone()));
+        for schema in schemas::all() {
+            store.create(schema).await.unwrap();
+        }
+        let (name, hosts) = ("a".to_owned(), Vec::new());
+        let cache = CacheSettings { name, method: CacheMethod::Keys, hosts, max_requests: NonZeroUsize::MIN };
+        let settings = PurgeSettings { sites: Sites::default(), again_after: Duration::from_secs(2) };
+        let purger = Purger::new(settings, vec![(cache, Arc::new(AcknowledgingCache))], clock.clone());
+        let watched = Arc::new(purger.watch(store));
+        let records = Records::new(watched, None, clock.clone(), Definitions::default(), Duration::ZERO, 7)
+            .with_purges(true);
+        let records = Arc::new(records);
+        tokio::spawn(purger.clone().run(Arc::clone(&records)));
+        let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
+        let queued = records.purge(&domain, &bucket, || PurgedChange::Bucket).unwrap();
+        let [entry] = &PurgeEntry::of_batches(std::slice::from_ref(&queued))[..] else {
+            panic!("{queued:?}")
+        };
+        let then = Batch::new(queued.partition.clone());
+        records.store.write(vec![queued], then).await.unwrap();
+        let state = || purger.0.caches[0].tracker.state(entry.id);
+        assert_eq!(state(), Some(State::Waiting));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(state(), Some(State::Done), "the clock has not moved, so the cursor has not");
+        clock.advance(Duration::from_secs(60));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(state(), None);
+    }
+}

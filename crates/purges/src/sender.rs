@@ -168,3 +168,38 @@ fn requests(cache: &Cache, purges: &[Waiting]) -> Vec<PurgeRequest> {
     others.extend(keys.chunks(MAX_KEYS).map(|keys| PurgeRequest::Keys(keys.to_vec())));
     others
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use rashomon_clock::{ManualClock, Timestamp};
+
+    use super::*;
+    use crate::{CacheSettings, request::AcknowledgingCache, tracker::State};
+
+    #[tokio::test]
+    async fn number_of_purges_that_wait_for_their_second_request_is_bounded() {
+        let (name, hosts) = ("a".to_owned(), Vec::new());
+        let settings =
+            CacheSettings { name, method: CacheMethod::Keys, hosts, max_requests: NonZeroUsize::MIN };
+        let cache = Arc::new(Cache::new(settings, Arc::new(AcknowledgingCache)));
+        let clock = Arc::new(ManualClock::new(Timestamp::EPOCH));
+        let mut sender = Sender::new(Arc::clone(&cache), clock, Duration::ZERO);
+        let purge = |random| {
+            let id = PurgeId { queued_at: Timestamp::EPOCH, random };
+            cache.tracker.begin(id);
+            Waiting { id, targets: Arc::default(), committed_at: Duration::ZERO }
+        };
+        let (first, later) = (purge(0), purge(1));
+        sender.finish(Round::First, vec![first; MAX_SECOND], Ok(()));
+        sender.finish(Round::First, vec![later.clone()], Ok(()));
+        assert_eq!(cache.tracker.state(later.id), None, "the purge is left to the reader of the queue");
+        assert_eq!(sender.second.len(), 1);
+        sender.send_second(Health::Up);
+        let later = purge(2);
+        sender.finish(Round::First, vec![later.clone()], Ok(()));
+        assert_eq!(cache.tracker.state(later.id), Some(State::Waiting), "there is room again");
+        assert_eq!(sender.second.len(), 1);
+    }
+}
