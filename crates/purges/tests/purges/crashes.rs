@@ -96,7 +96,7 @@ async fn purges_of_a_long_outage_are_all_sent() {
     cache.set(Mode::Fails);
     world.revision("A", 1).await;
     world.crash().await;
-    // Longer than the hours that are read one by one, and within the day that the entry is kept.
+    // Within the day that the entry is kept.
     clock.advance(Duration::from_secs(20 * 3600));
     let next = FakeCache::new();
     let _world = World::open(store, clock, Retention::default(), one(&next)).await.run();

@@ -1,6 +1,7 @@
 //! A cache that records the purges that it gets.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -18,6 +19,8 @@ pub(crate) enum Mode {
     Fails,
     /// It answers after a long time.
     Hangs,
+    /// It answers when it gets another mode.
+    Waits,
 }
 
 #[derive(Debug, Clone)]
@@ -29,21 +32,48 @@ struct State {
     started: Instant,
     /// Acknowledged requests, with the time since the start.
     received: Vec<(Duration, PurgeRequest)>,
-    attempts: usize,
+    /// The times of all attempts, since the start.
+    attempts: Vec<Duration>,
+    /// The path whose requests fail.
+    refused: Option<String>,
+    /// The number of running requests, and the highest number so far.
+    running: (usize, usize),
 }
 
 impl FakeCache {
     pub(crate) fn new() -> Self {
         let started = Instant::now();
-        Self(Arc::new(Mutex::new(State { mode: Mode::Works, started, received: Vec::new(), attempts: 0 })))
+        Self(Arc::new(Mutex::new(State {
+            mode: Mode::Works,
+            started,
+            received: Vec::new(),
+            attempts: Vec::new(),
+            refused: None,
+            running: (0, 0),
+        })))
     }
 
     pub(crate) fn set(&self, mode: Mode) {
         self.0.lock().unwrap().mode = mode;
     }
 
-    pub(crate) fn attempts(&self) -> usize {
-        self.0.lock().unwrap().attempts
+    pub(crate) fn mode(&self) -> Mode {
+        self.0.lock().unwrap().mode
+    }
+
+    /// The highest number of concurrent requests so far.
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.0.lock().unwrap().running.1
+    }
+
+    /// Lets the requests of one path fail, or of none.
+    pub(crate) fn refuse(&self, path: Option<&str>) {
+        self.0.lock().unwrap().refused = path.map(str::to_owned);
+    }
+
+    /// The times of all attempts, since the start of the cache.
+    pub(crate) fn attempts(&self) -> Vec<Duration> {
+        self.0.lock().unwrap().attempts.clone()
     }
 
     /// The acknowledged requests, with their times. Forgets them.
@@ -51,15 +81,26 @@ impl FakeCache {
         std::mem::take(&mut self.0.lock().unwrap().received)
     }
 
+    /// The times at which the cache acknowledged the purge of a path, since the start of the cache.
+    pub(crate) fn times(&self, wanted: &str) -> Vec<Duration> {
+        let state = self.0.lock().unwrap();
+        let of_wanted = state.received.iter().filter(|(_, request)| path_of(request) == Some(wanted));
+        of_wanted.map(|(at, _)| *at).collect()
+    }
+
     /// How often the cache acknowledged the purge of a path.
     pub(crate) fn count(&self, wanted: &str) -> usize {
+        self.times(wanted).len()
+    }
+
+    /// How often the cache acknowledged the purge of each path.
+    pub(crate) fn counts(&self) -> BTreeMap<String, usize> {
         let state = self.0.lock().unwrap();
-        let is_wanted = |(_, request): &&(Duration, PurgeRequest)| match request {
-            PurgeRequest::Url { path, .. } => path == wanted,
-            PurgeRequest::Prefix { prefix, .. } => prefix == wanted,
-            PurgeRequest::Keys(_) => false,
-        };
-        state.received.iter().filter(is_wanted).count()
+        let mut counts = BTreeMap::new();
+        for path in state.received.iter().filter_map(|(_, request)| path_of(request)) {
+            *counts.entry(path.to_owned()).or_default() += 1;
+        }
+        counts
     }
 
     /// Waits until the cache has acknowledged the purge of a path this often.
@@ -74,14 +115,50 @@ impl FakeCache {
     }
 }
 
+/// A running request.
+struct Running<'a>(&'a FakeCache);
+
+impl<'a> Running<'a> {
+    fn new(cache: &'a FakeCache) -> Self {
+        let mut state = cache.0.lock().unwrap();
+        let (now, most) = &mut state.running;
+        *now += 1;
+        *most = (*most).max(*now);
+        drop(state);
+        Self(cache)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.0.lock().unwrap().running.0 -= 1;
+    }
+}
+
+fn path_of(request: &PurgeRequest) -> Option<&str> {
+    match request {
+        PurgeRequest::Url { path, .. } => Some(path),
+        PurgeRequest::Prefix { prefix, .. } => Some(prefix),
+        PurgeRequest::Keys(_) => None,
+    }
+}
+
 #[async_trait]
 impl Transport for FakeCache {
     async fn send(&self, request: &PurgeRequest) -> Result<(), String> {
-        let mode = {
+        let _running = Running::new(self);
+        {
             let mut state = self.0.lock().unwrap();
-            state.attempts += 1;
-            state.mode
-        };
+            let at = state.started.elapsed();
+            state.attempts.push(at);
+            if path_of(request).is_some_and(|path| state.refused.as_deref() == Some(path)) {
+                return Err("it refuses the path".to_owned());
+            }
+        }
+        while self.mode() == Mode::Waits {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let mode = self.mode();
         match mode {
             Mode::Works | Mode::IsSlow => {
                 if mode == Mode::IsSlow {
@@ -92,7 +169,7 @@ impl Transport for FakeCache {
                 state.received.push((at, request.clone()));
                 Ok(())
             }
-            Mode::Fails => Err("it fails".to_owned()),
+            Mode::Fails | Mode::Waits => Err("it fails".to_owned()),
             Mode::Hangs => {
                 tokio::time::sleep(Duration::from_secs(5)).await;
                 Err("it hangs".to_owned())

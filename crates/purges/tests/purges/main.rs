@@ -5,6 +5,11 @@
 mod bad_caches;
 mod crashes;
 mod fake_cache;
+mod memory;
 mod named;
+mod process;
+mod queue;
 mod sending;
+mod targets;
+mod test_store;
 mod world;

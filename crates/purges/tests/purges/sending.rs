@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rashomon_buckets::Retention;
-use rashomon_purges::{CacheMethod, CacheSettings, PurgeMetrics, PurgeRequest, Transport};
+use rashomon_purges::{CacheMethod, CacheSettings, PurgeRequest, Transport};
 use rashomon_records::schemas::{RENDERS, REVISIONS};
 use rashomon_tables::{Counting, Kind, Memory};
 
@@ -30,12 +30,7 @@ async fn world(caches: &[(&str, CacheMethod, &FakeCache)]) -> (World, Arc<Runtim
 }
 
 fn metric(world: &World, name: &str) -> String {
-    let mut registry = rashomon_api::Registry::default();
-    registry.register_collector(Box::new(PurgeMetrics(world.purger.clone())));
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-    let line = text.lines().find(|line| line.starts_with(name));
-    line.unwrap_or_else(|| panic!("{name} is missing: {text}")).rsplit(' ').next().unwrap().to_owned()
+    crate::process::metric(&world.purger, name)
 }
 
 #[tokio::test(start_paused = true)]
@@ -161,7 +156,7 @@ async fn recovered_cache_gets_all_purges_and_attempts_back_off() {
         world.revision(title, 1).await;
     }
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    let attempts = cache.attempts();
+    let attempts = cache.attempts().len();
     // At least one attempt a minute, and not many more: each is repeated twice, in up to four requests at a time.
     assert!((3 * 60..3 * 4 * 130).contains(&attempts), "{attempts}");
     assert_eq!(metric(&world, "purge_cache_up"), "0");

@@ -1,0 +1,129 @@
+//! The requests for one change: when answers are named one by one, and when all answers of a page are deleted.
+
+use rashomon_clock::{Clock as _, Timestamp};
+use rashomon_http_semantics::surrogate_keys::SurrogateKey;
+use rashomon_purges::{CacheMethod, PurgeRequest, Targets, targets_of};
+use rashomon_records::{
+    BucketName, PageChange, PurgeEntry, PurgeId, PurgedChange, Records, Revision, Tid,
+    rows::{RenderRow, partition_of, render_key},
+    schemas::RENDERS,
+};
+use rashomon_tables::{Batch, Error, TableStore as _};
+
+use crate::{
+    fake_cache::FakeCache,
+    process::Machine,
+    world::{API_HOST, HOSTS, cache_settings, enwiki, page, sites},
+};
+
+fn rev(rev: i64) -> Revision {
+    Revision::new(rev).unwrap()
+}
+
+fn tid(number: usize) -> Tid {
+    Tid::new(Timestamp::from_micros(1_767_225_600_000_000), number as u64)
+}
+
+/// Stores renders of a revision of page A, without properties.
+async fn store_renders(machine: &Machine, of: Revision, count: usize) {
+    let mut batch = Batch::new(partition_of(&page("A")));
+    let written_at = machine.clock.now();
+    for number in 0..count {
+        let (rev, tid) = (of, tid(number));
+        let row = RenderRow {
+            rev,
+            tid,
+            properties: Default::default(),
+            stored_at: written_at,
+            digest: [0; 16],
+            left_out: false,
+            written_at,
+        };
+        batch.put(&RENDERS, render_key(rev, tid), row.to_values(), written_at);
+    }
+    machine.store.write(Vec::new(), batch).await.unwrap();
+}
+
+/// The change of the bodies of revision 2 of page A.
+fn change_of_bodies() -> PurgeEntry {
+    let id = PurgeId { queued_at: Timestamp::EPOCH, random: 0 };
+    let change = PurgedChange::Page(PageChange::of_bodies(&page("A"), rev(2), rev(2)));
+    PurgeEntry { id, domain: enwiki(), bucket: BucketName::page(), change }
+}
+
+/// The answers that the change of the bodies of revision 2 makes wrong. The cache knows URLs or keys.
+async fn targets(records: &Records, method: CacheMethod) -> Targets {
+    targets_of(records, &sites(), &change_of_bodies(), method == CacheMethod::Purge).await.unwrap()
+}
+
+/// The requests that delete all answers of page A.
+fn all_of_page() -> Vec<PurgeRequest> {
+    let prefix =
+        |host: &str, prefix: &str| PurgeRequest::Prefix { host: host.to_owned(), prefix: prefix.to_owned() };
+    let wiki = HOSTS.map(|host| prefix(host, "/wiki/A?"));
+    [prefix(API_HOST, "/v1/enwiki/page/A?")].into_iter().chain(wiki).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_answers_of_a_page_are_deleted_if_too_many_renders_have_changed() {
+    for method in [CacheMethod::Purge, CacheMethod::Keys] {
+        let settings = cache_settings("a", method);
+        let machine = Machine::new().await;
+        let records = machine.process(&FakeCache::new()).records;
+        store_renders(&machine, rev(1), 5).await;
+        store_renders(&machine, rev(2), 2000).await;
+        let few = targets(&records, method).await;
+        assert_eq!(few.keys().len(), 1 + 2000, "the page and each render");
+        assert!(
+            few.requests(&settings).iter().all(|request| !matches!(request, PurgeRequest::Prefix { .. }))
+        );
+        store_renders(&machine, rev(2), 2001).await;
+        let many = targets(&records, method).await;
+        assert_eq!(many.requests(&settings), all_of_page());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_answers_of_a_damaged_page_are_deleted() {
+    for method in [CacheMethod::Purge, CacheMethod::Keys] {
+        let machine = Machine::new().await;
+        let records = machine.process(&FakeCache::new()).records;
+        machine.test_store().fail_scans(&RENDERS, Some(Error::Corrupt("a test".to_owned())));
+        let found = targets(&records, method).await;
+        assert_eq!(found.requests(&cache_settings("a", method)), all_of_page());
+        machine.test_store().fail_scans(&RENDERS, Some(Error::unavailable("a test")));
+        let urls = method == CacheMethod::Purge;
+        targets_of(&records, &sites(), &change_of_bodies(), urls).await.unwrap_err();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_by_keys_has_at_most_a_hundred_keys() {
+    let machine = Machine::new().await;
+    let cache = FakeCache::new();
+    let process = machine.process_with(cache_settings("a", CacheMethod::Keys), &cache).run();
+    cache.wait_for("/", 1).await;
+    cache.take();
+    store_renders(&machine, rev(2), 250).await;
+    let found = targets(&process.records, CacheMethod::Keys).await;
+    let requests = found.requests(&cache_settings("a", CacheMethod::Keys));
+    // The sender, which joins the keys of several changes, has the same limit.
+    let page = page("A");
+    let queued = process.records.purge_page(&page, || PageChange::of_bodies(&page, rev(2), rev(2))).unwrap();
+    process.records.store.write(vec![queued], Batch::new(partition_of(&page))).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let sent: Vec<_> = cache.take().into_iter().map(|(_, request)| request).collect();
+    for requests in [requests, sent] {
+        let mut all = Vec::new();
+        for request in requests {
+            let PurgeRequest::Keys(keys) = request else { panic!("{request:?}") };
+            assert!(keys.len() <= 100, "{}", keys.len());
+            all.extend(keys);
+        }
+        all.sort_unstable();
+        let mut expected = vec![SurrogateKey::of_page(&page)];
+        expected.extend((0..250).map(|number| SurrogateKey::of_render(&page, tid(number))));
+        expected.sort_unstable();
+        assert_eq!(all, expected);
+    }
+}
