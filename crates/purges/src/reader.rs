@@ -94,7 +94,6 @@ impl Reader {
                 }
                 Err(error) => self.report(error),
             }
-            self.cache.health.send_replace(Health::Down);
             let chance = (self.records.distinction() % 1000) as u32;
             tokio::time::sleep(pause / 2 + pause / 2 * chance / 1000).await;
             pause = (pause * 2).min(MAX_PAUSE);
@@ -122,8 +121,8 @@ impl Reader {
             }
             match self.pass(Pass::Remaining).await {
                 Ok(()) => self.has_failed = false,
-                Err(error @ PassError::Store(_)) => self.report(error),
-                Err(error) => return self.report(error),
+                // After a failed request, the cache is down, which ends the loop.
+                Err(error) => self.report(error),
             }
         }
     }
