@@ -138,4 +138,18 @@ mod tests {
         let states = [0, 1, 2, 3].map(|number| tracker.state(id(number)));
         assert_eq!(states, [None, Some(State::Waiting), None, Some(State::Done)]);
     }
+
+    #[test]
+    fn first_waiting_purge_of_each_shard_is_found() {
+        let tracker = Tracker::default();
+        let id = |number, random| PurgeId { random, ..id(number) };
+        for (number, random) in [(0, 1), (1, 1), (2, 17), (3, -14), (5, 3)] {
+            tracker.begin(id(number, random));
+        }
+        tracker.finish(id(0, 1));
+        let mut expected = [None; PURGE_SHARDS as usize];
+        expected[1] = Some(Timestamp::from_micros(1));
+        expected[2] = Some(Timestamp::from_micros(3));
+        assert_eq!(tracker.first_waiting(Timestamp::from_micros(4)), expected);
+    }
 }

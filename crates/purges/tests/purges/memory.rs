@@ -143,6 +143,25 @@ async fn recovered_cache_gets_purges_from_before_and_during_the_failure() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn purges_wait_in_memory_while_the_cache_is_caught_up() {
+    let (machine, cache) = (Machine::new().await, FakeCache::new());
+    let process = running(&machine, &cache).await;
+    cache.set(Mode::Fails);
+    process.put_all((0..20).map(|number| format!("k{number}"))).await;
+    sleep(300).await;
+    cache.set(Mode::IsSlow);
+    // Twenty entries in sixteen shards take several seconds.
+    while cache.counts().len() < 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(process.metric("purge_cache_up"), "0");
+    process.put("new").await;
+    sleep(60).await;
+    assert_eq!(process.metric("purges_left"), "20");
+    assert_eq!(cache.count(&path("new")), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn request_has_three_attempts_with_growing_pauses() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
     let process = running(&machine, &cache).await;

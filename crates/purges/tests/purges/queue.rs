@@ -16,11 +16,18 @@ use crate::{
 async fn new_cache_gets_purges_whose_commit_is_not_certain() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
     let process = machine.process(&cache);
-    machine.queue_elsewhere(&process.records, "k").await;
+    // Both entries are in one shard.
+    for (key, random) in [("k", 16), ("l", 32)] {
+        let entry = with_id(purge(&process.records, key), machine.clock.now(), random);
+        machine.store.write(vec![entry], nothing()).await.unwrap();
+        machine.clock.advance(Duration::from_millis(1));
+    }
     let _process = process.run();
     sleep(60).await;
     assert_eq!(cache.count("/"), 1);
-    assert_eq!(cache.count(&path("k")), 2, "at once, and again when the commit is certain");
+    for key in ["k", "l"] {
+        assert_eq!(cache.count(&path(key)), 2, "at once, and again when the commit is certain");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -123,13 +130,14 @@ async fn purges_of_several_days_are_found_without_reading_every_hour() {
     }
     let scans = machine.calls(PURGES.name(), Kind::Scan);
     let next = FakeCache::new();
+    next.set(Mode::IsSlow);
     let _process = machine.process(&next).run();
     next.wait_for(&path("b"), 1).await;
     let scans = machine.calls(PURGES.name(), Kind::Scan) - scans;
     assert!(scans <= 32, "{scans} scans for 100 hours and 16 shards");
     sleep(60).await;
     assert_eq!((next.count(&path("a")), next.count(&path("b"))), (1, 1));
-    assert!(next.times(&path("a")) <= next.times(&path("b")));
+    assert!(next.times(&path("a")) < next.times(&path("b")), "the earlier entry is sent first");
     assert_eq!(next.count("/"), 0);
 }
 
@@ -162,6 +170,21 @@ async fn failed_pass_continues_after_the_entries_that_it_sent() {
         assert!(counts.contains_key(&path(&format!("k{number}"))), "{number}");
     }
     assert_eq!(counts["/"], 2, "once because the cache is new, and once because of the damaged entry");
+}
+
+#[tokio::test(start_paused = true)]
+async fn entries_of_a_shard_are_sent_concurrently() {
+    let (machine, cache) = (Machine::new().await, FakeCache::new());
+    let process = machine.process(&cache).run();
+    sleep(60).await;
+    cache.set(Mode::IsSlow);
+    let entry = |number: i64| {
+        with_id(purge(&process.records, &format!("k{number}")), machine.clock.now(), number * 16)
+    };
+    machine.store.write((0..20).map(entry).collect(), nothing()).await.unwrap();
+    sleep(60).await;
+    assert_eq!(cache.counts().len(), 20 + 1);
+    assert_eq!(cache.most_at_once(), 4);
 }
 
 #[tokio::test(start_paused = true)]

@@ -192,5 +192,9 @@ async fn changes_share_a_request_by_keys() {
     };
     let all: std::collections::BTreeSet<_> = requests.iter().flat_map(|(_, request)| keys(request)).collect();
     assert_eq!(all.len(), 10);
+    for (_, request) in &requests {
+        let distinct: std::collections::BTreeSet<_> = keys(request).into_iter().collect();
+        assert_eq!(keys(request).len(), distinct.len(), "a request has no key twice");
+    }
     assert!(requests.len() <= 2 * 5, "{}", requests.len());
 }
