@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use rashomon_clock::Clock as _;
+use rashomon_purges::CacheMethod;
 use rashomon_records::{BucketName, EntryKey, PurgedChange, Records, schemas::PURGES};
 use rashomon_tables::{Batch, Call, Error, Fault, Gate, Kind, Mutation, Plan, TableStore as _};
 
 use crate::{
     fake_cache::{FakeCache, Mode},
     process::{Machine, key_of, nothing, path, purge, sleep, with_id},
-    world::enwiki,
+    world::{cache_settings, enwiki},
 };
 
 #[tokio::test(start_paused = true)]
@@ -200,6 +201,40 @@ async fn restarted_process_sends_no_purge_again() {
     let _process = machine.process(&next).run();
     sleep(60).await;
     assert_eq!((next.count("/"), next.count(&path("k"))), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_cache_has_its_own_cursors() {
+    let (machine, cache, other) = (Machine::new().await, FakeCache::new(), FakeCache::new());
+    machine.process(&cache).run();
+    sleep(60).await;
+    machine.process_with(cache_settings("other", CacheMethod::Purge), &other).run();
+    sleep(60).await;
+    assert_eq!((cache.count("/"), other.count("/")), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn acknowledged_purge_behind_a_slow_write_is_not_sent_again() {
+    let (machine, cache) = (Machine::new().await, FakeCache::new());
+    let process = machine.process(&cache).run();
+    sleep(60).await;
+    let gate = Gate::new();
+    machine.faulty().set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));
+    // Both entries are in shard 1.
+    let slow = with_id(purge(&process.records, "slow"), machine.clock.now(), 1);
+    let slow = process.records.store.write(vec![slow], nothing());
+    let meanwhile = async {
+        gate.reached().await;
+        let after = machine.clock.now().saturating_add(Duration::from_micros(1));
+        let fast = with_id(purge(&process.records, "fast"), after, 17);
+        process.records.store.write(vec![fast], nothing()).await.unwrap();
+        sleep(60).await;
+        gate.open();
+    };
+    let (slow, ()) = tokio::join!(slow, meanwhile);
+    slow.unwrap();
+    sleep(60).await;
+    assert_eq!((cache.count(&path("slow")), cache.count(&path("fast"))), (2, 2));
 }
 
 #[tokio::test(start_paused = true)]

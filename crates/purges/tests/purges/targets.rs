@@ -1,19 +1,22 @@
 //! The requests for one change: when answers are named one by one, and when all answers of a page are deleted.
 
+use std::sync::Arc;
+
+use rashomon_buckets::Retention;
 use rashomon_clock::{Clock as _, Timestamp};
 use rashomon_http_semantics::surrogate_keys::SurrogateKey;
 use rashomon_purges::{CacheMethod, PurgeRequest, Targets, targets_of};
 use rashomon_records::{
     BucketName, PageChange, PurgeEntry, PurgeId, PurgedChange, Records, Revision, Tid,
     rows::{RenderRow, partition_of, render_key},
-    schemas::RENDERS,
+    schemas::{RENDERS, REVISIONS},
 };
-use rashomon_tables::{Batch, Error, TableStore as _};
+use rashomon_tables::{Batch, Counting, Error, Kind, Memory, TableStore as _};
 
 use crate::{
     fake_cache::FakeCache,
     process::Machine,
-    world::{API_HOST, HOSTS, cache_settings, enwiki, page, sites},
+    world::{API_HOST, HOSTS, RuntimeClock, World, cache_settings, enwiki, page, sites},
 };
 
 fn rev(rev: i64) -> Revision {
@@ -125,5 +128,29 @@ async fn request_by_keys_has_at_most_a_hundred_keys() {
         expected.extend((0..250).map(|number| SurrogateKey::of_render(&page, tid(number))));
         expected.sort_unstable();
         assert_eq!(all, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn change_reads_no_revisions_below_the_one_before_it() {
+    let clock = RuntimeClock::new();
+    let store = Arc::new(Counting::new(Memory::new(clock.clone())));
+    let world = World::open(store.clone(), clock, Retention::default(), Vec::new()).await;
+    for number in 1..=50 {
+        world.revision("A", number).await;
+    }
+    let revisions = (rev(50), rev(50));
+    let (title, names) = (page("A").title, Default::default());
+    let change = PageChange { title, revisions, stored: None, bodies: false, names };
+    let entry = PurgeEntry { change: PurgedChange::Page(change), ..change_of_bodies() };
+    let scans = || {
+        let counts = store.counts();
+        [&RENDERS, &REVISIONS].map(|table| counts.tables[table.name()][Kind::Scan].operations)
+    };
+    for (urls, expected) in [(true, [1, 1]), (false, [0, 0])] {
+        let before = scans();
+        targets_of(world.buckets.parts().records, &sites(), &entry, urls).await.unwrap();
+        let after = scans();
+        assert_eq!([after[0] - before[0], after[1] - before[1]], expected, "with URLs: {urls}");
     }
 }
