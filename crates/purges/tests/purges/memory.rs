@@ -8,7 +8,7 @@ use rashomon_records::{
     PageChange, Revision,
     schemas::{RENDERS, RETENTION_CLOCK},
 };
-use rashomon_tables::{Call, Error, Fault, Gate, Key, Plan, Row, TableStore as _, Value};
+use rashomon_tables::{Call, Error, Fault, Gate, Key, Kind, Plan, Row, Swap, TableStore as _, Value};
 
 use crate::{
     fake_cache::{FakeCache, Mode},
@@ -23,20 +23,26 @@ async fn running(machine: &Machine, cache: &FakeCache) -> Process {
     process
 }
 
+/// Queues the purge of an entry by a swap.
+async fn swap(process: &Process, key: &str) -> Result<Swap, Error> {
+    let row_key = Key::new(vec![Value::Int(0)], Vec::new());
+    let time = || Some(Value::Timestamp(Timestamp::EPOCH));
+    let (values, written_at) = (vec![time(), time()], Timestamp::EPOCH);
+    let row = Row { key: row_key.clone(), values, written_at, expires_at: None };
+    let first = vec![purge(&process.records, key)];
+    process.records.store.swap(first, &RETENTION_CLOCK, &row_key, None, Some(row)).await
+}
+
 #[tokio::test(start_paused = true)]
 async fn purge_of_a_swap_is_sent_at_once() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
     let process = running(&machine, &cache).await;
-    let key = Key::new(vec![Value::Int(0)], Vec::new());
-    let time = || Some(Value::Timestamp(Timestamp::EPOCH));
-    let (values, written_at) = (vec![time(), time()], Timestamp::EPOCH);
-    let row = Row { key: key.clone(), values, written_at, expires_at: None };
-    let first = vec![purge(&process.records, "k")];
-    process.records.store.swap(first, &RETENTION_CLOCK, &key, None, Some(row)).await.unwrap();
+    swap(&process, "k").await.unwrap();
     sleep(1).await;
     assert_eq!(cache.count(&path("k")), 1);
     sleep(60).await;
     assert_eq!(cache.count(&path("k")), 2);
+    assert_eq!(process.metric("purges_sent_total"), "3", "the ban of a new cache, and two purges");
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,16 +62,21 @@ async fn purge_of_a_cancelled_call_is_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn purge_of_a_failed_call_is_sent_again_when_its_outcome_is_certain() {
-    let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = running(&machine, &cache).await;
-    machine.faulty().set_plan(Plan::empty().on(Call::Write, 1, Fault::After));
-    let entry = purge(&process.records, "k");
-    process.records.store.write(vec![entry], nothing()).await.unwrap_err();
-    sleep(1).await;
-    assert_eq!(cache.count(&path("k")), 1, "at once");
-    sleep(60).await;
-    assert_eq!(cache.count(&path("k")), 3, "twice from memory, and once from the queue");
-    assert_eq!(process.metric("purges_waiting"), "0");
+    for call in [Call::Write, Call::Swap] {
+        let (machine, cache) = (Machine::new().await, FakeCache::new());
+        let process = running(&machine, &cache).await;
+        machine.faulty().set_plan(Plan::empty().on(call, 1, Fault::After));
+        let result = match call {
+            Call::Swap => swap(&process, "k").await.map(drop),
+            _ => process.records.store.write(vec![purge(&process.records, "k")], nothing()).await,
+        };
+        result.unwrap_err();
+        sleep(1).await;
+        assert_eq!(cache.count(&path("k")), 1, "at once");
+        sleep(60).await;
+        assert_eq!(cache.count(&path("k")), 3, "twice from memory, and once from the queue");
+        assert_eq!(process.metric("purges_waiting"), "0");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,6 +85,7 @@ async fn purges_for_which_the_purger_has_no_room_are_sent_from_the_queue() {
     let process = machine.process(&cache);
     process.put_all((0..10_005).map(|number| format!("k{number}"))).await;
     assert_eq!(process.metric("purges_left"), "5");
+    assert_eq!(process.metric("purge_cache_up"), "0", "the cache has not been caught up");
     let process = process.run();
     sleep(60).await;
     assert_eq!(cache.counts().len(), 10_005 + 1, "each entry, and the ban of a new cache");
@@ -102,14 +114,55 @@ async fn purges_for_which_the_sender_has_no_room_are_sent_from_the_queue() {
     }
 }
 
+/// Queues the purge of the bodies of a page, for which the store is read.
+async fn put_bodies(process: &Process, title: &str) {
+    let (page, rev) = (page(title), Revision::new(1).unwrap());
+    let entry = process.records.purge_page(&page, || PageChange::of_bodies(&page, rev, rev)).unwrap();
+    process.records.store.write(vec![entry], nothing()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn eight_changes_are_read_from_the_store_at_the_same_time() {
+    let (machine, cache) = (Machine::new().await, FakeCache::new());
+    let process = running(&machine, &cache).await;
+    let gate = Gate::new();
+    // No pass of the reader begins within the next seconds.
+    sleep(1).await;
+    let paused = |plan: Plan, scan| plan.on(Call::Scan, scan, Fault::Pause(gate.clone()));
+    machine.faulty().set_plan((1..=20).fold(Plan::empty(), paused));
+    for number in 0..20 {
+        put_bodies(&process, &format!("P{number}")).await;
+    }
+    sleep(1).await;
+    assert_eq!(machine.faulty().calls(Call::Scan), 8);
+    gate.open();
+    sleep(60).await;
+    for number in 0..20 {
+        assert_eq!(cache.count(&format!("/v1/enwiki/page/P{number}?rev/")), 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn store_is_not_read_for_bodies_while_the_only_cache_is_down() {
+    let (machine, cache) = (Machine::new().await, FakeCache::new());
+    let process = running(&machine, &cache).await;
+    cache.set(Mode::Fails);
+    process.put("k").await;
+    // The next attempt of the reader comes at least thirty seconds after the last one.
+    sleep(300).await;
+    let before = machine.calls(RENDERS.name(), Kind::Scan);
+    put_bodies(&process, "A").await;
+    sleep(1).await;
+    assert_eq!(machine.calls(RENDERS.name(), Kind::Scan), before);
+    assert_eq!(process.metric("purges_left"), "2");
+}
+
 #[tokio::test(start_paused = true)]
 async fn purge_whose_page_cannot_be_read_is_sent_when_the_store_recovers() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
     let process = running(&machine, &cache).await;
     machine.test_store().fail_scans(&RENDERS, Some(Error::unavailable("a test")));
-    let (page, rev) = (page("A"), Revision::new(1).unwrap());
-    let entry = process.records.purge_page(&page, || PageChange::of_bodies(&page, rev, rev)).unwrap();
-    process.records.store.write(vec![entry], nothing()).await.unwrap();
+    put_bodies(&process, "A").await;
     sleep(60).await;
     assert_eq!(cache.count("/v1/enwiki/page/A?rev/"), 0);
     assert_eq!(process.metric("purge_cache_up"), "1");
@@ -235,4 +288,8 @@ async fn drain_waits_for_both_purges_unless_the_cache_is_down() {
     assert!(!is_drained().await, "a purge waits");
     cache.set(Mode::Fails);
     assert!(is_drained().await, "the cache is down");
+    cache.set(Mode::Waits);
+    sleep(61).await;
+    process.put("i").await;
+    assert!(is_drained().await, "the reader has not caught up");
 }

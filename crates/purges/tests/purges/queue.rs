@@ -57,6 +57,8 @@ async fn purge_that_waits_in_memory_survives_a_crash() {
     cache.set(Mode::Waits);
     process.put("k").await;
     sleep(60).await;
+    assert_eq!(process.metric("purge_cache_up"), "1");
+    assert_eq!(process.metric("purge_oldest_seconds{"), "60.0");
     process.crash().await;
     let next = FakeCache::new();
     let _process = machine.process(&next).run();

@@ -50,6 +50,7 @@ async fn purge_is_sent_at_once_and_again_after_two_seconds() {
     assert_eq!(metric(&world, "purge_cache_up"), "1");
     assert_eq!(metric(&world, "purge_oldest_seconds{"), "0.0");
     assert_eq!(metric(&world, "purge_delay_seconds_count"), "1");
+    assert!(metric(&world, "purge_delay_seconds_sum").parse::<f64>().unwrap() < 1.0);
     assert_eq!(metric(&world, "purges_failed_total"), "0");
 }
 
