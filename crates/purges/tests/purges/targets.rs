@@ -5,9 +5,9 @@ use std::sync::Arc;
 use rashomon_buckets::Retention;
 use rashomon_clock::{Clock as _, Timestamp};
 use rashomon_http_semantics::surrogate_keys::SurrogateKey;
-use rashomon_purges::{CacheMethod, PurgeRequest, Targets, targets_of};
+use rashomon_purges::{CacheMethod, CacheSettings, PurgeRequest, Sites, Targets, targets_of};
 use rashomon_records::{
-    BucketName, PageChange, PurgeEntry, PurgeId, PurgedChange, Records, Revision, Tid,
+    BucketName, PageChange, PropertyName, PurgeEntry, PurgeId, PurgedChange, Records, Revision, Tid,
     rows::{RenderRow, partition_of, render_key},
     schemas::{RENDERS, REVISIONS},
 };
@@ -132,25 +132,85 @@ async fn request_by_keys_has_at_most_a_hundred_keys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn change_reads_no_revisions_below_the_one_before_it() {
+async fn change_reads_only_its_revisions_and_the_one_before_it() {
     let clock = RuntimeClock::new();
     let store = Arc::new(Counting::new(Memory::new(clock.clone())));
     let world = World::open(store.clone(), clock, Retention::default(), Vec::new()).await;
     for number in 1..=50 {
         world.revision("A", number).await;
     }
-    let revisions = (rev(50), rev(50));
-    let (title, names) = (page("A").title, Default::default());
-    let change = PageChange { title, revisions, stored: None, bodies: false, names };
-    let entry = PurgeEntry { change: PurgedChange::Page(change), ..change_of_bodies() };
+    let entry_of = |number| {
+        let (title, names) = (page("A").title, Default::default());
+        let revisions = (rev(number), rev(number));
+        let change = PageChange { title, revisions, stored: None, bodies: false, names };
+        PurgeEntry { change: PurgedChange::Page(change), ..change_of_bodies() }
+    };
     let scans = || {
         let counts = store.counts();
         [&RENDERS, &REVISIONS].map(|table| counts.tables[table.name()][Kind::Scan].operations)
     };
-    for (urls, expected) in [(true, [1, 1]), (false, [0, 0])] {
+    for (number, urls, expected) in [(50, true, [1, 1]), (1, true, [1, 1]), (50, false, [0, 0])] {
         let before = scans();
-        targets_of(world.buckets.parts().records, &sites(), &entry, urls).await.unwrap();
+        targets_of(world.buckets.parts().records, &sites(), &entry_of(number), urls).await.unwrap();
         let after = scans();
-        assert_eq!([after[0] - before[0], after[1] - before[1]], expected, "with URLs: {urls}");
+        assert_eq!([after[0] - before[0], after[1] - before[1]], expected, "revision {number}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn urls_have_every_host_of_the_cache_and_only_pages_are_under_wiki() {
+    let machine = Machine::new().await;
+    let records = machine.process(&FakeCache::new()).records;
+    let hosts = ["one.example.org".to_owned(), "two.example.org".to_owned()];
+    let settings = CacheSettings { hosts: hosts.to_vec(), ..cache_settings("a", CacheMethod::Purge) };
+    let entry = PurgeEntry { bucket: BucketName::new("other").unwrap(), ..change_of_bodies() };
+    let found = targets_of(&records, &sites(), &entry, true).await.unwrap();
+    let urls = found.requests(&settings).into_iter().map(|request| match request {
+        PurgeRequest::Url { host, path } => (host, path),
+        other => panic!("{other:?}"),
+    });
+    let mut urls: Vec<_> = urls.collect();
+    urls.sort();
+    let paths = ["?rev/", "?rev/latest/"].map(|query| format!("/v1/enwiki/other/A{query}"));
+    let expected = hosts.iter().flat_map(|host| paths.iter().map(|path| (host.clone(), path.clone())));
+    assert_eq!(urls, expected.collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_did_not_change_are_not_named() {
+    let machine = Machine::new().await;
+    let records = machine.process(&FakeCache::new()).records;
+    // Renders 0 and 1 belong to a stored revision that has changed. Render 2 belongs to a new revision alone.
+    store_renders(&machine, rev(2), 2).await;
+    store_renders(&machine, rev(3), 3).await;
+    let (title, revisions, stored) = (page("A").title, (rev(2), rev(3)), Some((rev(2), rev(2))));
+    let names = [PropertyName::new("html").unwrap()].into();
+    let change = PageChange { title, revisions, stored, bodies: false, names };
+    let entry = PurgeEntry { change: PurgedChange::Page(change), ..change_of_bodies() };
+    let found = targets_of(&records, &Sites::default(), &entry, true).await.unwrap();
+    let urls =
+        found.requests(&cache_settings("a", CacheMethod::Purge)).into_iter().map(|request| match request {
+            PurgeRequest::Url { path, .. } => path.trim_start_matches("/v1/enwiki/page/A?").to_owned(),
+            other => panic!("{other:?}"),
+        });
+    let mut urls: Vec<_> = urls.collect();
+    urls.sort();
+    let mut expected: Vec<_> =
+        ["rev/latest/", "rev/latest/html", "rev/", "timemap/html", "rev/2/", "rev/2/html"]
+            .map(str::to_owned)
+            .into();
+    expected.extend([0, 1].map(|number| format!("rev/{}/", tid(number))));
+    expected.sort();
+    assert_eq!(urls, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_of_changed_bodies_are_found_by_reading_only_their_renders() {
+    let machine = Machine::new().await;
+    let records = machine.process(&FakeCache::new()).records;
+    store_renders(&machine, rev(1), 50).await;
+    store_renders(&machine, rev(2), 1).await;
+    targets(&records, CacheMethod::Keys).await;
+    assert_eq!(machine.calls(RENDERS.name(), Kind::Scan), 1);
+    assert_eq!(machine.calls(REVISIONS.name(), Kind::Scan), 0);
 }
