@@ -10,7 +10,7 @@ use fastrand::Rng;
 
 use crate::base::{Base, Files, Victim};
 
-/// A kind of damage. A page is one of the SQLite file.
+/// A kind of damage to the files of a store. Here, *page* means a database page of the SQLite file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
 pub enum Kind {
     /// Two child pointers of an interior page are swapped.
@@ -103,7 +103,8 @@ pub struct Damage {
     pub what: String,
     /// The damaged files.
     pub files: Files,
-    /// Whether meaningful bytes were changed. Free space in a page is not meaningful.
+    /// Whether meaningful bytes are known to have changed; free space in a page is not meaningful. `false` for damage
+    /// to the file of a store with a log, where the log may hide the damage.
     pub changes_used_bytes: bool,
 }
 
@@ -125,7 +126,7 @@ pub fn draw(bases: &[Base], kind: Option<Kind>, seed: u64, number: u64) -> Resul
             continue;
         }
         let changes_used_bytes = changes_used_bytes(drawn.victim, &files);
-        let what = format!("{kind:?}, base {}, state {victim}: {what}", bases[base].name);
+        let what = format!("{kind:?}, base {}, damaged store {victim}: {what}", bases[base].name);
         return Ok(Damage { kind, base, victim, what, files, changes_used_bytes });
     }
     None.context("no draw gave damage that changes a store: choose another kind or seed")
@@ -150,14 +151,14 @@ impl DamageTarget<'_> {
     }
 }
 
-/// Whether the damage changes meaningful bytes.
+/// Whether meaningful bytes are known to have changed.
 fn changes_used_bytes(victim: &Victim, damaged: &Files) -> bool {
     let (before, after) = (&victim.files.file, &damaged.file);
     if victim.files.log != damaged.log {
         return true;
     }
-    // A store reads a page from its log if the log contains the page. Then damage of the page in the file has no
-    // effect.
+    // A store with a log has no layout. The log may contain newer versions of the damaged pages, so the effect is
+    // unknown.
     let Some(layout) = &victim.layout else { return false };
     if before.len() != after.len() {
         return true;

@@ -76,13 +76,13 @@ impl DamageTarget<'_> {
         (from != to).then_some((from, to))
     }
 
-    /// Writes at most `most` pages of an earlier state over the pages of the file that differ.
+    /// Replaces at most `most` pages of the file with different pages of an earlier copy of the file.
     fn older_pages(&self, file: &mut [u8], most: usize, random: &mut Rng) -> Option<String> {
         if self.victim.older.is_empty() || self.victim.files.log.is_some() {
             return None;
         }
-        let state = random.usize(..self.victim.older.len());
-        let older = &self.victim.older[state].file;
+        let copy = random.usize(..self.victim.older.len());
+        let older = &self.victim.older[copy].file;
         let pages = file.len().min(older.len()) / PAGE_BYTES;
         let of = |bytes: &[u8], page: usize| bytes[page * PAGE_BYTES..(page + 1) * PAGE_BYTES].to_vec();
         let mut differing: Vec<_> = (0..pages).filter(|page| of(file, *page) != of(older, *page)).collect();
@@ -95,7 +95,7 @@ impl DamageTarget<'_> {
             file[page * PAGE_BYTES..(page + 1) * PAGE_BYTES].copy_from_slice(&of(older, *page));
         }
         let pages: Vec<_> = differing.iter().map(|page| self.describe(*page)).collect();
-        Some(format!("as in state {state}: {}", pages.join(", ")))
+        Some(format!("as in earlier copy {copy}: {}", pages.join(", ")))
     }
 }
 
