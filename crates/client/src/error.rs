@@ -126,6 +126,9 @@ pub enum InputError {
         /// The rule that the value violates.
         reason: &'static str,
     },
+    /// A write has no property.
+    #[error("the write has no property: add at least one, such as html")]
+    NoProperty,
     /// The size of a result page is not 1 to 500.
     #[error("{0} is not the size of a result page: 1 to 500")]
     PageSize(u16),

@@ -32,7 +32,7 @@ impl Form {
     /// Sets a field with a text of a limited size.
     pub(crate) fn set_text(&mut self, name: &'static str, text: &str) {
         if text.len() > MAX_TEXT_BYTES {
-            self.refuse(field(name, "the text has more than 4,096 bytes"));
+            self.refuse(field_error(name, "the text has more than 4,096 bytes"));
         }
         self.set(name, text.to_owned());
     }
@@ -45,9 +45,9 @@ impl Form {
     pub(crate) fn add(&mut self, name: &str, content: PropertyContent) {
         let Some(name) = self.check(PropertyName::new(name)) else { return };
         if self.properties.iter().any(|(other, _)| *other == name) {
-            self.refuse(field(name.as_str(), "the write has the property twice"));
+            self.refuse(field_error(name.as_str(), "the write has the property twice"));
         } else if self.properties.len() == MAX_PROPERTIES {
-            self.refuse(field(name.as_str(), "the write has more than 64 properties"));
+            self.refuse(field_error(name.as_str(), "the write has more than 64 properties"));
         } else {
             self.properties.push((name, content));
         }
@@ -57,13 +57,14 @@ impl Form {
         self.error.get_or_insert(error);
     }
 
-    /// Encodes the form as `multipart/form-data`. `random` makes the boundary, which no content may contain.
+    /// Encodes the form as `multipart/form-data`. The boundary contains the random number `random`, so that no
+    /// content contains the boundary by chance.
     pub(crate) fn encode(self, random: u128) -> Result<(HeaderMap, Body), InputError> {
         if let Some(error) = self.error {
             return Err(error);
         }
         if self.properties.is_empty() {
-            return Err(field("html", "the write has no property: add one, such as html"));
+            return Err(InputError::NoProperty);
         }
         let boundary = format!("rashomon-{random:032x}");
         let mut parts: Vec<Body> = Vec::new();
@@ -88,7 +89,7 @@ impl Form {
     }
 }
 
-fn field(name: &str, reason: &'static str) -> InputError {
+fn field_error(name: &str, reason: &'static str) -> InputError {
     InputError::Field { name: name.to_owned(), reason }
 }
 
