@@ -35,7 +35,7 @@ const MAX_METHOD_BYTES: usize = 32;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Audit(Option<Arc<AuditEntry>>);
 
-/// The content of the line about a request.
+/// The audit log's entry about a request.
 #[derive(Debug)]
 struct AuditEntry {
     log: AuditLog,

@@ -1,5 +1,6 @@
-//! Cross-origin requests from browsers: a web page of another origin may change nothing, unless its origin
-//! is configured. Programs other than browsers send neither `Origin` nor `Sec-Fetch-Site`, so they are not affected.
+//! Checks against attacks through browsers. A web page of another origin may change nothing, unless its origin is
+//! configured; requests without `Origin` and `Sec-Fetch-Site` pass this check. With `check_host`, requests of all
+//! clients for an unknown host are refused, against DNS rebinding.
 //!
 //! [`check_browser_request`] decides without I/O. The middleware (`observe`) calls it before a request reaches its
 //! handler.
@@ -43,8 +44,8 @@ pub(crate) struct CrossOrigin {
     preflight: Option<Option<HeaderValue>>,
 }
 
-/// Checks a request by the headers in which a browser describes the web page that sends the request. Returns
-/// `None` if the answer needs no additional header.
+/// Checks the host of a request, and the web page that sent it. Returns the data for CORS headers if the request
+/// comes from a configured origin, otherwise `None`. Call [`add_headers`] in both cases.
 ///
 /// # Errors
 ///
@@ -73,9 +74,11 @@ pub(crate) fn check_browser_request(
     if method.is_safe() {
         return Ok(None);
     }
-    let own_site = headers.get_all(SEC_FETCH_SITE).iter().all(|site| site == "same-origin" || site == "none");
+    // `same-site` is another origin; `none` is a typed address.
+    let fetch_site_allows =
+        headers.get_all(SEC_FETCH_SITE).iter().all(|site| site == "same-origin" || site == "none");
     let own_origin = headers.get_all(ORIGIN).iter().all(|origin| is_own(origin, authority));
-    if own_site && own_origin { Ok(None) } else { Err(cross_site(origin)) }
+    if fetch_site_allows && own_origin { Ok(None) } else { Err(cross_site(origin)) }
 }
 
 /// Adds the headers for browsers to an answer. `has_origins`: whether any origins are configured.
@@ -162,16 +165,23 @@ fn misdirected(authority: &str) -> Problem {
 }
 
 fn cross_site(origin: Option<&HeaderValue>) -> Problem {
-    let origin = origin.map_or("another origin", |origin| origin.to_str().unwrap_or("an unreadable origin"));
-    let origin = excerpt(origin);
-    Problem::new(
-        Kind::CrossSite,
-        format!(
-            "a web page of {origin} may not write here: to allow its writes, add this origin to the setting \
+    let is_http = |origin: &&str| origin.starts_with("http://") || origin.starts_with("https://");
+    let detail = match origin.and_then(|origin| origin.to_str().ok()).filter(is_http) {
+        Some(origin) => format!(
+            "a web page of {} may not write here: to allow its writes, add this origin to the setting \
              'origins' of [access]; if the web page comes from this server, let the proxy pass the Host \
-             header on"
+             header on",
+            excerpt(origin)
         ),
-    )
+        None => {
+            "a web page without a usable origin may not write here (the header Origin is null, missing or \
+                 unreadable, or its scheme is not http or https): serve the page over http or https, without \
+                 the referrer policy no-referrer, and add its origin to the setting 'origins' of [access] \
+                 unless the page comes from this server"
+                .to_owned()
+        }
+    };
+    Problem::new(Kind::CrossSite, detail)
 }
 
 /// Logs refusals of browsers' requests, each kind at most once per minute. The line names the setting that allows such

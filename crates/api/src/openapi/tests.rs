@@ -16,6 +16,9 @@ const UNDOCUMENTED_ROUTES: [&str; 5] = [
     "/assets/icon.svg",
 ];
 
+/// The query of a resource that does not exist: the parser refuses a time without a property.
+const UNPARSABLE: &str = "(the parser refuses a time without a property)";
+
 #[test]
 fn every_route_is_described_and_nothing_else() {
     let routes: BTreeSet<String> = (crate::routes(MethodRouter::new()).iter())
@@ -38,8 +41,10 @@ fn query_of(resource: &Resource) -> Option<&'static str> {
         Resource::Page => return None,
         Resource::Revisions => "rev",
         Resource::RevisionList(_) => "rev/",
-        Resource::Bare(selector) => selected("rev/latest", "rev/{rev}", "rev/{tid}", "none", selector),
-        Resource::Document(selector) => selected("rev/latest/", "rev/{rev}/", "rev/{tid}/", "none", selector),
+        Resource::Bare(selector) => selected("rev/latest", "rev/{rev}", "rev/{tid}", UNPARSABLE, selector),
+        Resource::Document(selector) => {
+            selected("rev/latest/", "rev/{rev}/", "rev/{tid}/", UNPARSABLE, selector)
+        }
         Resource::Property(selector, _) => selected(
             "rev/latest/{property}",
             "rev/{rev}/{property}",
