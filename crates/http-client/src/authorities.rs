@@ -14,16 +14,18 @@ use rustls::{
 pub struct AuthoritiesError(String);
 
 /// The settings of a client that checks certificates by the authorities in a file (PEM), or by those of the system
-/// if `authorities` is `None`. The variables `SSL_CERT_FILE` and `SSL_CERT_DIR` take the place of the system's.
+/// if `authorities` is `None`. If the environment variable `SSL_CERT_FILE` or `SSL_CERT_DIR` is set, its authorities
+/// replace those of the system.
 ///
 /// # Errors
 ///
-/// Returns an error if the file cannot be read, has no certificates, or has one that cannot be used. If the system has
-/// none, returns an error only if `is_needed` is set: a client without them can reach servers without TLS.
-pub fn client_config(authorities: Option<&Path>, is_needed: bool) -> Result<ClientConfig, AuthoritiesError> {
+/// Returns an error if the file cannot be read, or contains no certificate or an unusable one. If the system has no
+/// authorities, returns an error only if `needs_tls` is set: without authorities, a client can still reach servers
+/// without TLS.
+pub fn client_config(authorities: Option<&Path>, needs_tls: bool) -> Result<ClientConfig, AuthoritiesError> {
     let roots = match authorities {
         Some(file) => roots_of(file)?,
-        None => system_roots(is_needed)?,
+        None => system_roots(needs_tls)?,
     };
     let config = ClientConfig::builder_with_provider(aws_lc_rs::default_provider().into())
         .with_safe_default_protocol_versions()
@@ -38,15 +40,15 @@ fn roots_of(file: &Path) -> Result<RootCertStore, AuthoritiesError> {
         let certificate = certificate.map_err(|why| error(why.to_string()))?;
         roots.add(certificate).map_err(|why| error(why.to_string()))?;
     }
-    if roots.is_empty() { Err(error("it has no certificate".to_owned())) } else { Ok(roots) }
+    if roots.is_empty() { Err(error("the file has no certificate".to_owned())) } else { Ok(roots) }
 }
 
-fn system_roots(is_needed: bool) -> Result<RootCertStore, AuthoritiesError> {
+fn system_roots(needs_tls: bool) -> Result<RootCertStore, AuthoritiesError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     // Some certificates of a system may be unreadable. Such certificates are skipped.
     roots.add_parsable_certificates(found.certs);
-    if is_needed && roots.is_empty() {
+    if needs_tls && roots.is_empty() {
         let why = found
             .errors
             .first()

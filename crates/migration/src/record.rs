@@ -55,7 +55,7 @@ typed_row! {
 /// The maximum number of rows that are read in one call. There are fewer tables than this.
 const PROGRESS_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
 
-/// The maximum number of sources that the error for a refused target names.
+/// The maximum number of sources that [`MigrationError::NotEmpty`] lists.
 const MAX_NAMED_SOURCES: NonZeroUsize = NonZeroUsize::new(5).expect("not zero");
 
 /// The progress of one table.
@@ -167,7 +167,7 @@ impl ProgressRecord {
         self.save(&self.tables.clone(), Some(self.clock.now())).await
     }
 
-    /// Writes the rows of these tables, as one batch.
+    /// Writes the progress rows of these tables, as one batch.
     async fn save(&mut self, tables: &[&'static Schema], finished_at: Option<Timestamp>) -> Result<()> {
         self.written_at = self.clock.now().max(self.written_at.just_after());
         let mut batch = Batch::new(vec![self.source.as_str().into()]);
@@ -201,7 +201,8 @@ async fn read_rows(target: &Endpoint, source: &str) -> Result<Vec<Row>> {
     }
 }
 
-/// The first sources from which data was migrated into this target, at most [`MAX_NAMED_SOURCES`].
+/// Returns at most [`MAX_NAMED_SOURCES`] of the sources from which data was migrated into this target, in no particular
+/// order.
 pub(crate) async fn sources(target: &Endpoint) -> Result<Vec<String>> {
     let page = target.partitions(&MIGRATIONS, None, MAX_NAMED_SOURCES).await?;
     let name = |partition: Vec<Value>| match partition.into_iter().next() {

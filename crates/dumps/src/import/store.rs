@@ -17,9 +17,9 @@ use super::{
 };
 use crate::{LeftOut, LeftOutReason, SourceProperty, SourceRevision};
 
-/// The maximum number of bytes of one revision's bodies in memory until they are stored. Further bodies are
-/// written to chunks first. A group of several revisions is smaller: see [`super::feed`].
-const MAX_READY_BYTES: usize = 4 << 20;
+/// The memory that the staged bodies of one revision may take. Bodies beyond it are written to chunks before the
+/// revision is stored. A group of several revisions cannot reach this limit, because `MAX_GROUP_BYTES` is lower.
+const MAX_STAGED_BYTES: usize = 4 << 20;
 
 /// A receiver that ends when the previous task is done. The task drops the sender without sending a value.
 pub(super) type PreviousTask = oneshot::Receiver<()>;
@@ -42,7 +42,7 @@ pub(super) struct Importer {
     archiver: Option<HistoryArchiver>,
 }
 
-/// Properties that are ready to be stored, each with the time of its last replacement.
+/// Staged properties, each with the time of its last replacement.
 type StagedProperties = Vec<(NewProperty, Option<Timestamp>)>;
 
 impl Importer {
@@ -97,7 +97,7 @@ impl Importer {
         Ok(TaskResult::default())
     }
 
-    /// Stores revisions of a page, after the previous group of the page.
+    /// Stores a group of revisions of a page, after the previous group of its [queue](Self::queue_of).
     pub(super) async fn store_revisions(
         &self,
         title: &Title,
@@ -122,14 +122,14 @@ impl Importer {
     ) -> Result<TaskResult> {
         let page = self.page_of(title.clone());
         let mut report = ImportReport::default();
-        let mut ready = Vec::with_capacity(revisions.len());
+        let mut staged = Vec::with_capacity(revisions.len());
         let mut all_disagreements = Vec::with_capacity(revisions.len());
         {
             // The semaphore is never closed.
             let _job = self.staging.acquire().await;
             for revision in revisions {
                 let (import, disagreements) = self.stage_revision(&page, revision, &mut report).await?;
-                ready.push(import);
+                staged.push(import);
                 all_disagreements.push(disagreements);
                 // Hashing takes a while, and other tasks may be ready to run.
                 tokio::task::yield_now().await;
@@ -140,13 +140,13 @@ impl Importer {
             let _ = previous.await;
         }
         let outcomes = match &self.archiver {
-            Some(archiver) => archiver.import(&page, ready).await?,
-            None => self.buckets.import(&page, ready).await?,
+            Some(archiver) => archiver.import(&page, staged).await?,
+            None => self.buckets.import(&page, staged).await?,
         };
         for ((revision, outcome), disagreements) in revisions.iter().zip(outcomes).zip(all_disagreements) {
+            // SHA-1 mismatches are reported only for stored revisions. For a revision in conflict only the conflict is
+            // reported, and an erased revision is reported as left out.
             if !matches!(outcome, ImportOutcome::Conflict(_) | ImportOutcome::Erased(_)) {
-                // A revision in conflict is not stored, so only the conflict is reported. Nothing is reported
-                // about an erased revision.
                 report_mismatches(title, revision, disagreements, &mut report);
             }
             match outcome {
@@ -186,9 +186,10 @@ impl Importer {
         }
         let mut disagreements = Vec::new();
         let bytes_before = report.text_bytes;
-        let mut ready = 0;
-        let (properties, sha1_of) =
-            self.stage_properties(page, &revision.properties, &mut ready, report, &mut disagreements).await?;
+        let mut bytes_in_memory = 0;
+        let (properties, sha1_of) = self
+            .stage_properties(page, &revision.properties, &mut bytes_in_memory, report, &mut disagreements)
+            .await?;
         if disagreements.is_empty() {
             disagreements.extend(check::check_revision(record, &revision.properties, &sha1_of));
         }
@@ -200,7 +201,7 @@ impl Importer {
         let mut renders = Vec::with_capacity(revision.renders.len());
         for render in &revision.renders {
             let (properties, _) = self
-                .stage_properties(page, &render.properties, &mut ready, report, &mut disagreements)
+                .stage_properties(page, &render.properties, &mut bytes_in_memory, report, &mut disagreements)
                 .await?;
             renders.push(ImportRender { tid: render.tid, properties });
         }
@@ -214,7 +215,7 @@ impl Importer {
         &self,
         page: &Page,
         properties: &[SourceProperty],
-        ready: &mut usize,
+        bytes_in_memory: &mut usize,
         report: &mut ImportReport,
         disagreements: &mut Vec<Disagreement>,
     ) -> Result<(StagedProperties, BTreeMap<PropertyName, Sha1>)> {
@@ -223,7 +224,7 @@ impl Importer {
         for property in properties {
             let body = match &self.archiver {
                 Some(archiver) => archiver.stage_bytes(page, &property.name, &property.body).await?,
-                None => self.stage_or_spill(page, property, ready).await?,
+                None => self.stage_or_spill(page, property, bytes_in_memory).await?,
             };
             report.text_bytes += body.size;
             disagreements.extend(check::check_property(property, body.sha1));
@@ -239,19 +240,19 @@ impl Importer {
         Ok((all, sha1_of))
     }
 
-    /// Makes a body ready to be stored. If the revision would have more than [`MAX_READY_BYTES`] in memory, the body is
-    /// written to chunks. `ready` counts the bytes in memory.
+    /// Stages a body. If the revision would then have more than [`MAX_STAGED_BYTES`] in memory, the body is written to
+    /// chunks.
     async fn stage_or_spill(
         &self,
         page: &Page,
         property: &SourceProperty,
-        ready: &mut usize,
+        bytes_in_memory: &mut usize,
     ) -> Result<rashomon_buckets::Staged> {
         let body = self.buckets.stage_bytes(page, &property.name, &property.body).await?;
-        if *ready + body.memory() > MAX_READY_BYTES {
+        if *bytes_in_memory + body.memory() > MAX_STAGED_BYTES {
             return self.buckets.spill(page, body).await;
         }
-        *ready += body.memory();
+        *bytes_in_memory += body.memory();
         Ok(body)
     }
 
@@ -264,7 +265,7 @@ impl Importer {
 fn is_large(revision: &SourceRevision) -> bool {
     let of_renders = revision.renders.iter().flat_map(|render| &render.properties);
     let sizes = || revision.properties.iter().chain(of_renders.clone()).map(|property| property.body.len());
-    sizes().any(|size| size > CHUNK_SIZE) || sizes().sum::<usize>() > MAX_READY_BYTES
+    sizes().any(|size| size > CHUNK_SIZE) || sizes().sum::<usize>() > MAX_STAGED_BYTES
 }
 
 fn render_without_properties(page: &Page, revision: &SourceRevision) -> ImportRender {

@@ -46,7 +46,8 @@ impl<S: TableStore> Decorator for AlteredStore<S> {
 }
 
 /// A store in which some rows are damaged. A `get` of such a row fails with `Corrupt`, and so does a scan,
-/// unless the scan asks for a report. A write or a delete of a row removes its damage.
+/// unless the scan asks for a report. A put or a delete of a single row in a batch removes its damage. A range
+/// delete or a swap of the row does not.
 #[derive(Debug)]
 pub(crate) struct DamagedStore<S> {
     store: S,
