@@ -119,7 +119,7 @@ fn down() -> Result<bool> {
     }
     match fs::remove_dir_all(ring()) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            bail!("cannot delete the nodes: {error}")
+            bail!("cannot delete {}: {error}", ring().display())
         }
         _ => Ok(true),
     }

@@ -68,7 +68,7 @@ impl Node {
         Ok(Self { child: Some(child), number, folder, nodetool })
     }
 
-    /// Waits until the node accepts CQL connections.
+    /// Waits until the node accepts CQL connections, and clients can log in.
     pub(crate) fn wait(mut self) -> Result<Self> {
         let clock = Stopwatch::start();
         while !takes_cql(self.number) || !self.knows_its_user() {
@@ -76,7 +76,12 @@ impl Node {
             if let Some(status) = ended {
                 bail!("node {} ended at its start, {status}:\n{}", self.number, self.log());
             }
-            ensure!(clock.elapsed() < START_LIMIT, "node {} takes no CQL:\n{}", self.number, self.log());
+            ensure!(
+                clock.elapsed() < START_LIMIT,
+                "node {} accepts no clients:\n{}",
+                self.number,
+                self.log()
+            );
             thread::sleep(LOOK_INTERVAL);
         }
         Ok(self)

@@ -324,7 +324,7 @@ fn fetch_jars(maven: &Path, jars: &Path) -> Result<()> {
         .current_dir(&project);
     let finished = run_logged(command, &project.join("maven.log"), FETCH_LIMIT, |_| false)?;
     ensure!(finished.status.success(), "Maven failed, see {}", finished.log.display());
-    fs::rename(&unfinished, jars).with_context(|| format!("cannot make {}", jars.display()))
+    fs::rename(&unfinished, jars).with_context(|| format!("cannot move the jars to {}", jars.display()))
 }
 
 #[cfg(test)]

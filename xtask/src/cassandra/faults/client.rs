@@ -66,7 +66,7 @@ impl Client {
     pub(super) fn read(&mut self, write: Write, tid: &str, seed: u64) -> ReadOutcome {
         let path = format!("{}?rev/{tid}/html", content::path(write.page()));
         self.check_read(&path, |html| {
-            (html != write.html(seed)).then(|| format!("{write} has another html than was written"))
+            (html != write.html(seed)).then(|| format!("the html of {write} differs from the written html"))
         })
     }
 
@@ -121,8 +121,7 @@ fn tid_in(body: &[u8]) -> Option<String> {
     Some(answer["tid"].as_str()?.to_owned())
 }
 
-/// The text of a problem document without its page, so that equal problems are counted together. For any
-/// other body, its beginning.
+/// The `detail` of a problem document, so that equal problems are counted together. For any other body, its beginning.
 fn error_text(body: &[u8]) -> String {
     const MAX: usize = 300;
     let problem = serde_json::from_slice::<Value>(body).unwrap_or_default();

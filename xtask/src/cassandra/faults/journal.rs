@@ -9,7 +9,7 @@ use std::{
 
 use super::{content::Write, fault::Fault};
 
-/// The time for which requests may fail after a fault and after its end.
+/// The time for which requests may fail after an event, such as the beginning of a fault or its end.
 pub(super) const FAILURE_WINDOW: Duration = Duration::from_secs(5);
 
 /// The times at which a request was sent and answered, counted from the start of the traffic.
@@ -62,7 +62,7 @@ pub(super) struct Read {
 pub(super) enum WriteOutcome {
     /// The write is stored, under each of these tids. More than one tid breaks a promise.
     Acknowledged(BTreeSet<String>),
-    /// The write is stored completely, or not at all.
+    /// No attempt was acknowledged. The write may be stored completely, or not at all.
     Unknown,
 }
 

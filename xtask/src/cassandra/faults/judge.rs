@@ -26,7 +26,7 @@ pub(super) enum Verdict {
     Lost,
     /// The write is stored in part, or with other content.
     Partial(String),
-    /// The write is stored as more than one render.
+    /// The write is stored as more than one render, or was acknowledged under more than one tid.
     Doubled,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Findings {
     pub(super) lost: Vec<Write>,
     pub(super) partial: Vec<(Write, String)>,
     pub(super) doubled: Vec<Write>,
-    /// The number of writes with an unknown outcome that were repeated, and are stored once.
+    /// The number of writes with an unknown outcome that were repeated and acknowledged, and are stored once.
     pub(super) once: usize,
     /// The writes that were repeated and never acknowledged.
     pub(super) never_acknowledged: Vec<Write>,

@@ -4,10 +4,11 @@
 //! - No acknowledged write is lost, stored in part, or stored twice, and no read misses one.
 //! - 99.9 % of the writes and of the reads succeed, except in the five seconds after a fault and after its
 //!   end. This holds for all faults together. With each fault, one request of fewer than 1,000 may fail. A fault
-//!   with fewer successes is repeated, since a busy machine can be late too. The other promises hold each time.
+//!   with fewer successes is repeated, since answers are also late if the machine is busy. The other promises hold
+//!   each time.
 //! - A write with an unknown outcome that is repeated with the same revision and tid is stored once.
 //!
-//! At the end, without the service, nodes miss a range delete and a later row, and are then repaired.
+//! At the end, the service is stopped, and tests of the store make nodes miss writes and repair these nodes.
 
 mod client;
 mod clock;
@@ -113,7 +114,7 @@ pub(super) fn run(options: &Options) -> Result<bool> {
         ensure!(status.success(), "the service does not build");
     }
     if options.repairs() {
-        ensure!(repair::build()?, "the test of a repair does not build");
+        ensure!(repair::build()?, "the tests of the repair do not build");
     }
     match network::restart_in_namespace(&["--inside"])? {}
 }
@@ -253,14 +254,14 @@ fn self_test_judge(service: &Service, seed: u64) -> Result<()> {
 
 /// Repeats a write until it is acknowledged. On a busy machine an answer may be late.
 fn send_until_acknowledged(client: &mut Client, request: &[u8]) -> Result<WriteOutcome> {
-    let mut late = String::new();
+    let mut last_reason = String::new();
     for _ in 0..MAX_ATTEMPTS {
         match client.write(request) {
             Outcome::Acknowledged(tid) => return Ok(WriteOutcome::Acknowledged(BTreeSet::from([tid]))),
-            Outcome::Refused(why) => bail!("a write on a whole ring was refused: {why}"),
-            Outcome::Unknown(why) => late = why,
+            Outcome::Refused(why) => bail!("a write was refused while all nodes were up: {why}"),
+            Outcome::Unknown(why) => last_reason = why,
         }
         thread::sleep(RETRY_PAUSE);
     }
-    bail!("a write on a whole ring failed {MAX_ATTEMPTS} times: {late}")
+    bail!("a write failed {MAX_ATTEMPTS} times while all nodes were up: {last_reason}")
 }

@@ -29,7 +29,10 @@ pub(super) fn group(number: u8) -> u32 {
 pub(crate) fn check_support() -> Result<()> {
     let output = unshare().arg("true").output().context(NO_UNSHARE)?;
     let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "cannot make a network namespace (this needs root): {said}");
+    ensure!(
+        output.status.success(),
+        "cannot make a network namespace (this needs root, and a container may forbid it): {said}"
+    );
     Ok(())
 }
 

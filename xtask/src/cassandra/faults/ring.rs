@@ -133,7 +133,7 @@ impl Ring {
             }
             ensure!(
                 stopwatch.elapsed() < CLOCK_LIMIT,
-                "node 3's clock is {shown:?} s ahead, not {seconds_ahead}"
+                "the clock of node 3 is ahead by {shown:?} (seconds), not by {seconds_ahead}"
             );
         }
     }

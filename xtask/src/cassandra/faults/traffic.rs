@@ -120,7 +120,7 @@ impl<'a> Traffic<'a> {
         Ok(traffic.journal.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Records an event of the ring, with the current time.
+    /// Prints and records an event of the ring, with the current time.
     pub(super) fn event(&self, what: &str) {
         lock(&self.journal).events.push((self.remark(what), what.to_owned()));
     }
@@ -167,8 +167,8 @@ impl<'a> Traffic<'a> {
                 Ok(write) => waiting.push_back((self.clock.elapsed() + RETRY_PAUSE, write, 1)),
                 Err(TryRecvError::Disconnected) if waiting.is_empty() => return,
                 Err(_) => match waiting.pop_front() {
-                    Some(early @ (due, ..)) if due > self.clock.elapsed() => {
-                        waiting.push_front(early);
+                    Some(waiting_write @ (retry_at, ..)) if retry_at > self.clock.elapsed() => {
+                        waiting.push_front(waiting_write);
                         thread::sleep(LOOK_INTERVAL);
                     }
                     Some((_, write, attempts)) => {
@@ -253,7 +253,7 @@ enum End {
     Unknown,
 }
 
-/// The time at which a lane makes its request with this number, if all lanes together keep this rate.
+/// The time at which one of `lanes` connections makes its request with this number, if all together keep this rate.
 fn turn(lane: usize, lanes: usize, number: u32, per_second: f64) -> Duration {
     Duration::from_secs_f64((lane as f64 + lanes as f64 * f64::from(number)) / per_second)
 }

@@ -21,7 +21,7 @@ fn renders<const N: usize>(renders: [(&str, Properties); N]) -> Renders {
 }
 
 #[test]
-fn stored_and_acknowledged_writes_are_fine() {
+fn whole_and_unacknowledged_writes_are_fine() {
     assert_eq!(judge(&acknowledged(), &sent(), &renders([(TID, sent())])), Verdict::Whole);
     assert_eq!(
         judge(&WriteOutcome::Unknown, &sent(), &renders([(TID, sent())])),
@@ -80,7 +80,7 @@ fn findings(journal: &Journal, stored: &Renders) -> Findings {
 }
 
 #[test]
-fn each_verdict_is_a_finding() {
+fn each_broken_promise_is_a_finding() {
     let journal = journal_of_one_retry(Outcome::Acknowledged(TID.to_owned()));
     let fine = findings(&journal, &renders([(TID, sent())]));
     assert!(fine.are_none());
