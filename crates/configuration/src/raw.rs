@@ -94,7 +94,8 @@ pub struct MergedSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// Access rights; required to listen on an address other than loopback [default: open on loopback]
+    /// Access rights. To listen on an address other than loopback, set this, or give rights in the table `[access]` of
+    /// the configuration file [default: open on loopback]
     #[config(layer_attr(arg(long, env = "RASHOMON_ACCESS", value_enum)))]
     #[config(layer_attr(serde(skip)))]
     #[serde(skip)]
