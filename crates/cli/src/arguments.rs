@@ -58,9 +58,9 @@ pub(crate) enum Command {
     ///
     /// Reads MediaWiki XML exports, versions 0.3 to 0.11, and the JSON lines that `export` writes. Files may be plain,
     /// .gz, .bz2, .xz, .lzma, .zst or .7z; the content decides, not the name. If the archive of a SQLite store is on,
-    /// pages that the store does not have go into archive blocks, and others become rows. On a cluster, and with --to,
-    /// all pages become rows; on a cluster, --archive makes blocks. A new SQLite store has an archive, unless the
-    /// configuration has `archive = false`, or `[retention]` without `[archive]`. Importing a file again changes
+    /// pages that the store does not have go into archive blocks, and others become rows. With --to, all pages become
+    /// rows. On a cluster, all pages become rows unless --archive is given. A new SQLite store has an archive, unless
+    /// the configuration has `archive = false`, or `[retention]` without `[archive]`. Importing a file again changes
     /// nothing. If a file is damaged or truncated, every complete revision before the damage is stored.
     ///
     /// A revision that is already stored with different content is a conflict: the stored revision stays. A revision is
@@ -177,8 +177,8 @@ Exit codes:
   0  done
   1  an error ended the command, or some values were not deleted, because of a clock jump or
      damaged rows; other values may have been deleted
-  2  the command line is wrong, there is no store, its archive is on, or --now was refused
-     (see docs/retention.md)
+  2  the command line is wrong, there is no store, the archive of the store is on, or --now
+     was refused (see docs/retention.md)
   130, 143  interrupted
 
 Examples:

@@ -17,7 +17,7 @@ pub(crate) struct BackupArguments {
     pub(crate) to: PathBuf,
 
     /// Maximum amount that is read from the store in a second, so that a server beside it stays fast; 0B for no
-    /// limit. Pages that change meanwhile are read again without this limit
+    /// limit. Database pages that change during the backup are read again without this limit
     #[arg(long, value_name = "SIZE", default_value = "40MB")]
     pub(crate) rate: ByteSize,
 
