@@ -13,7 +13,7 @@ use crate::base::{Base, Files, Victim};
 /// A kind of damage to the files of a store. Here, *page* means a database page of the SQLite file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
 pub enum Kind {
-    /// Two child pointers of an interior page are swapped.
+    /// Two child pointers of interior pages are swapped.
     SwappedChildren,
     /// A page is written over another page.
     PageOverPage,
@@ -29,9 +29,9 @@ pub enum Kind {
     FlippedBits,
     /// A run of bytes is replaced with other bytes.
     ReplacedRun,
-    /// The file ends early, between two pages.
+    /// The file ends early, at the end of a page, or is empty.
     CutAtPage,
-    /// The file ends early, within a page.
+    /// The file ends early, after any byte, or is empty.
     CutAnywhere,
     /// The log is missing.
     LostLog,
@@ -39,7 +39,7 @@ pub enum Kind {
     CutLog,
     /// One or more bits of the log are flipped.
     FlippedLog,
-    /// A part of the log is overwritten with zeros.
+    /// A frame of the log is overwritten with zeros.
     ZeroedLog,
     /// The log is an earlier log of the same store.
     OlderLog,
@@ -108,11 +108,12 @@ pub struct Damage {
     pub changes_used_bytes: bool,
 }
 
-/// The maximum number of consecutive draws whose damage has no effect, such as a page that is written over an equal
-/// page.
+/// The maximum number of consecutive draws whose damage is impossible for the drawn store, or has no effect, such as a
+/// page that is written over an equal page.
 const MAX_DRAWS: usize = 1_000;
 
-/// Draws a store and its damage: of any kind, or of one kind.
+/// Draws a store, and returns a damaged copy of it. Draws the kind of damage too if `kind` is `None`. `seed` and
+/// `number` determine the result.
 pub fn draw(bases: &[Base], kind: Option<Kind>, seed: u64, number: u64) -> Result<Damage> {
     let mut random = Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(number));
     for _ in 0..MAX_DRAWS {

@@ -19,7 +19,7 @@ pub enum Verdict {
     Error,
     /// The answer names damage, and is otherwise right.
     NamesDamage,
-    /// The answer of one or more earlier commits.
+    /// The answer of each of the earlier states with these numbers.
     Earlier(Vec<usize>),
     /// All parts of the answer are from commits, but no commit has all of them.
     Blend,
@@ -44,7 +44,7 @@ pub enum Outcome {
     EarlierCommits,
     /// The parts of some answers are from several commits, or rows are missing beside older pages.
     Blend,
-    /// At least one answer is wrong, there was a panic, or `verify` does not name the damage.
+    /// At least one answer is wrong, there was a panic, or damage that must be named is not.
     Finding,
 }
 
@@ -130,18 +130,18 @@ pub fn judge(base: &Base, damage: &Damage, answers: &Answers) -> Result<Judgemen
                 continue;
             }
             Verdict::Blend => {
-                blends.push(format!("{question:?} is of several commits"));
+                blends.push(format!("{question:?}: the answer has parts of several commits"));
                 continue;
             }
             // The rows of one answer may lie on pages of several commits. `verify` reports this. See decision 0020.
             Verdict::Wrong(_) if damage.kind.is_of_older_pages() && answers.names_damage() => {
-                blends.push(format!("{question:?} is made of rows of several commits"));
+                blends.push(format!("{question:?}: the answer is made of rows of several commits"));
                 continue;
             }
             // If all pages above a row are from earlier commits, a search does not find the row. See decision
             // 0020.
             Verdict::Wrong(_) if damage.kind == Kind::OlderPages && part::is_missing(answer) => {
-                blends.push(format!("{question:?} found nothing, which is the answer of no commit"));
+                blends.push(format!("{question:?}: nothing was found, which is the answer of no commit"));
                 continue;
             }
             Verdict::Wrong(what) => {

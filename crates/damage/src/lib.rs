@@ -6,7 +6,9 @@
 //! copy. [`judge`] accepts an answer that is right, that is an error, or that names the damage and is otherwise right.
 //! After damage to the log, all answers may also be those of one earlier commit. After damage by older pages, the
 //! answers may be those of several earlier commits, may mix several commits, or may lack rows. Findings are other
-//! answers, panics, and damage that `verify` does not name. [`many`] runs the trials.
+//! answers, panics, and damage that `verify` does not name although it must. `verify` must name damage that an answer
+//! shows, and each change of meaningful bytes that is neither damage to the log nor damage by older pages. [`many`]
+//! runs the trials.
 
 pub mod ask;
 pub mod base;

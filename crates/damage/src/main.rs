@@ -32,13 +32,13 @@ struct Arguments {
     /// Stop after this many seconds, whatever the number of stores.
     #[arg(long)]
     seconds: Option<u64>,
-    /// Path of the program `rashomon`: check every fortieth store with its commands as well.
+    /// Path of the program `rashomon`: check every fortieth store, or that of `--only`, with its commands as well.
     #[arg(long)]
     program: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    match damage(Arguments::parse()) {
+    match run(Arguments::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -48,7 +48,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn damage(arguments: Arguments) -> Result<bool> {
+/// Runs the trials, and prints the counts. Returns whether there was no finding.
+fn run(arguments: Arguments) -> Result<bool> {
     let Arguments { stores, seed, only, kind, seconds, program } = arguments;
     let program = program.map(std::path::absolute).transpose()?;
     let plan = Plan { stores, seed, only, kind, within: seconds.map(Duration::from_secs), program };

@@ -64,12 +64,12 @@ pub fn run_trials(plan: &Plan, show: &mut dyn FnMut(&str)) -> Result<Tally> {
     let bases = Base::all()?;
     for base in &bases {
         show(&format!(
-            "base {}: {} states, {} of them to be damaged, {} questions, {} bytes",
+            "base {}: {} states, {} stores to damage (the last has {} bytes), {} questions",
             base.name,
             base.states.len(),
             base.victims.len(),
-            base.questions.len(),
-            base.victims.last().map_or(0, |victim| victim.files.file.len())
+            base.victims.last().map_or(0, |victim| victim.files.file.len()),
+            base.questions.len()
         ));
     }
     let (sender, trials) = mpsc::channel();

@@ -16,7 +16,7 @@ pub struct Counts {
     pub outcomes: BTreeMap<Outcome, u64>,
     /// The number of stores whose damage `verify` or the error of opening names.
     pub named: u64,
-    /// The number of stores in which only unused bytes were changed.
+    /// The number of stores in which no meaningful byte is known to have changed.
     pub unused: u64,
     /// The number of stores whose damage is not named, and whose outcome is not [`Outcome::Right`].
     pub silent: u64,

@@ -81,18 +81,18 @@ pub struct Base {
 pub const ARCHIVED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 impl Base {
-    /// Writes all base stores.
+    /// Writes all base stores. Returns an error if an undamaged store has problems.
     pub fn all() -> Result<Vec<Self>> {
         let bases = ask::runtime()?.block_on(shapes::all())?;
         // Asks the undamaged stores first, because every trial needs their answers. A problem of an undamaged store is
-        // a fault of this tool.
+        // a fault of this tool, or of the code under test.
         for base in &bases {
             for victim in &base.victims {
                 let own = *victim.chain.last().context("a victim without a state")?;
                 let answers = base.answers(own)?;
                 anyhow::ensure!(
                     answers.opened.is_ok() && !answers.names_damage(),
-                    "an undamaged store of the base {} has problems: {:?} {:?}",
+                    "an undamaged store of the base {} has problems: opened: {:?}, verify: {:?}",
                     base.name,
                     answers.opened,
                     answers.verified

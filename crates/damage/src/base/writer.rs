@@ -68,7 +68,7 @@ impl Writer {
         self.clock.advance(time);
     }
 
-    /// Opens the store with these settings.
+    /// Opens the store with these settings. Closes it first if it is open.
     pub(super) async fn reopen(&mut self, settings: Settings) -> Result<()> {
         self.reopen_with(settings, Duration::from_secs(3600)).await
     }
@@ -114,8 +114,8 @@ impl Writer {
         self.reopen(self.settings.clone()).await
     }
 
-    /// Ends the base with a killed process. The process is killed at three points: before its log is written
-    /// into its file, after that, and after further writes in a restarted log.
+    /// Adds three stores to damage, each as a killed process leaves its files: before its log is written into its
+    /// file, after that, and after further writes in a restarted log.
     pub(super) async fn kill(&mut self) -> Result<()> {
         let chain: Vec<_> = (0..self.states.len()).collect();
         let mut older: Vec<_> = self.closed.last().cloned().into_iter().collect();

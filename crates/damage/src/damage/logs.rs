@@ -35,7 +35,7 @@ impl DamageTarget<'_> {
             Kind::FlippedLog => {
                 let count = random.usize(1..=MAX_FLIPS);
                 if random.u8(..4) == 0 {
-                    flip_heads(&mut damaged[..end], random)
+                    flip_header_bit(&mut damaged[..end], random)
                 } else {
                     flip(&mut damaged[..end], count, random)
                 }
@@ -66,7 +66,7 @@ impl DamageTarget<'_> {
 }
 
 /// Flips a bit of the header of the log or of a frame.
-fn flip_heads(log: &mut [u8], random: &mut Rng) -> String {
+fn flip_header_bit(log: &mut [u8], random: &mut Rng) -> String {
     let frames = (log.len() - HEADER_BYTES) / FRAME_BYTES;
     let start = match random.usize(..=frames) {
         0 => 0,

@@ -114,7 +114,13 @@ fn swap_children(layout: &Layout, file: &mut [u8], random: &mut Rng) -> Option<S
         file.swap(one.1 + at, other.1 + at);
     }
     let tree = |page: usize| &layout.pages[page].tree;
-    Some(format!("bytes {} ({}) and {} ({})", one.1, tree(one.0), other.1, tree(other.0)))
+    Some(format!(
+        "child pointers at bytes {} ({}) and {} ({}) swapped",
+        one.1,
+        tree(one.0),
+        other.1,
+        tree(other.0)
+    ))
 }
 
 /// Draws an offset in the file, often near the beginning of a page, where its structure is.
@@ -145,5 +151,5 @@ fn replace_run(file: &mut [u8], random: &mut Rng) -> String {
     for byte in &mut file[start..start + length] {
         *byte = value.unwrap_or_else(|| random.u8(..));
     }
-    format!("{length} bytes from {start}")
+    format!("{length} bytes from {start} replaced")
 }

@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 use crate::ask::{Answer, Question};
 use rashomon_dumps::Format;
 
-/// Whether an answer names damage, and is otherwise a part of the answer of the undamaged store.
+/// Whether an answer names damage, and is otherwise a part of the answer of the undamaged store. The text of statistics
+/// is not compared.
 pub(super) fn names_damage(question: &Question, answer: &Answer, whole: &Answer) -> bool {
     let (Answer::Given { text, names_damage }, Answer::Given { text: whole, .. }) = (answer, whole) else {
         return false;
