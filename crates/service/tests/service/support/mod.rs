@@ -290,7 +290,7 @@ impl World {
             .await
     }
 
-    /// The number of the latest revision. `None` if the page does not exist.
+    /// The number of the latest revision. `None` if the page does not exist, or the read fails.
     pub(crate) async fn latest_rev(&self, page: &Page) -> Option<i64> {
         self.buckets.latest_render(page).await.ok().map(|render| render.record.rev.get())
     }
@@ -365,8 +365,9 @@ pub(crate) async fn bytes(property: &Property) -> Vec<u8> {
     property.body.clone().whole().await.expect("the chunks are in the store").to_vec()
 }
 
-/// Makes a test of each function for each store, on several threads. When `cargo xtask test` runs the tests
-/// on a node of Cassandra, it skips the modules `in_sqlite` and `in_memory`.
+/// Makes two tests of each function, on several threads: in the store that the environment names (memory by default),
+/// and in SQLite. When `cargo xtask test` runs the tests on a node of Cassandra, it skips the modules `in_sqlite` and
+/// `in_memory`.
 macro_rules! on_every_store {
     ($($test:ident),+ $(,)?) => {
         mod in_the_named_store {
