@@ -224,7 +224,6 @@ impl KeyValueStore {
             let now = current.time_after(inner.now());
             let expires_at = bucket.definition.ttl().map(|ttl| now.saturating_add(ttl));
             let mut first: Vec<Batch> = current.release((bucket, key), now).into_iter().collect();
-            first.extend(current.purge(inner, bucket, key));
             // If neither the stored entry nor the new entry expires, the key is in the index already, and stays there.
             // Otherwise the key is added with a new time.
             let indexed_at = match (&current.entry, &current.row) {
@@ -256,6 +255,8 @@ impl KeyValueStore {
             };
             let new = Row { key: row_key.clone(), values: new.values(), written_at: now, expires_at };
             inner.records.chunks.check_begun(begun)?;
+            // The time of the purge is that of the swap, and not that of the change of the index, which may take long.
+            first.extend(current.purge(inner, bucket, key));
             let swap =
                 inner.records.store.swap(first, &BUCKET_ENTRIES, &row_key, current.row.as_ref(), Some(new));
             match swap.await? {

@@ -9,6 +9,7 @@ mod counters_sqlite;
 mod kills;
 mod large;
 mod listings;
+mod purges;
 mod random;
 mod splits;
 mod support;
