@@ -22,6 +22,13 @@ const MAX_SECOND: usize = 100_000;
 /// The maximum number of changes that share one request by keys.
 const MAX_SHARED: usize = 64;
 
+/// The maximum number of concurrent requests by keys. If changes are many, they wait for these requests and share the
+/// next one, which takes much less processor time than a request for each change.
+const MAX_KEY_REQUESTS: usize = 2;
+
+/// How much later than necessary the second purge of a change by keys may be sent, so that changes share its request.
+const SHARING_TIME: Duration = Duration::from_millis(50);
+
 /// A committed change.
 #[derive(Debug)]
 pub(crate) struct Committed {
@@ -52,7 +59,9 @@ pub(crate) struct Sender {
     cache: Arc<Cache>,
     clock: Arc<dyn Clock>,
     again_after: Duration,
-    /// Purges that were acknowledged once, with the time of the second request.
+    /// The maximum number of changes that share a request.
+    max_shared: usize,
+    /// Purges that were acknowledged once, with the earliest time of the second request.
     second: VecDeque<(Instant, Vec<Waiting>)>,
     /// The number of purges in `second`.
     in_second: usize,
@@ -61,23 +70,28 @@ pub(crate) struct Sender {
 
 impl Sender {
     pub(crate) fn new(cache: Arc<Cache>, clock: Arc<dyn Clock>, again_after: Duration) -> Self {
+        let max_shared = match cache.settings.method {
+            CacheMethod::Purge => 1,
+            CacheMethod::Keys => MAX_SHARED,
+        };
         let (second, running) = (VecDeque::new(), JoinSet::new());
-        Self { cache, clock, again_after, second, in_second: 0, running }
+        Self { cache, clock, again_after, max_shared, second, in_second: 0, running }
     }
 
     /// Sends purges until the channel `waiting` is closed.
     pub(crate) async fn run(mut self, mut waiting: mpsc::Receiver<Waiting>) {
         let mut health = self.cache.health.subscribe();
-        let at_once = match self.cache.settings.method {
-            CacheMethod::Purge => 1,
-            CacheMethod::Keys => MAX_SHARED,
+        let max_requests = self.cache.settings.max_requests.get();
+        let (max_requests, sharing_time) = match self.cache.settings.method {
+            CacheMethod::Purge => (max_requests, Duration::ZERO),
+            CacheMethod::Keys => (max_requests.min(MAX_KEY_REQUESTS), SHARING_TIME),
         };
         let mut received = Vec::new();
         loop {
             let now = *health.borrow_and_update();
-            let has_room = self.running.len() < self.cache.settings.max_requests.get();
+            let has_room = self.running.len() < max_requests;
             let may_receive = now == Health::Down || (now == Health::Up && has_room);
-            let next = self.second.front().map(|(due, _)| *due);
+            let next = self.second.front().map(|(due, _)| *due + sharing_time);
             tokio::select! {
                 biased;
                 Some(done) = self.running.join_next(), if !self.running.is_empty() => {
@@ -86,7 +100,7 @@ impl Sender {
                     }
                 }
                 () = wait_until(next), if next.is_some() && may_receive => self.send_second(now),
-                count = waiting.recv_many(&mut received, at_once), if may_receive => {
+                count = waiting.recv_many(&mut received, self.max_shared), if may_receive => {
                     if count == 0 {
                         return;
                     }
@@ -101,8 +115,15 @@ impl Sender {
         }
     }
 
+    /// Sends the purges whose second request is due, as many as may share a request.
     fn send_second(&mut self, health: Health) {
-        let Some((_, purges)) = self.second.pop_front() else { return };
+        let (now, mut purges) = (Instant::now(), Vec::new());
+        while let Some((due, next)) = self.second.front()
+            && *due <= now
+            && (purges.is_empty() || purges.len() + next.len() <= self.max_shared)
+        {
+            purges.extend(self.second.pop_front().into_iter().flat_map(|(_, next)| next));
+        }
         self.in_second -= purges.len();
         match health {
             Health::Down => purges.iter().for_each(|purge| self.cache.leave_to_reader(purge.id)),

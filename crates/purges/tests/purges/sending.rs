@@ -198,4 +198,26 @@ async fn changes_share_a_request_by_keys() {
         assert_eq!(keys(request).len(), distinct.len(), "a request has no key twice");
     }
     assert!(requests.len() <= 2 * 5, "{}", requests.len());
+    assert_eq!(cache.most_at_once(), 2, "changes wait for these requests, and share the next one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn second_purges_share_a_request_by_keys() {
+    let cache = FakeCache::new();
+    let (world, _, _) = world(&[("a", CacheMethod::Keys, &cache)]).await;
+    let world = world.run();
+    cache.wait_for("/", 1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    cache.take();
+    for rev in 1..=30 {
+        world.revision(&format!("T{rev}"), rev).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(cache.take().len(), 30, "the first purges do not wait for each other");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let second = cache.take();
+    assert_eq!(second.len(), 1);
+    assert!(matches!(&second[0].1, PurgeRequest::Keys(keys) if keys.len() == 30));
+    assert_eq!(metric(&world, "purges_waiting"), "0");
 }
