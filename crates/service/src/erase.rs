@@ -37,7 +37,9 @@ use rashomon_records::{
     typed_row,
     write::{PageBatch, PlannedWrite, WritePipeline, run_whole},
 };
-use rashomon_tables::{Batch, ClusteringRange, Key, Row, Scan, Schema, Swap, TableStore, Value};
+use rashomon_tables::{
+    Batch, ClusteringRange, Error as StoreError, Key, Row, Scan, Schema, Swap, TableStore, Value,
+};
 
 /// The maximum number of rows of bodies that are read at once. Each row may have a megabyte.
 const BODY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
@@ -364,21 +366,29 @@ impl<'a> Eraser<'a> {
     async fn erase_current(&self, page: &Page, rev: Revision) -> Result<()> {
         let rows =
             rows_of(&*self.records.store, &CURRENT, page, ClusteringRange::all(), BODY_PAGE_ROWS).await?;
-        for mut row in rows {
-            for _ in 0..MAX_SWAP_ATTEMPTS {
-                if BodyKey::of_row(&row).is_none_or(|key| key.rev != rev) {
-                    break;
-                }
-                if let Stored::Chunks(set) = BodyRow::from_row(&row)?.stored {
-                    self.release_erased(page, rev, &set).await?;
-                }
-                match self.records.store.swap(Vec::new(), &CURRENT, &row.key, Some(&row), None).await? {
-                    Swap::Applied | Swap::Refused { current: None } => break,
-                    Swap::Refused { current: Some(current) } => row = current,
-                }
-            }
+        for row in rows {
+            self.erase_current_row(page, rev, row).await?;
         }
         Ok(())
+    }
+
+    /// Deletes a `current` row if it has a value of an erased revision. Fails if other writers keep changing the
+    /// row, so that the erasure stays unfinished.
+    async fn erase_current_row(&self, page: &Page, rev: Revision, mut row: Row) -> Result<()> {
+        for _ in 0..MAX_SWAP_ATTEMPTS {
+            if BodyKey::of_row(&row).is_none_or(|key| key.rev != rev) {
+                return Ok(());
+            }
+            if let Stored::Chunks(set) = BodyRow::from_row(&row)?.stored {
+                self.release_erased(page, rev, &set).await?;
+            }
+            match self.records.store.swap(Vec::new(), &CURRENT, &row.key, Some(&row), None).await? {
+                Swap::Applied | Swap::Refused { current: None } => return Ok(()),
+                Swap::Refused { current: Some(current) } => row = current,
+            }
+        }
+        let what = "cannot delete a row of the table `current`: other writers keep changing it; erase again";
+        Err(StoreError::unavailable(what).into())
     }
 
     async fn release_erased(&self, page: &Page, rev: Revision, set: &ChunkSet) -> Result<()> {

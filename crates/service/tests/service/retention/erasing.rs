@@ -8,8 +8,8 @@ use rashomon_service::EraseOptions;
 use rashomon_tables::{Call, Fault, Gate, Plan, Scan, Schema};
 
 use crate::{
-    retention::{DAY, HOUR, STRATEGIES, policy_with, races::TwoProcesses, retaining},
-    support::{World, name, noise, on_every_store, page, rev},
+    retention::{DAY, HOUR, STRATEGIES, one_row::ONE_ROW, policy_with, races::TwoProcesses, retaining},
+    support::{ContendedStore, World, name, noise, on_every_store, page, rev},
 };
 
 on_every_store![erased_content_is_in_no_table];
@@ -95,6 +95,28 @@ async fn copies_made_during_an_erase_are_deleted() {
                 .await;
         }
     }
+}
+
+/// Other processes keep changing a `current` row. The erasure fails, is listed as unfinished, and can be repeated.
+#[tokio::test]
+async fn erasure_with_a_contended_row_stays_unfinished() {
+    let (world, store) = World::over_memory(|memory| ContendedStore::new(memory, &schemas::CURRENT)).await;
+    let world = retaining(world, policy_with(ONE_ROW)).await;
+    let page = page("Main_Page");
+    world.put_revision(&page, 1, &[("html", SECRET)]).await.unwrap();
+    let erase = || rashomon_service::erase(&world.buckets, &page, rev(1), EraseOptions::default());
+    let is_finished = || async {
+        let states = rashomon_service::erasures(&world.buckets, &page.domain, &page.bucket).await.unwrap();
+        states.iter().all(|state| state.finished_at.is_some())
+    };
+    store.set_contended(true);
+    let refused = erase().await;
+    assert!(matches!(refused, Err(Error::Store(_))), "{refused:?}");
+    assert!(!is_finished().await);
+    store.set_contended(false);
+    erase().await.unwrap();
+    assert!(is_finished().await);
+    world.assert_no_row_has_a_body(&page, &[SECRET], "repeated").await;
 }
 
 fn tables_of_bodies() -> [&'static Schema; 5] {

@@ -18,7 +18,7 @@ use crate::{
 
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
 
-const ONE_ROW: Strategy = Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate);
+pub(super) const ONE_ROW: Strategy = Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate);
 
 on_every_store![
     value_superseded_by_an_import_stays_for_a_grace,

@@ -1,6 +1,12 @@
 //! Stores that differ from a usual store in one respect.
 
-use std::{collections::BTreeSet, sync::Mutex};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use async_trait::async_trait;
 use rashomon_tables::{
@@ -42,6 +48,47 @@ impl<S: TableStore> Decorator for AlteredStore<S> {
 
     fn partition_versions(&self) -> Option<&PartitionVersions> {
         self.store.partition_versions().filter(|_| self.has_partition_versions)
+    }
+}
+
+/// A store in which one table refuses swaps while a test says so, as if other processes kept changing its rows.
+#[derive(Debug)]
+pub(crate) struct ContendedStore<S> {
+    store: S,
+    table: &'static Schema,
+    is_contended: AtomicBool,
+}
+
+impl<S: TableStore> ContendedStore<S> {
+    pub(crate) fn new(store: S, table: &'static Schema) -> Self {
+        Self { store, table, is_contended: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn set_contended(&self, is_contended: bool) {
+        self.is_contended.store(is_contended, Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl<S: TableStore> Decorator for ContendedStore<S> {
+    type Store = S;
+
+    fn below(&self) -> &S {
+        &self.store
+    }
+
+    async fn swap(
+        &self,
+        first: Vec<Batch>,
+        table: &'static Schema,
+        key: &Key,
+        expected: Option<&Row>,
+        new: Option<Row>,
+    ) -> Result<Swap> {
+        if self.is_contended.load(Ordering::SeqCst) && table.name() == self.table.name() {
+            return Ok(Swap::Refused { current: self.store.get(table, key).await? });
+        }
+        self.store.swap(first, table, key, expected, new).await
     }
 }
 

@@ -30,7 +30,7 @@ use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
 pub(crate) use self::{
-    altered::{AlteredStore, DamagedStore},
+    altered::{AlteredStore, ContendedStore, DamagedStore},
     piece_set::{PieceSet, letters, noise},
     rows::{
         BlockEntry, BlockId, BlockPiece, ByRevRow, CulledRow, CurrentRow, IndexRow, LeaseRow, PositionRow,
