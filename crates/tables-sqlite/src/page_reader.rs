@@ -13,8 +13,8 @@ use rashomon_tables::{Error, Result};
 use rusqlite::Connection;
 
 use crate::{
-    Options, audit,
-    errors::{from_sqlite, with_path},
+    Options, audit, disk,
+    errors::{from_sqlite, reports_damage, with_path},
     file, log_mark,
     log_scan::{FRAME_HEADER_BYTES, HEADER_BYTES, word},
 };
@@ -80,7 +80,7 @@ impl PageReader {
     fn open_file(directory: &Path, options: &Options) -> Result<Self> {
         file::check_is_store(directory)?;
         check_log(directory, options)?;
-        let sqlite = |error| from_sqlite(&error);
+        let sqlite = |error| failure(&file::path(directory), &error, 1);
         let connection = file::open_reader(directory, options).map_err(sqlite)?;
         audit::check_page_access(&connection)?;
         let page_bytes: u32 =
@@ -102,7 +102,7 @@ impl PageReader {
     ///
     /// `Unavailable` if the file cannot be read.
     pub fn begin(&mut self) -> Result<()> {
-        self.connection.execute_batch("BEGIN").map_err(|error| self.failed(&error))?;
+        self.connection.execute_batch("BEGIN").map_err(|error| self.failed(&error, 1))?;
         // The snapshot begins with the first read.
         self.read(1, |_| ())
     }
@@ -112,29 +112,30 @@ impl PageReader {
     /// `Unavailable` if the file cannot be read.
     pub fn pages(&self) -> Result<u32> {
         let pages = self.connection.pragma_query_value(None, "page_count", |row| row.get(0));
-        pages.map_err(|error| self.failed(&error))
+        pages.map_err(|error| self.failed(&error, 1))
     }
 
     /// Closes the snapshot.
     ///
     /// `Unavailable` if SQLite fails.
     pub fn end(&mut self) -> Result<()> {
-        self.connection.execute_batch("COMMIT").map_err(|error| self.failed(&error))
+        self.connection.execute_batch("COMMIT").map_err(|error| self.failed(&error, 1))
     }
 
     /// Reads a page of the snapshot.
     ///
     /// `Unavailable` if the disk cannot read the page. `Corrupt` if the file ends before the page.
     pub fn read<T>(&self, page: u32, read: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        let failed = |error| self.failed(&error, page);
         let mut statement = self
             .connection
             .prepare_cached("SELECT data FROM sqlite_dbpage WHERE pgno = ?1")
-            .map_err(|error| self.failed(&error))?;
-        let mut rows = statement.query([page]).map_err(|error| self.failed(&error))?;
-        let row = rows.next().map_err(|error| self.failed(&error))?;
+            .map_err(failed)?;
+        let mut rows = statement.query([page]).map_err(failed)?;
+        let row = rows.next().map_err(failed)?;
         let Some(row) = row else { return Err(audit::damaged_page(page, "the file ends before it")) };
         let bytes = row.get_ref(0).and_then(|bytes| Ok(bytes.as_blob()?));
-        Ok(read(bytes.map_err(|error| self.failed(&error))?))
+        Ok(read(bytes.map_err(failed)?))
     }
 
     /// Returns the pages that commits have changed since the last call, or since the store was opened. Includes
@@ -159,9 +160,17 @@ impl PageReader {
         Ok(frames * (FRAME_HEADER_BYTES + self.page_bytes) as u64)
     }
 
-    fn failed(&self, error: &rusqlite::Error) -> Error {
-        with_path(&file::path(&self.directory), from_sqlite(error))
+    fn failed(&self, error: &rusqlite::Error, page: u32) -> Error {
+        failure(&file::path(&self.directory), error, page)
     }
+}
+
+/// Translates an error of a statement that read this page of a file. If SQLite reports damage because the system
+/// cannot read the page, returns the error of the disk instead.
+fn failure(file: &Path, error: &rusqlite::Error, page: u32) -> Error {
+    let fault = || disk::read_fault(file, page);
+    let error = reports_damage(error).then(fault).flatten().unwrap_or_else(|| from_sqlite(error));
+    with_path(file, error)
 }
 
 /// Checks that the log is not missing. The check reads the mark, and then the log. A server that stops between
@@ -277,7 +286,23 @@ impl LogIndex {
 mod tests {
     use std::{cell::Cell, fs};
 
+    use rashomon_tables::Outage;
+    use rusqlite::ffi;
+
     use super::*;
+
+    /// SQLite reports a page that the system cannot read as damage.
+    #[test]
+    fn damage_on_a_failing_disk_is_an_error_of_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = file::path(folder.path());
+        let damage = rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CORRUPT), None);
+        assert!(matches!(failure(&file, &damage, 2), Error::Corrupt(_)));
+        // The system cannot read a folder.
+        fs::create_dir(file::log_path(folder.path())).unwrap();
+        let failed = failure(&file, &damage, 2);
+        assert!(matches!(failed, Error::Unavailable(Outage::Io { .. })), "{failed:?}");
+    }
 
     fn header() -> [u8; 48] {
         let mut header = [0; 48];
