@@ -65,7 +65,7 @@ fn schema_comment(schema: &Schema) -> String {
 
 /// Returns the name of a table or type, with its keyspace.
 pub(crate) fn qualified(keyspace: &str, name: &str) -> String {
-    format!("{keyspace}.{}", quoted(name))
+    format!("{}.{}", quoted(keyspace), quoted(name))
 }
 
 /// Returns the name of the user type of the table's cells.
@@ -93,7 +93,8 @@ pub(crate) fn create_keyspace(options: &Options) -> String {
                 format!("{text}, '{}': {copies}", datacenter.replace('\'', "''"))
             }),
     };
-    format!("CREATE KEYSPACE IF NOT EXISTS {} WITH replication = {{{replicas}}}", options.keyspace)
+    let keyspace = quoted(&options.keyspace);
+    format!("CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {{{replicas}}}")
 }
 
 pub(crate) fn create_type(keyspace: &str, schema: &Schema) -> String {
@@ -199,4 +200,24 @@ pub(crate) const fn order_of(direction: Direction) -> &'static str {
 /// Returns a list of names in CQL.
 pub(crate) fn names(names: impl Iterator<Item = &'static str>) -> String {
     names.map(quoted).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use super::*;
+
+    static INDEX: LazyLock<Schema> = LazyLock::new(|| {
+        Schema::builder("index").partition("title", ColumnType::Text).value("number", ColumnType::Int).build()
+    });
+
+    #[test]
+    fn keyspace_that_is_a_word_of_cql_is_quoted() {
+        let options = Options { keyspace: "table".to_owned(), ..Options::default() };
+        let script = ddl(&[&INDEX], &options);
+        for name in ["KEYSPACE IF NOT EXISTS \"table\" ", " \"table\".index_cell", " \"table\".\"index\""] {
+            assert!(script.contains(name), "{name}: {script}");
+        }
+    }
 }
