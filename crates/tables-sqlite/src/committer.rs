@@ -377,15 +377,22 @@ impl Committer {
             }
         };
         if let Err(error) = closed {
-            tracing::warn!(
-                %error,
-                "the log could not be written into the file; nothing is lost, since the next start reads the log"
-            );
+            tracing::warn!(%error, "{}", unwritten_log_warning(self.stopped.is_some()));
         }
         if let Err((_, error)) = self.parts.connection.into_inner().close() {
             tracing::warn!(%error, "the file could not be closed");
         }
         // Jobs that came too late are dropped with the queue, and their callers get an error.
+    }
+}
+
+/// Returns the warning that the log was not written into the file at the end.
+const fn unwritten_log_warning(has_failed_fsync: bool) -> &'static str {
+    if has_failed_fsync {
+        "the log was not written into the file, because an fsync failed; the next start reads the log, but writes \
+         that were answered with an error may be stored or lost: check the disk"
+    } else {
+        "the log could not be written into the file; nothing is lost, since the next start reads the log"
     }
 }
 

@@ -286,6 +286,12 @@ fn size_of_a_swap_includes_its_batches() {
     assert_eq!(swap.bytes(), written + 9);
 }
 
+#[test]
+fn warning_at_the_end_promises_nothing_after_a_failed_fsync() {
+    assert!(unwritten_log_warning(false).contains("nothing is lost"));
+    assert!(!unwritten_log_warning(true).contains("nothing is lost"));
+}
+
 #[tokio::test]
 async fn failed_fsync_stops_all_writes() {
     static BROKEN: AtomicBool = AtomicBool::new(false);
