@@ -6,7 +6,7 @@ use std::{
 };
 
 /// Why a backup or a restore failed. A failure leaves the complete states of a backup unchanged, except those that
-/// `keep` has deleted already.
+/// `keep` has deleted already. After [`NotDeleted`](Self::NotDeleted), the backup has a new state.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
@@ -88,6 +88,17 @@ pub enum BackupError {
         found: u32,
         /// The latest version that this program knows.
         known: u32,
+    },
+    /// The new state is complete, but older states or unused files of pages could not be deleted.
+    #[error(
+        "state {number} is complete, but older states or unused files of pages could not be deleted: {source}. The \
+         next backup tries again"
+    )]
+    NotDeleted {
+        /// The number of the new state.
+        number: u32,
+        /// Why a deletion failed. The error names the file.
+        source: Box<BackupError>,
     },
     /// The receiver of the progress has interrupted the work.
     #[error("interrupted: run the same command again to continue")]

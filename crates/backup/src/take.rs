@@ -87,7 +87,8 @@ pub struct TakeReport {
 ///
 /// # Errors
 ///
-/// See [`BackupError`]. The earlier states are unchanged, except those that `keep` has deleted already.
+/// See [`BackupError`]. The earlier states are unchanged, except those that `keep` has deleted already. With
+/// [`BackupError::NotDeleted`], the new state is complete. The next call deletes the rest.
 pub fn take(
     options: &TakeOptions,
     clock: &Arc<dyn Clock>,
@@ -128,8 +129,8 @@ pub fn take(
     };
     let state = State { info, pages };
     folder.add_state(&state)?;
-    let deleted_states = options.keep.map_or(Ok(0), |keep| folder.keep_latest(keep.get()))?;
-    folder.remove_unused_packs()?;
+    let deleted_states = delete_unneeded(&folder, options.keep)
+        .map_err(|error| BackupError::NotDeleted { number, source: Box::new(error) })?;
     Ok(TakeReport {
         state: state.info,
         read_pages: progress.pages,
@@ -137,6 +138,14 @@ pub fn take(
         last_snapshot: last.duration,
         deleted_states,
     })
+}
+
+/// Deletes all states but the latest `keep`, and the files of pages that no state refers to. Returns the number of
+/// deleted states.
+fn delete_unneeded(folder: &Folder, keep: Option<NonZeroUsize>) -> Result<usize> {
+    let deleted_states = keep.map_or(Ok(0), |keep| folder.keep_latest(keep.get()))?;
+    folder.remove_unused_packs()?;
+    Ok(deleted_states)
 }
 
 /// Reads the pages that this run has written, and compares them with their hashes.

@@ -78,6 +78,23 @@ async fn deleting_states_deletes_their_pages() {
 }
 
 #[tokio::test]
+async fn failed_deletion_is_reported_with_the_complete_state() {
+    let world = World::new();
+    let store = world.open().await;
+    fill(&store, 5, 30_000).await;
+    // A folder in place of a file, which appears after the run has listed the files.
+    let unused = world.path("backup").join("pages/000099.pages");
+    let error = world.try_take(&mut |_| std::fs::create_dir_all(&unused).is_ok()).expect_err("not deleted");
+    assert!(matches!(error, BackupError::NotDeleted { number: 1, .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("state 1 is complete") && text.contains("000099.pages"), "{text}");
+    std::fs::remove_dir(&unused).expect("deleted");
+    assert_eq!(world.take().state.number, 2);
+    store.close();
+    assert_eq!(world.restored("restored", Some(1)).await.len(), 5);
+}
+
+#[tokio::test]
 async fn other_folders_are_refused_unchanged() {
     let world = World::new();
     world.open().await.close();
