@@ -47,7 +47,7 @@ impl KeyValueStore {
                 };
                 let Some((domain, bucket)) = names.get(&id) else {
                     let place = format!("an entry under the key {key}");
-                    report.problem_of(place, "its bucket does not exist, and the collector does not know it");
+                    report.problem_of(place, "its bucket neither exists nor is being deleted");
                     continue;
                 };
                 let place = format!("domain {domain}, bucket {bucket}, key {key}");

@@ -142,7 +142,7 @@ impl PageBuckets {
         }
         let bucket = (page.domain.clone(), page.bucket.clone());
         if !self.existing.contains(&bucket) && !self.deleted.contains(&bucket) {
-            report.problem(page, "its bucket does not exist, and the collector does not know it");
+            report.problem(page, "its bucket neither exists nor is being deleted");
         }
         self.existing.contains(&bucket)
     }

@@ -4,9 +4,9 @@ use rashomon_key_value::{BucketStats, BucketType, Definition, IdempotencyKey};
 use rashomon_records::{
     VerifyReport,
     rows::ColumnValue as _,
-    schemas::{CHUNKS, ENTRY_KEYS},
+    schemas::{BUCKETS, CHUNKS, ENTRY_KEYS},
 };
-use rashomon_tables::{Batch, ClusteringRange, PartitionStream, Value};
+use rashomon_tables::{Batch, ClusteringRange, PartitionStream, Scan, Value};
 
 use crate::support::{World, blob, key, name};
 
@@ -82,6 +82,22 @@ async fn verify_names_lost_rows() {
     clear(&world, &CHUNKS).await;
     let [problem] = verify(&world).await.problems.try_into().unwrap();
     assert!(problem.starts_with(&format!("{place} b: chunk 0 of 3")), "{problem}");
+}
+
+#[tokio::test]
+async fn verify_names_entries_of_an_unknown_bucket() {
+    let (world, _) = filled_store().await;
+    let mut domains = PartitionStream::new(&*world.tables, &BUCKETS, std::num::NonZeroUsize::MIN);
+    while let Some(domain) = domains.next().await.unwrap() {
+        let scan = Scan::new(domain, std::num::NonZeroUsize::new(100).unwrap());
+        for row in world.tables.scan(&BUCKETS, scan).await.unwrap().items {
+            world.tables.swap(Vec::new(), &BUCKETS, &row.key, Some(&row), None).await.unwrap();
+        }
+    }
+    let problems = verify(&world).await.problems;
+    let unknown =
+        |key| format!("an entry under the key {key}: its bucket neither exists nor is being deleted");
+    assert!(problems.contains(&unknown("a")) && problems.contains(&unknown("n")), "{problems:?}");
 }
 
 #[tokio::test]

@@ -190,7 +190,10 @@ async fn verify_reports_a_page_of_an_unknown_bucket() {
     let world = World::in_memory_with(Settings::default()).await;
     world.put_revision(&in_bucket(&docs().with_id([7; 16]), "A"), 1, &[("wikitext", "lost")]).await.unwrap();
     let report = world.verify().await;
-    assert!(report.problems[0].contains("bucket docs, title A: its bucket does not exist"), "{report:?}");
+    assert!(
+        report.problems[0].contains("bucket docs, title A: its bucket neither exists nor is being deleted"),
+        "{report:?}"
+    );
 }
 
 #[tokio::test]
