@@ -1,15 +1,16 @@
 //! Repair: adds keys that are missing from the index of their bucket.
 
 use async_recursion::async_recursion as boxed;
+use rashomon_clock::Timestamp;
 use rashomon_records::{
     EntryKey, VerifyReport,
     rows::TypedRow as _,
     schemas::{BUCKET_ENTRIES, COUNTERS},
 };
-use rashomon_tables::Error as StoreError;
+use rashomon_tables::{Error as StoreError, Schema};
 
 use crate::{
-    KeyValueStore, Result,
+    Error, KeyValueStore, Result,
     counter::StoredState,
     index::{self, Change},
     rows::{BucketId, EntryRow, entry_key},
@@ -19,8 +20,8 @@ use crate::{
 
 impl KeyValueStore {
     /// Adds the key of each entry and counter that is missing from the index of its bucket, and passes a sentence for
-    /// each added key to `report`. Skips damaged rows of entries, and entries whose bucket is unknown. With `dry_run`,
-    /// only reports. No process may write meanwhile.
+    /// each added key to `report`. Skips damaged rows, which [`verify`](Self::verify) reports, and entries whose bucket
+    /// is unknown. With `dry_run`, only reports. No process may write meanwhile.
     #[boxed]
     pub async fn repair_index(&self, dry_run: bool, report: &mut (dyn FnMut(String) + Send)) -> Result<()> {
         let records = &self.0.records;
@@ -31,38 +32,62 @@ impl KeyValueStore {
             while let Some(partition) = entries.next().await? {
                 let Some((id, key)) = id_and_key(&partition) else { continue };
                 let Some((domain, bucket)) = names.get(&id) else { continue };
-                let row = match records.store.get(table, &entry_key(id, &key)).await {
-                    // The key of a damaged entry is of no use.
-                    Err(StoreError::Corrupt(_)) | Ok(None) => continue,
-                    Ok(Some(row)) => row,
-                    Err(error) => return Err(error.into()),
+                // The key of a damaged entry is of no use.
+                let Some(stored) = skip_corrupt(self.stored(table, id, &key).await)?.flatten() else {
+                    continue;
                 };
-                let (exists, indexed_at) = if table.name() == COUNTERS.name() {
-                    let counter = StoredState::of(&row, self.0.now())?;
-                    (counter.exists, counter.indexed_at)
-                } else {
-                    let entry = EntryRow::from_row(&row)?;
-                    (entry.etag.is_some(), entry.indexed_at)
-                };
-                if !exists || is_indexed(self, id, &key).await? {
+                if !stored.exists || is_indexed(self, id, &key).await? {
                     continue;
                 }
                 report(format!("domain {domain}, bucket {bucket}, key {key}: added the key to the index"));
                 if !dry_run {
-                    let indexed_at = self.0.now().max(indexed_at.just_after());
-                    let change = Change::Add { indexed_at, expires_at: row.expires_at };
+                    let indexed_at = self.0.now().max(stored.indexed_at.just_after());
+                    let change = Change::Add { indexed_at, expires_at: stored.expires_at };
                     self.change_index(id, &key, change).await?;
                 }
             }
         }
         Ok(())
     }
+
+    /// Reads the row of an entry or a counter. `None` if there is no row.
+    async fn stored(
+        &self,
+        table: &'static Schema,
+        id: BucketId,
+        key: &EntryKey,
+    ) -> Result<Option<StoredEntry>> {
+        let Some(row) = self.0.records.store.get(table, &entry_key(id, key)).await? else { return Ok(None) };
+        let (exists, indexed_at) = if table.name() == COUNTERS.name() {
+            let counter = StoredState::of(&row, self.0.now())?;
+            (counter.exists, counter.indexed_at)
+        } else {
+            let entry = EntryRow::from_row(&row)?;
+            (entry.etag.is_some(), entry.indexed_at)
+        };
+        Ok(Some(StoredEntry { exists, indexed_at, expires_at: row.expires_at }))
+    }
+}
+
+/// The properties of a stored entry or counter that the repair needs.
+struct StoredEntry {
+    /// Whether the entry exists. Otherwise it was deleted.
+    exists: bool,
+    /// The write time of the row in the index.
+    indexed_at: Timestamp,
+    /// The time from which the entry does not exist any more.
+    expires_at: Option<Timestamp>,
 }
 
 /// Whether the index has a key. A damaged row of the index does not count.
 async fn is_indexed(store: &KeyValueStore, bucket: BucketId, key: &EntryKey) -> Result<bool> {
-    match index::added_at(&store.0.records, bucket, key).await {
-        Err(crate::Error::Records(rashomon_records::Error::Store(StoreError::Corrupt(_)))) => Ok(false),
-        added_at => Ok(added_at?.is_some()),
+    Ok(skip_corrupt(index::added_at(&store.0.records, bucket, key).await)?.flatten().is_some())
+}
+
+/// Returns `None` for a row that is damaged or cannot be decoded.
+fn skip_corrupt<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Err(Error::Records(rashomon_records::Error::Store(StoreError::Corrupt(_)))) => Ok(None),
+        result => result.map(Some),
     }
 }

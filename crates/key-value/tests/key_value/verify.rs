@@ -4,9 +4,9 @@ use rashomon_key_value::{BucketStats, BucketType, Definition, IdempotencyKey};
 use rashomon_records::{
     VerifyReport,
     rows::ColumnValue as _,
-    schemas::{BUCKETS, CHUNKS, ENTRY_KEYS},
+    schemas::{BUCKET_ENTRIES, BUCKETS, CHUNKS, COUNTERS, ENTRY_KEYS},
 };
-use rashomon_tables::{Batch, ClusteringRange, PartitionStream, Scan, Value};
+use rashomon_tables::{Batch, ClusteringRange, Key, PartitionStream, Row, Scan, Value};
 
 use crate::support::{World, blob, key, name};
 
@@ -82,6 +82,36 @@ async fn verify_names_lost_rows() {
     clear(&world, &CHUNKS).await;
     let [problem] = verify(&world).await.problems.try_into().unwrap();
     assert!(problem.starts_with(&format!("{place} b: chunk 0 of 3")), "{problem}");
+}
+
+/// A repair goes on after a row that cannot be decoded, and `verify` names the row.
+#[tokio::test]
+async fn repair_skips_rows_that_cannot_be_decoded() {
+    for (table, undecodable, others) in [
+        (&*BUCKET_ENTRIES, "bucket images, key a", ["bucket images, key b", "bucket clicks, key n"]),
+        (&*COUNTERS, "bucket clicks, key n", ["bucket images, key a", "bucket images, key b"]),
+    ] {
+        let (world, _) = filled_store().await;
+        clear(&world, &ENTRY_KEYS).await;
+        let entry_key = if table.name() == COUNTERS.name() { "n" } else { "a" };
+        let mut partitions = PartitionStream::new(&*world.tables, table, std::num::NonZeroUsize::MIN);
+        while let Some(partition) = partitions.next().await.unwrap() {
+            if partition[1] != Value::from(entry_key) {
+                continue;
+            }
+            let key = Key::new(partition, Vec::new());
+            let row = world.tables.get(table, &key).await.unwrap().unwrap();
+            let new = Row { values: vec![None; row.values.len()], ..row.clone() };
+            world.tables.swap(Vec::new(), table, &key, Some(&row), Some(new)).await.unwrap();
+        }
+        let mut repairs = Vec::new();
+        world.store.repair_index(false, &mut |repair| repairs.push(repair)).await.unwrap();
+        let added = |place| format!("domain enwiki, {place}: added the key to the index");
+        assert_eq!(repairs, others.map(added));
+        let [problem] = verify(&world).await.problems.try_into().unwrap();
+        let place = format!("domain enwiki, {undecodable}: ");
+        assert!(problem.starts_with(&place) && problem.contains("cannot be decoded"), "{problem}");
+    }
 }
 
 #[tokio::test]
