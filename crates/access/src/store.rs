@@ -6,12 +6,14 @@ use bytes::Bytes;
 use futures::{StreamExt as _, future::try_join, stream};
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_records::{
-    Listing, Result,
+    Error, Listing, Result,
     rows::{Json, TypedRow as _},
     schemas::{TOKEN_USES, TOKENS},
     typed_row,
 };
-use rashomon_tables::{Batch, ClusteringRange, Key, Row, RowStream, Scan, Schema, TableStore, Value};
+use rashomon_tables::{
+    Batch, ClusteringRange, Error as StoreError, Key, Row, RowStream, Scan, Schema, TableStore, Value,
+};
 
 use crate::{Grant, NewToken, TokenId, TokenInfo, TokenText, token::TokenHash};
 
@@ -76,9 +78,7 @@ impl TokenStore {
     /// Makes a token, and stores its hash. Nobody can learn the token later, so the caller has to show it.
     pub async fn create(&self, new: NewToken) -> Result<TokenText> {
         let now = self.clock.now();
-        let token = TokenText::generate(now).map_err(|error| {
-            rashomon_records::Error::Invalid(format!("the operating system has no random numbers: {error}"))
-        })?;
+        let token = TokenText::generate(now).map_err(no_random_numbers)?;
         let row = TokenRow {
             id: token.id().as_str().to_owned(),
             hash: Bytes::copy_from_slice(&token.hash().0),
@@ -198,6 +198,22 @@ fn partition_batch() -> Batch {
     Batch::new(vec![PARTITION.into()])
 }
 
-fn unreadable(column: &str) -> rashomon_records::Error {
-    rashomon_tables::Error::Corrupt(format!("the table tokens has a row with a wrong {column}")).into()
+/// The error for a missing random number. The system is at fault, and not the caller.
+fn no_random_numbers(error: getrandom::Error) -> Error {
+    StoreError::unavailable(format!("the operating system has no random numbers: {error}")).into()
+}
+
+fn unreadable(column: &str) -> Error {
+    StoreError::Corrupt(format!("the table tokens has a row with a wrong {column}")).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_random_numbers_are_no_fault_of_the_caller() {
+        let error = no_random_numbers(getrandom::Error::UNSUPPORTED);
+        assert!(matches!(error, Error::Store(StoreError::Unavailable(_))), "{error:?}");
+    }
 }
