@@ -25,6 +25,9 @@ pub enum Problem {
     /// The compressed data is damaged.
     #[error("the compressed data is damaged: {0}")]
     Damaged(Arc<io::Error>),
+    /// The input has no data, or only spaces.
+    #[error("the input is empty: check the command or the download that makes it")]
+    Empty,
     /// The input is truncated.
     #[error("the input is truncated: {0}")]
     CutShort(String),

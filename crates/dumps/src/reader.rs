@@ -40,8 +40,7 @@ impl<'a> HistoryReader<'a> {
             Some(b'<') => Box::new(XmlReader::new(input, limits)),
             Some(b'{') => Box::new(JsonLinesReader::new(input, limits)),
             None => {
-                let problem = Problem::CutShort("it is empty".to_owned());
-                return Err(ReadError { problem, position: position_in(&input) });
+                return Err(ReadError { problem: Problem::Empty, position: position_in(&input) });
             }
             Some(0xfe | 0xff | 0) => {
                 let what = "the input is not UTF-8, the only supported encoding (UTF-16 is not supported)";

@@ -213,6 +213,7 @@ impl<R: Read> FormatReader for XmlReader<R> {
             Problem::Malformed(_) | Problem::Unsupported(_) | Problem::TooLarge(_) => self.tokens.position(),
             Problem::Source(_)
             | Problem::Damaged(_)
+            | Problem::Empty
             | Problem::CutShort(_)
             | Problem::NoRoom(_)
             | Problem::DiskFull(_)
