@@ -44,11 +44,7 @@ impl<'a> Program<'a> {
             let in_process = answers.by_question.get(number);
             let is_same = match (ran.status.code(), in_process) {
                 (Some(DONE | PARTLY), Some(Answer::Given { text, .. })) => *text == ran.stdout,
-                // A command may fail if `verify` names damage, or if the domain does not exist.
-                (Some(code), _) => {
-                    code == FAILED && answers.names_damage() || in_process.is_some_and(is_no_domain)
-                }
-                (None, _) => false,
+                (code, _) => may_fail(code, answers.names_damage(), in_process),
             };
             if !is_same {
                 findings
@@ -70,6 +66,12 @@ impl<'a> Program<'a> {
         command.args(words).args(["--data", "store"]).current_dir(directory.path()).stdin(Stdio::null());
         command.output().with_context(|| format!("cannot run {}", self.0.display()))
     }
+}
+
+/// Whether an export with this exit code has failed as it may: if `verify` names damage, or if the domain does not
+/// exist.
+fn may_fail(code: Option<i32>, names_damage: bool, in_process: Option<&Answer>) -> bool {
+    code == Some(FAILED) && (names_damage || in_process.is_some_and(is_no_domain))
 }
 
 fn is_no_domain(answer: &Answer) -> bool {
@@ -100,4 +102,29 @@ fn shown(ran: &Output) -> String {
         text.push_str(&String::from_utf8_lossy(&ran.stdout));
     }
     text.chars().take(SHOWN).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn export_of_a_missing_domain_may_only_fail() {
+        let no_domain = Answer::Given { text: ask::NO_DOMAIN.to_vec(), names_damage: false };
+        let other = Answer::Given { text: b"{}".to_vec(), names_damage: false };
+        for (code, names_damage, answer, expected) in [
+            (Some(FAILED), false, &no_domain, true),
+            (Some(FAILED), true, &other, true),
+            (Some(FAILED), false, &other, false),
+            (Some(DONE), false, &no_domain, false),
+            (Some(PARTLY), true, &no_domain, false),
+            (None, true, &no_domain, false),
+        ] {
+            assert_eq!(
+                may_fail(code, names_damage, Some(answer)),
+                expected,
+                "{code:?} {names_damage} {answer:?}"
+            );
+        }
+    }
 }
