@@ -97,13 +97,6 @@ impl Layout {
     pub fn pages_where(&self, holds: impl Fn(&PageLayout) -> bool) -> Vec<usize> {
         (0..self.pages.len()).filter(|number| holds(&self.pages[*number])).collect()
     }
-
-    /// Whether a byte of the file is used, so that a change of it may affect answers.
-    #[must_use]
-    pub fn is_used(&self, at: usize) -> bool {
-        let page = self.pages.get(at / self.page_bytes);
-        page.is_some_and(|page| page.used.iter().any(|range| range.contains(&(at % self.page_bytes))))
-    }
 }
 
 struct Reader<'a> {
