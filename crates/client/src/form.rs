@@ -102,7 +102,10 @@ mod tests {
         let mut form = Form::new();
         form.set("_rev", "6".to_owned());
         form.set("_rev", "7".to_owned());
-        form.add("html", PropertyContent::new("<p>").content_type("text/html").header("X-A", "b"));
+        // A later value of a header replaces an earlier one, as a later value of a field does.
+        let html = PropertyContent::new("<p>").content_type("text/plain").header("X-A", "a");
+        let html = html.header("Content-Type", "text/html").header("x-a", "b");
+        form.add("html", html);
         let (headers, body) = form.encode(1).unwrap();
         let boundary = "rashomon-00000000000000000000000000000001";
         assert_eq!(headers[header::CONTENT_TYPE], format!("multipart/form-data; boundary={boundary}"));

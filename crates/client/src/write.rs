@@ -26,7 +26,7 @@ impl PropertyContent {
         self.header("content-type", value)
     }
 
-    /// Adds a header: `Content-Type`, `Content-Language` or `X-...`. Add each header once.
+    /// Sets a header: `Content-Type`, `Content-Language` or `X-...`. A later value replaces an earlier one.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.headers.push((name.into(), value.into()));
         self
@@ -34,9 +34,12 @@ impl PropertyContent {
 
     /// Checks the headers.
     pub(crate) fn into_parts(self) -> Result<(HeaderMap, Body), InputError> {
-        let headers: Result<HeaderMap, _> =
-            self.headers.iter().map(|(name, value)| parse_stored(name, value)).collect();
-        Ok((headers?, self.body))
+        let mut headers = HeaderMap::new();
+        for (name, value) in &self.headers {
+            let (name, value) = parse_stored(name, value)?;
+            headers.insert(name, value);
+        }
+        Ok((headers, self.body))
     }
 }
 
