@@ -41,8 +41,9 @@ type Connector = BoxCloneSyncService<Uri, ServerStream, BoxError>;
 /// Sends requests to the servers of a list: a [`Servers`](crate::Servers) whose settings were checked.
 ///
 /// A program that passes on requests of others can use it without a [`Store`](crate::Store):
-/// [`send`](Backend::send) puts the path of the address before that of the request, and adds the token. Otherwise it
-/// changes neither the path nor the headers. A header `Host` of the request is sent instead of the name of the server.
+/// [`send`](Backend::send) puts the path of the address before that of the request. A token replaces a header
+/// `Authorization` of the request. Otherwise `send` changes neither the path nor the headers. A header `Host` of the
+/// request is sent instead of the name of the server.
 pub struct HttpBackend {
     addresses: Vec<Address>,
     /// Counts the results of requests to each address.
@@ -136,7 +137,9 @@ impl HttpBackend {
         let mut request = Request::builder().method(&head.method).uri(uri);
         if let Some(headers) = request.headers_mut() {
             headers.clone_from(&head.headers);
-            headers.extend(token.map(|token| (header::AUTHORIZATION, token)));
+            if let Some(token) = token {
+                headers.insert(header::AUTHORIZATION, token);
+            }
         }
         let request =
             request.body(replay.attempt()).map_err(|error| TransportError::Backend(error.into()))?;

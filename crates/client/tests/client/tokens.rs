@@ -1,7 +1,8 @@
 //! Tokens.
 
+use http::Request;
 use rashomon_access::{AnonymousRights, Policy, Right};
-use rashomon_client::{ConfigError, ProblemKind, Servers, Store};
+use rashomon_client::{Backend as _, Body, ConfigError, ProblemKind, Servers, Store};
 
 use crate::{
     server::Server,
@@ -40,6 +41,17 @@ async fn changed_file_changes_the_token_of_the_next_request() {
         })
         .collect();
     assert_eq!(sent, [Some("Bearer first".to_owned()), Some("Bearer second".to_owned())]);
+}
+
+#[tokio::test]
+async fn token_replaces_that_of_the_request() {
+    let server = FakeServer::start(&[Answer(OK)]).await;
+    let backend = quick([server.url()]).token("own").open().unwrap();
+    let request = Request::get("/").header("authorization", "Bearer other").body(Body::from(""));
+    backend.send(request.unwrap()).await.unwrap();
+    let [request] = server.requests().try_into().unwrap();
+    let sent: Vec<_> = request.lines().filter(|line| line.starts_with("authorization: ")).collect();
+    assert_eq!(sent, ["authorization: Bearer own"]);
 }
 
 #[tokio::test]
