@@ -85,6 +85,11 @@ fn interrupted_export_leaves_no_file_under_its_name() {
     }
     // The second export has deleted the files that the first export left.
     assert!(remaining_files(path).is_empty());
+    // An export to standard output has no file.
+    let mut export = RunningProcess::start(&mut home.command(&["export", "--domain", "wiki", "--history"]));
+    export.line();
+    let stopped = export.stop().ends_with(143).stderr_contains(&["the export is incomplete"]);
+    assert!(!stopped.stderr.contains("--output"), "{stopped:?}");
 }
 
 #[test]

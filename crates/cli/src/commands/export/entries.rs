@@ -53,7 +53,7 @@ pub(super) async fn write(
     let exported = export_entries(store.key_value(), &bucket, target, |now| {
         progress.show(ProgressCounts { items: now.entries, bytes: now.body_bytes, position: 0 });
     });
-    let exported = until_signal(exported, &mut signals, gone).await;
+    let exported = until_signal(exported, &mut signals, gone, arguments.output.is_some()).await;
     progress.finish();
     let (report, target) = match exported {
         Ok(exported) => exported.map_err(|error| failure(&error, arguments))?,

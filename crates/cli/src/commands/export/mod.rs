@@ -154,7 +154,7 @@ async fn write(
     let exported = export(buckets, buckets.catalog(), &arguments.domain, &options, target, |now| {
         progress.show(ProgressCounts { items: now.revisions, bytes: now.bytes, position: 0 });
     });
-    let exported = until_signal(exported, &mut signals, gone).await;
+    let exported = until_signal(exported, &mut signals, gone, arguments.output.is_some()).await;
     progress.finish();
     let (report, target) = match exported {
         Ok(exported) => exported.map_err(|error| export_error(&error, arguments.output.as_deref()))?,
@@ -172,6 +172,7 @@ async fn until_signal<T, E>(
     export: impl Future<Output = Result<T, E>>,
     signals: &mut Signals,
     gone: DeletionWaiter,
+    has_file: bool,
 ) -> Result<Result<T, E>, Exit> {
     let exported = tokio::select! {
         exported = Box::pin(export) => Ok(exported),
@@ -181,7 +182,8 @@ async fn until_signal<T, E>(
         gone.wait().await;
     }
     if exported.is_err() {
-        output::to_stderr("stopped: the export is incomplete, and the file of --output was not written");
+        let file = if has_file { ", and the file of --output was not written" } else { "" };
+        output::to_stderr(format_args!("stopped: the export is incomplete{file}"));
     }
     exported
 }
