@@ -39,6 +39,8 @@ pub(crate) async fn run(arguments: CompareStrategiesArguments) -> Result<Exit, C
 async fn compare(arguments: &CompareStrategiesArguments) -> Result<Exit, CommandError> {
     [&arguments.json, &arguments.svg].into_iter().flatten().try_for_each(|path| check_writable(path))?;
     let history = History::read(&arguments.input, arguments.pages.map(usize::from)).await?;
+    let stores = (0..CONTESTANTS.len()).map(|number| store_of(&arguments.backend, number));
+    let stores = stores.collect::<Result<Vec<_>, _>>()?;
     let mut report = Report {
         backend: arguments.backend.to_string().split(':').next().unwrap_or_default().to_owned(),
         pages: history.pages(),
@@ -47,8 +49,7 @@ async fn compare(arguments: &CompareStrategiesArguments) -> Result<Exit, Command
         strategies: Vec::new(),
         timelines: Vec::new(),
     };
-    for (number, contestant) in CONTESTANTS.into_iter().enumerate() {
-        let own = store_of(&arguments.backend, number)?;
+    for (contestant, own) in CONTESTANTS.into_iter().zip(stores) {
         report.strategies.push(replay_on(arguments, own, contestant, &history).await?);
     }
     if arguments.timelines {

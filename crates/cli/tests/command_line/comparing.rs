@@ -30,6 +30,11 @@ fn every_strategy_is_measured_and_drawn() {
     assert!(picture.contains("table-per-query B, copy-on-read"), "{picture}");
     // A second run with the same stores is refused: its counts would include the rows of the first run.
     run(directory.path(), &compare).ends_with(2).stderr_contains(&["already exists"]);
+    // All directories are checked before the first measurement.
+    fs::create_dir_all(directory.path().join("partly/8")).unwrap();
+    let partly = ["compare-strategies", "--input", "wiki.xml", "--backend", "sqlite:partly"];
+    run(directory.path(), &partly).ends_with(2).stderr_contains(&["partly already exists"]);
+    assert!(!directory.path().join("partly/0").exists());
     let missing = ["compare-strategies", "--input", "missing.xml"];
     run(directory.path(), &missing).ends_with(1).stderr_contains(&["cannot read missing.xml"]);
     // An unwritable target is reported before the measurement, which may take hours.
