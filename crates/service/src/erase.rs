@@ -37,9 +37,7 @@ use rashomon_records::{
     typed_row,
     write::{PageBatch, PlannedWrite, WritePipeline, run_whole},
 };
-use rashomon_tables::{
-    Batch, ClusteringRange, Error as StoreError, Key, Row, Scan, Schema, Swap, TableStore, Value,
-};
+use rashomon_tables::{Batch, ClusteringRange, Key, Row, Scan, Schema, Swap, TableStore, Value};
 
 /// The maximum number of rows of bodies that are read at once. Each row may have a megabyte.
 const BODY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
@@ -388,7 +386,7 @@ impl<'a> Eraser<'a> {
             }
         }
         let what = "cannot delete a row of the table `current`: other writers keep changing it; erase again";
-        Err(StoreError::unavailable(what).into())
+        Err(rashomon_tables::Error::unavailable(what).into())
     }
 
     async fn release_erased(&self, page: &Page, rev: Revision, set: &ChunkSet) -> Result<()> {
