@@ -33,39 +33,21 @@ impl KeyValueStore {
                 let Some((id, key)) = id_and_key(&partition) else { continue };
                 let Some((domain, bucket)) = names.get(&id) else { continue };
                 // The key of a damaged entry is of no use.
-                let Some(stored) = skip_corrupt(self.stored(table, id, &key).await)?.flatten() else {
+                let Some(entry) = skip_corrupt(stored(self, table, id, &key).await)?.flatten() else {
                     continue;
                 };
-                if !stored.exists || is_indexed(self, id, &key).await? {
+                if !entry.exists || is_indexed(self, id, &key).await? {
                     continue;
                 }
                 report(format!("domain {domain}, bucket {bucket}, key {key}: added the key to the index"));
                 if !dry_run {
-                    let indexed_at = self.0.now().max(stored.indexed_at.just_after());
-                    let change = Change::Add { indexed_at, expires_at: stored.expires_at };
+                    let indexed_at = self.0.now().max(entry.indexed_at.just_after());
+                    let change = Change::Add { indexed_at, expires_at: entry.expires_at };
                     self.change_index(id, &key, change).await?;
                 }
             }
         }
         Ok(())
-    }
-
-    /// Reads the row of an entry or a counter. `None` if there is no row.
-    async fn stored(
-        &self,
-        table: &'static Schema,
-        id: BucketId,
-        key: &EntryKey,
-    ) -> Result<Option<StoredEntry>> {
-        let Some(row) = self.0.records.store.get(table, &entry_key(id, key)).await? else { return Ok(None) };
-        let (exists, indexed_at) = if table.name() == COUNTERS.name() {
-            let counter = StoredState::of(&row, self.0.now())?;
-            (counter.exists, counter.indexed_at)
-        } else {
-            let entry = EntryRow::from_row(&row)?;
-            (entry.etag.is_some(), entry.indexed_at)
-        };
-        Ok(Some(StoredEntry { exists, indexed_at, expires_at: row.expires_at }))
     }
 }
 
@@ -77,6 +59,24 @@ struct StoredEntry {
     indexed_at: Timestamp,
     /// The time from which the entry does not exist any more.
     expires_at: Option<Timestamp>,
+}
+
+/// Reads the row of an entry or a counter. `None` if there is no row.
+async fn stored(
+    store: &KeyValueStore,
+    table: &'static Schema,
+    id: BucketId,
+    key: &EntryKey,
+) -> Result<Option<StoredEntry>> {
+    let Some(row) = store.0.records.store.get(table, &entry_key(id, key)).await? else { return Ok(None) };
+    let (exists, indexed_at) = if table.name() == COUNTERS.name() {
+        let counter = StoredState::of(&row, store.0.now())?;
+        (counter.exists, counter.indexed_at)
+    } else {
+        let entry = EntryRow::from_row(&row)?;
+        (entry.etag.is_some(), entry.indexed_at)
+    };
+    Ok(Some(StoredEntry { exists, indexed_at, expires_at: row.expires_at }))
 }
 
 /// Whether the index has a key. A damaged row of the index does not count.
