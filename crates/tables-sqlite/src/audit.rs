@@ -26,7 +26,7 @@ use self::{page::TreePage, record::Record};
 use crate::{
     damaged_keys::DamagedKeys,
     definitions, disk,
-    errors::{from_sqlite, reports_damage},
+    errors::from_sqlite,
     key::{AFTER_ALL_KEYS, flipped},
     row_scan::Tables,
 };
@@ -123,11 +123,9 @@ impl AuditConnection {
         &self.damaged_keys
     }
 
-    /// Translates an error of a statement that read this page. If SQLite reports damage because the system
-    /// cannot read the page, returns the error of the disk instead.
+    /// Translates an error of a statement that read this page, see [`disk::failure`].
     pub(crate) fn failure(&self, error: &rusqlite::Error, page: u32) -> Error {
-        let fault = || self.path().and_then(|file| disk::read_fault(Path::new(file), page));
-        reports_damage(error).then(fault).flatten().unwrap_or_else(|| from_sqlite(error))
+        self.path().map_or_else(|| from_sqlite(error), |file| disk::failure(Path::new(file), error, page))
     }
 
     pub(crate) fn into_inner(self) -> Connection {

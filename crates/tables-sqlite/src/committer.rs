@@ -389,8 +389,7 @@ impl Committer {
 /// Returns the warning that the log was not written into the file at the end.
 const fn unwritten_log_warning(has_failed_fsync: bool) -> &'static str {
     if has_failed_fsync {
-        "the log was not written into the file, because an fsync failed; the next start reads the log, but writes \
-         that were answered with an error may be stored or lost: check the disk"
+        "the log was not written into the file, since an fsync failed; failed writes may be stored or lost: check the disk"
     } else {
         "the log could not be written into the file; nothing is lost, since the next start reads the log"
     }

@@ -13,12 +13,21 @@ use std::{
 
 use rashomon_tables::Error;
 
+use crate::errors::{from_sqlite, reports_damage};
+
 /// The log is read in pieces of this size.
 const PIECE_BYTES: usize = 1 << 20;
 
+/// Translates an error of a statement that read this page of a file. If SQLite reports damage because the system
+/// cannot read the page, returns the error of the disk instead.
+pub(crate) fn failure(file: &Path, error: &rusqlite::Error, page: u32) -> Error {
+    let fault = || read_fault(file, page);
+    reports_damage(error).then(fault).flatten().unwrap_or_else(|| from_sqlite(error))
+}
+
 /// Reads a page, the first page and the log. If the system cannot read one of these, returns its error with the
 /// path of the file. Damaged content is not an error here.
-pub(crate) fn read_fault(file: &Path, page: u32) -> Option<Error> {
+fn read_fault(file: &Path, page: u32) -> Option<Error> {
     let mut log = OsString::from(file);
     log.push("-wal");
     let log = Path::new(&log);
@@ -61,4 +70,28 @@ fn read_all(path: &Path) -> io::Result<()> {
     let mut bytes = vec![0; PIECE_BYTES];
     while file.read(&mut bytes)? > 0 {}
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rashomon_tables::Outage;
+    use rusqlite::ffi;
+
+    use super::*;
+    use crate::file;
+
+    /// SQLite reports a page that the system cannot read as damage.
+    #[test]
+    fn damage_on_a_failing_disk_is_an_error_of_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = file::path(folder.path());
+        let damage = rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CORRUPT), None);
+        assert!(matches!(failure(&file, &damage, 2), Error::Corrupt(_)));
+        // The system cannot read a folder.
+        fs::create_dir(file::log_path(folder.path())).unwrap();
+        let failed = failure(&file, &damage, 2);
+        assert!(matches!(failed, Error::Unavailable(Outage::Io { .. })), "{failed:?}");
+    }
 }

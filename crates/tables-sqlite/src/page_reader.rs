@@ -14,7 +14,7 @@ use rusqlite::Connection;
 
 use crate::{
     Options, audit, disk,
-    errors::{from_sqlite, reports_damage, with_path},
+    errors::with_path,
     file, log_mark,
     log_scan::{FRAME_HEADER_BYTES, HEADER_BYTES, word},
 };
@@ -80,7 +80,8 @@ impl PageReader {
     fn open_file(directory: &Path, options: &Options) -> Result<Self> {
         file::check_is_store(directory)?;
         check_log(directory, options)?;
-        let sqlite = |error| failure(&file::path(directory), &error, 1);
+        let path = file::path(directory);
+        let sqlite = |error| with_path(&path, disk::failure(&path, &error, 1));
         let connection = file::open_reader(directory, options).map_err(sqlite)?;
         audit::check_page_access(&connection)?;
         let page_bytes: u32 =
@@ -161,16 +162,9 @@ impl PageReader {
     }
 
     fn failed(&self, error: &rusqlite::Error, page: u32) -> Error {
-        failure(&file::path(&self.directory), error, page)
+        let file = file::path(&self.directory);
+        with_path(&file, disk::failure(&file, error, page))
     }
-}
-
-/// Translates an error of a statement that read this page of a file. If SQLite reports damage because the system
-/// cannot read the page, returns the error of the disk instead.
-fn failure(file: &Path, error: &rusqlite::Error, page: u32) -> Error {
-    let fault = || disk::read_fault(file, page);
-    let error = reports_damage(error).then(fault).flatten().unwrap_or_else(|| from_sqlite(error));
-    with_path(file, error)
 }
 
 /// Checks that the log is not missing. The check reads the mark, and then the log. A server that stops between
@@ -286,23 +280,7 @@ impl LogIndex {
 mod tests {
     use std::{cell::Cell, fs};
 
-    use rashomon_tables::Outage;
-    use rusqlite::ffi;
-
     use super::*;
-
-    /// SQLite reports a page that the system cannot read as damage.
-    #[test]
-    fn damage_on_a_failing_disk_is_an_error_of_the_disk() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = file::path(folder.path());
-        let damage = rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CORRUPT), None);
-        assert!(matches!(failure(&file, &damage, 2), Error::Corrupt(_)));
-        // The system cannot read a folder.
-        fs::create_dir(file::log_path(folder.path())).unwrap();
-        let failed = failure(&file, &damage, 2);
-        assert!(matches!(failed, Error::Unavailable(Outage::Io { .. })), "{failed:?}");
-    }
 
     fn header() -> [u8; 48] {
         let mut header = [0; 48];
