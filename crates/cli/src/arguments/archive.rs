@@ -56,9 +56,9 @@ Examples:
     /// With SQLite, no server may have the store open. The file is rewritten, which needs free disk space of
     /// the size of the file, and the same again for temporary files. Copies elsewhere (backups, exports, HTTP
     /// caches) are not changed. On a cluster, the files of the nodes hold the content until a compaction
-    /// removes it. A full compaction after the time that --status shows removes it. An earlier compaction may
-    /// remove it too. docs/erasing.md says how to remove the content earlier, and which other places may have
-    /// it.
+    /// removes it. --status shows a time: a full compaction after this time is certain to remove the content,
+    /// and an earlier compaction may remove it. docs/erasing.md says how to remove the content earlier, and
+    /// which other places may have it.
     #[command(after_help = "\
 Exit codes:
   0  the content is erased; with --status: no erasure is unfinished

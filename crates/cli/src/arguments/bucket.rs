@@ -89,7 +89,7 @@ pub(crate) struct BucketLocationArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
-    /// Ask a running server instead of opening the store. The variable RASHOMON_TOKEN has the token for the
+    /// Ask a running server instead of opening the store. The environment variable RASHOMON_TOKEN has the token for the
     /// requests. A configuration file is not read
     #[arg(long, value_name = "URL", conflicts_with = "data")]
     pub(crate) to: Option<ServerUrl>,
@@ -126,7 +126,7 @@ pub(crate) struct CreateBucketArguments {
     #[arg(long, value_name = "TYPE/SUBTYPE")]
     pub(crate) content_type: Option<String>,
 
-    /// Let everybody who may read the pages of the domain read the entries
+    /// Make the entries readable for every client that may read the pages of the domain
     #[arg(long)]
     pub(crate) public: bool,
 

@@ -25,9 +25,9 @@ pub(crate) struct RewriteArguments {
     #[arg(long, value_name = "URL", required_unless_present = "to_version")]
     pub(crate) with: Option<String>,
 
-    /// Profile of the current version, such as `https://www.mediawiki.org/wiki/Specs/HTML/2.8.0`. May be left
-    /// out if steps of `[transformers]` have the URL of --with as their `url`, and all have the same `to`: that version
-    /// is used
+    /// Profile of the current version, such as `https://www.mediawiki.org/wiki/Specs/HTML/2.8.0`. The
+    /// default is the `to` of the `[[transformers.steps]]` whose `url` is the URL of --with. Required if no such step
+    /// exists, or if these steps name several versions
     #[arg(long, value_name = "PROFILE", value_parser = parse_profile)]
     pub(crate) to_version: Option<Profile>,
 

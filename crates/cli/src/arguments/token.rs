@@ -56,8 +56,9 @@ pub(crate) struct TokenLocationArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
-    /// Ask a running server instead of opening the store. The variable RASHOMON_TOKEN has the token for the
-    /// requests, which must grant `admin` on every domain and every bucket. A configuration file is not read
+    /// Ask a running server instead of opening the store. The environment variable RASHOMON_TOKEN has the
+    /// token for the requests. This token must grant `admin` on every domain and every bucket. A configuration file is
+    /// not read
     #[arg(long, value_name = "URL", conflicts_with = "data")]
     pub(crate) to: Option<ServerUrl>,
 }
@@ -69,7 +70,7 @@ pub(crate) struct NewTokenArguments {
 
     /// Rights that the token grants: read, write, import (import whole histories; together with write: set the time of
     /// a revision or render with _timestamp), rewrite (replace stored properties), admin (create, change and delete
-    /// buckets; on every domain and every bucket, also make, list and revoke tokens). No right implies another
+    /// buckets; if granted on every domain and every bucket, also make, list and revoke tokens). No right implies another
     #[arg(long, value_name = "RIGHT,...", value_delimiter = ',', required = true)]
     pub(crate) rights: Vec<String>,
 
