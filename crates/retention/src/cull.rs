@@ -497,14 +497,16 @@ async fn delete(
 ) -> Result<()> {
     store_clock_state(core).await?;
     let now = core.records.clock.now();
-    let purge = || PageChange::of_bodies(page, *revisions.start(), *revisions.end());
-    let mut first: Vec<Batch> = core.records.purge_page(page, purge).into_iter().collect();
+    let mut first = Vec::new();
     let is_deleted = |written_at, rev, tid| written_at <= extent.until && is_culled(rev, tid);
     for Reference { chunk_set, rev, tid } in references(core, page, is_deleted).await? {
         if is_fully_covered(core, page, rev, tid, &extent.names).await? {
             first.push(ChunkStore::release(&mut batch, page, chunk_set, Some(rev), now));
         }
     }
+    // Last, so that the time of the purge is that of the write, and not that of the reads, which may take long.
+    let purge = || PageChange::of_bodies(page, *revisions.start(), *revisions.end());
+    first.extend(core.records.purge_page(page, purge));
     Ok(core.records.store.write(first, batch).await?)
 }
 

@@ -13,6 +13,7 @@ mod late;
 mod lost_lease;
 mod one_row;
 mod one_strategy;
+mod purges;
 mod races;
 mod strategies;
 mod turning_on;
