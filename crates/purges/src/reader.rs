@@ -9,7 +9,7 @@ use std::{
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use rashomon_clock::Timestamp;
-use rashomon_records::{Error, PURGE_SHARDS, Records, TID_LIFE};
+use rashomon_records::{Error, Records, TID_LIFE};
 use tokio::time::Instant;
 
 use crate::{
@@ -137,9 +137,11 @@ impl Reader {
         let oldest = self.cursors.as_ref().and_then(|cursors| cursors.iter().min().copied());
         if oldest.is_none_or(|oldest| now.since(oldest) > TID_LIFE) {
             // The queue lacks purges that this cache has missed: entries have expired, or the cache is new.
-            self.ban_all().await?;
             let certain_until = now.saturating_sub(self.max_pending_time());
-            self.cursors = Some([certain_until; PURGE_SHARDS as usize]);
+            // The changes of these purges may be committed after the ban.
+            let waiting = self.cache.tracker.first_waiting(certain_until);
+            self.ban_all().await?;
+            self.cursors = Some(waiting.map(|first| first.map_or(certain_until, before)));
             self.has_passed = true;
         }
         self.pass(Pass::All).await

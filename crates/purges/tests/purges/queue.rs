@@ -92,6 +92,36 @@ async fn purge_of_a_slow_write_survives_a_crash() {
     assert_eq!(next.count("/"), 0);
 }
 
+/// The new cache is emptied while the write is running.
+#[tokio::test(start_paused = true)]
+async fn purge_of_a_slow_write_survives_a_crash_after_a_new_cache_was_emptied() {
+    let (machine, cache) = (Machine::new().await, FakeCache::new());
+    cache.set(Mode::Fails);
+    let process = machine.process(&cache).run();
+    sleep(1).await;
+    let gate = Gate::new();
+    machine.faulty().set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));
+    let write = async {
+        process.put("k").await;
+    };
+    let meanwhile = async {
+        gate.reached().await;
+        sleep(60).await;
+        cache.set(Mode::Works);
+        cache.wait_for("/", 1).await;
+        sleep(60).await;
+        cache.set(Mode::Waits);
+        gate.open();
+    };
+    tokio::join!(write, meanwhile);
+    process.crash().await;
+    let next = FakeCache::new();
+    let _process = machine.process(&next).run();
+    sleep(60).await;
+    assert_eq!(next.count(&path("k")), 1);
+    assert_eq!(next.count("/"), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn damaged_entry_empties_the_cache() {
     for is_row_damaged in [false, true] {
