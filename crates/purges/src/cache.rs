@@ -86,9 +86,10 @@ impl Cache {
     /// Sends requests, one after the other. Makes up to [`ATTEMPTS`] attempts for each. Returns the error of the last
     /// attempt.
     pub(crate) async fn send(&self, requests: &[PurgeRequest]) -> Result<(), String> {
-        // The semaphore is never closed.
-        let _permit = self.permits.acquire().await;
         for request in requests {
+            // A permit for each request, so that a change of many URLs does not delay all others. The semaphore is
+            // never closed.
+            let _permit = self.permits.acquire().await;
             let (mut attempt, mut pause) = (1, FIRST_PAUSE);
             while let Err(error) = self.transport.send(request).await {
                 self.counters.failed.fetch_add(1, Ordering::Relaxed);
@@ -129,5 +130,43 @@ impl Cache {
         if self.has_failed.swap(false, Ordering::Relaxed) {
             tracing::info!(cache = self.settings.name.as_str(), "cache acknowledges purges again");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{num::NonZeroUsize, sync::Mutex};
+
+    use async_trait::async_trait;
+
+    use super::*;
+    use crate::CacheMethod;
+
+    /// A cache that records the paths of the requests that it has answered.
+    #[derive(Debug, Default)]
+    struct RecordingCache(Mutex<Vec<String>>);
+
+    #[async_trait]
+    impl Transport for RecordingCache {
+        async fn send(&self, request: &PurgeRequest) -> Result<(), String> {
+            tokio::task::yield_now().await;
+            let PurgeRequest::Url { path, .. } = request else { return Err("not a URL".to_owned()) };
+            self.0.lock().unwrap().push(path.clone());
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn change_of_many_urls_does_not_delay_other_changes() {
+        let (name, hosts) = ("a".to_owned(), Vec::new());
+        let settings =
+            CacheSettings { name, method: CacheMethod::Purge, hosts, max_requests: NonZeroUsize::MIN };
+        let recorded = Arc::new(RecordingCache::default());
+        let cache = Cache::new(settings, Arc::clone(&recorded) as _);
+        let url = |path: &str| PurgeRequest::Url { host: "h".to_owned(), path: path.to_owned() };
+        let (many, one) = ([url("/1"), url("/2"), url("/3")], [url("/other")]);
+        let (first, second) = tokio::join!(cache.send(&many), cache.send(&one));
+        first.and(second).unwrap();
+        assert_eq!(*recorded.0.lock().unwrap(), ["/1", "/other", "/2", "/3"]);
     }
 }
