@@ -21,7 +21,7 @@ impl ServerThreads {
         Ok(Self { main: start("serve")?, writes: start("write")? })
     }
 
-    /// The runtime for requests whose method is not safe.
+    /// The runtime for admitted writes, imports and batches.
     pub(crate) fn writes(&self) -> Handle {
         self.writes.handle().clone()
     }
