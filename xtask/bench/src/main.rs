@@ -169,7 +169,7 @@ mod tests {
         for (document, begins) in [
             ("CONTRIBUTING.md", "`cargo xtask bench --help` lists what is measured"),
             ("docs/benchmarks.md", "| command | measures |"),
-            ("xtask/src/main.rs", "/// Measures: "),
+            ("xtask/src/main.rs", "/// Run a benchmark: "),
         ] {
             let text = fs::read_to_string(xtask::root().join(document)).expect(document);
             let (_, list) = text.split_once(begins).expect(document);
