@@ -12,8 +12,9 @@ use crate::{
 };
 
 impl Client<'_> {
-    /// Carries out a write of a page. A write that is to lose its lease is held back until the lease is lost.
-    /// During all other writes, no other process acts.
+    /// Carries out a write of a page. A write that is to lose its lease is held back until the lease is lost. A write
+    /// that takes no lease is not held back, and completes at once. During all writes that are not held back, no other
+    /// process acts.
     pub(super) async fn carry_out<T: Send + 'static>(
         &mut self,
         page: usize,
@@ -22,19 +23,20 @@ impl Client<'_> {
         if self.disturbed != Some(Disturbance::LosesLease) {
             return Ok(write.await);
         }
-        let waiting = self.run.world.processes[self.process].hold_write_under_lease();
+        let held_write = self.run.world.processes[self.process].hold_write_under_lease();
         let mut write = tokio::spawn(write);
         tokio::select! {
             result = &mut write => return result.map_err(panicked),
-            begun = waiting.begun => {
-                if begun.is_ok() {
+            is_held = held_write.is_held => {
+                // An error means that no write was held back.
+                if is_held.is_ok() {
                     self.run.pass(LEASE + 2 * self.run.world.setup.skew + SECOND).await?;
                     let other = (self.process + 1) % self.run.world.processes.len();
                     self.run.client(other, None).roll_back_write(page).await;
                 }
             }
         }
-        let _ = waiting.resume.send(());
+        let _ = held_write.resume.send(());
         write.await.map_err(panicked)
     }
 

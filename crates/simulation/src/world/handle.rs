@@ -28,8 +28,8 @@ pub(crate) struct LateWrite {
 /// Controls a write that is held back, while other processes act.
 #[derive(Debug)]
 pub(crate) struct HeldWriteControl {
-    /// Completes when the write is held back. An error means that there was no such write.
-    pub(crate) begun: oneshot::Receiver<()>,
+    /// Completes when the write is held back. An error means that no write was held back.
+    pub(crate) is_held: oneshot::Receiver<()>,
     /// Lets the write go on.
     pub(crate) resume: oneshot::Sender<()>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct HeldWriteControl {
 /// The other ends of the channels of [`HeldWriteControl`], in the write that is held back.
 #[derive(Debug)]
 struct HeldWrite {
-    begun: oneshot::Sender<()>,
+    is_held: oneshot::Sender<()>,
     resume: oneshot::Receiver<()>,
 }
 
@@ -107,9 +107,9 @@ impl StoreHandle {
 
     /// Holds back the next write of a page under a lease.
     pub(crate) fn hold_write_under_lease(&self) -> HeldWriteControl {
-        let ((begin, begun), (resume, resumed)) = (oneshot::channel(), oneshot::channel());
-        self.state().held_write = Some(HeldWrite { begun: begin, resume: resumed });
-        HeldWriteControl { begun, resume }
+        let ((report_held, is_held), (resume, resumed)) = (oneshot::channel(), oneshot::channel());
+        self.state().held_write = Some(HeldWrite { is_held: report_held, resume: resumed });
+        HeldWriteControl { is_held, resume }
     }
 
     /// Waits if this write has to be held back.
@@ -118,10 +118,10 @@ impl StoreHandle {
             return Ok(());
         }
         let lease = self.below().get(&HEADS, &Key::new(then.partition.clone(), Vec::new())).await?;
-        let is_held = lease.is_some_and(|lease| lease.values[0].is_some());
-        let held_write = if is_held { self.state().held_write.take() } else { None };
-        if let Some(HeldWrite { begun, resume }) = held_write
-            && begun.send(()).is_ok()
+        let has_lease = lease.is_some_and(|lease| lease.values[0].is_some());
+        let held_write = if has_lease { self.state().held_write.take() } else { None };
+        if let Some(HeldWrite { is_held, resume }) = held_write
+            && is_held.send(()).is_ok()
         {
             // If the other end of the channel is gone, the write continues at once.
             let _ = resume.await;
