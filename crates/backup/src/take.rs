@@ -1,4 +1,4 @@
-//! Adds a state to a backup.
+//! Adds a state to a backup. In this crate, a page is a database page of SQLite, not a wiki page.
 
 use std::{
     collections::HashMap,
@@ -23,15 +23,16 @@ use crate::{
 /// The number of bytes of pages that are read in one snapshot. A snapshot then lasts some milliseconds.
 const SNAPSHOT_BYTES: usize = 1 << 20;
 
-/// The last snapshot is opened when pages of at most this many bytes are left to copy. The log cannot
-/// restart until these pages are copied.
+/// When at most this many bytes of pages are left to copy, the last snapshot is opened. ([`CopyRun::run`] opens it
+/// earlier if the list does not get much shorter.) While a snapshot is open, SQLite cannot write its log from the
+/// beginning again, so the log grows.
 const LAST_SNAPSHOT_BYTES: usize = 4 << 20;
 
-/// The number of pages that are compared with their hashes between two reports of the progress.
+/// While written pages are checked, the progress is reported at those whose page number is a multiple of this.
 const REPORT_PAGES: u32 = 64;
 
-/// The longest time of the last snapshot. The first write of a server that has just started waits up to 5 seconds for
-/// its end.
+/// The longest time for which the last snapshot stays open. This is less than the 5 seconds for which the first write
+/// of a newly started server waits for the snapshot to end.
 const MAX_LAST_SNAPSHOT: Duration = Duration::from_secs(3);
 
 /// The maximum number of bytes by which the log may grow during the last snapshot.
@@ -50,8 +51,9 @@ pub struct TakeOptions {
     pub store: PathBuf,
     /// The folder of the backup.
     pub folder: PathBuf,
-    /// The maximum number of bytes of the store that are read in a second. Pages that change after they were read are
-    /// read again without this limit. Otherwise the backup of a store that changes faster would never be complete.
+    /// The maximum number of bytes of the store that are read in a second. Database pages that change after they were
+    /// read are read again without this limit. Otherwise the backup of a store that changes faster would never be
+    /// complete.
     pub bytes_per_second: Option<NonZeroUsize>,
     /// How many states to keep. Earlier states are deleted at the end. `None`: all.
     pub keep: Option<NonZeroUsize>,
@@ -66,7 +68,7 @@ pub struct TakeOptions {
 pub struct TakeReport {
     /// The new state.
     pub state: StateInfo,
-    /// The number of pages that were read, some of them repeatedly.
+    /// The number of database pages that were read, some of them repeatedly.
     pub read_pages: u64,
     /// By how much the log of the store has grown during the last snapshot, in bytes.
     pub log_bytes: u64,
@@ -79,11 +81,12 @@ pub struct TakeReport {
 /// Adds a state to the backup in a folder, and creates the folder if necessary. Blocks the thread.
 ///
 /// A server may use the store meanwhile, and may start and stop. Every write that was acknowledged before the
-/// call is part of the state. Writes that are acknowledged during the call may be part of it. Only pages that
-/// differ from the latest state are written, and they are read again and compared before the state gets its
-/// name.
+/// call is part of the state. Writes that are acknowledged during the call may be part of it.
 ///
-/// If the work is interrupted in any way, the next call continues with the pages that are written.
+/// Only database pages that differ from the latest state are written. The written pages are read again and compared
+/// with their hashes. Only then is the file of the state written and renamed to its final name.
+///
+/// If the work is interrupted in any way, the next call uses the pages that are already written.
 ///
 /// # Errors
 ///
@@ -188,7 +191,8 @@ struct CopyRun<'a> {
     progress: Progress,
     bytes_per_second: Option<NonZeroUsize>,
     started: Duration,
-    /// Where each page is, from page 1.
+    /// The location in the backup of the newest copy of each page. Index 0 is page 1. At first, these are the locations
+    /// of the latest state. `None`: the backup has no usable copy.
     pages: Vec<Option<StoredPage>>,
     /// The pages that an interrupted run has written.
     left_over: HashMap<u32, StoredPage>,
@@ -284,7 +288,8 @@ impl<'a> CopyRun<'a> {
     }
 
     /// Opens the last snapshot, and copies the rest of the list from it. Returns `None` if this takes too long, or if
-    /// the log grows too much. The list then has the pages that are left, and those that have changed meanwhile.
+    /// the log grows too much. The list then has the pages that are left, and the pages of the last report of changes.
+    /// The next call of [`PageReader::changes`] reports later changes.
     fn copy_last(&mut self) -> Result<Option<LastSnapshot>> {
         let began = self.clock.monotonic();
         let time = rfc3339::format(self.clock.now());
@@ -296,7 +301,8 @@ impl<'a> CopyRun<'a> {
         let count = self.reader.pages()?;
         self.todo.truncate(count);
         self.pages.resize(count as usize, None);
-        // SQLite never writes to one page of a file of more than 1 GiB, so no change names it.
+        // SQLite never writes the lock-byte page, which is at the offset 1 GiB of the file. So no change names this
+        // page when the file grows past 1 GiB, and it is put on the list here.
         for (page, _) in (1..).zip(&self.pages).filter(|(_, stored)| stored.is_none()) {
             self.todo.insert(page);
         }
@@ -312,7 +318,8 @@ impl<'a> CopyRun<'a> {
                 let took = self.clock.monotonic().saturating_sub(began);
                 if log_bytes > MAX_LOG_GROWTH || took > MAX_LAST_SNAPSHOT {
                     self.reader.end()?;
-                    // Some of these pages may have changed after the snapshot was opened.
+                    // `changes` was read after the snapshot was opened, so it may name pages that changed after that.
+                    // Their copies are out of date, and the next report does not name them again.
                     self.add_changes(&changes)?;
                     return Ok(None);
                 }
@@ -388,8 +395,9 @@ impl<'a> CopyRun<'a> {
 
 /// The pages that the folder has already.
 struct ExistingPages {
-    /// The pages of the latest state, from page 1. `None`: the file with the page is missing, truncated, or has a
-    /// damaged header.
+    /// The locations of the pages of the latest state. Index 0 is page 1. `None`: the file with the page is missing, is
+    /// truncated, has a damaged header, or has pages of another size. Empty if the pages of the store have another size
+    /// than those of the latest state.
     pages: Vec<Option<StoredPage>>,
     /// The files of these pages.
     packs: Vec<u32>,
@@ -421,7 +429,8 @@ impl ExistingPages {
     }
 }
 
-/// Opens a file of pages. `None` if the file is missing, or has a damaged header: its pages are then written again.
+/// Opens a file of pages. `None` if the file is missing, has a damaged header, or has pages of another size. The backup
+/// then writes the pages of the file again.
 fn open_usable_pack(path: &Path, page_bytes: usize) -> Result<Option<PackReader>> {
     match PackReader::open(path) {
         Err(BackupError::Damaged { .. }) => Ok(None),
