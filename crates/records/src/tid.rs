@@ -51,7 +51,8 @@ impl Tid {
     }
 
     fn smallest(ticks: u64) -> Self {
-        // A zero among the ordered bytes means 0x80, which is the smallest signed byte, and fits the variant.
+        // In the ordered form, the last eight bytes have their highest bit inverted. So a 0 there encodes 0x80: the
+        // smallest signed byte, and a valid variant in byte 8.
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&ticks.min((1 << 60) - 1).to_be_bytes());
         Self(TimeUuid::from_ordered_bytes(bytes).expect("0x80 in byte 8 is the variant"))
@@ -146,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tid_of_the_notes_has_its_time() {
+    fn example_tid_of_the_design_notes_is_parsed_to_its_time_and_printed_unchanged() {
         let tid: Tid = "8f545ba0-2601-11e3-885c-4160918f0fb9".parse().unwrap();
         assert_eq!(tid.time(), Timestamp::from_micros(1_380_127_389_274_000));
         assert_eq!(tid.to_string(), "8f545ba0-2601-11e3-885c-4160918f0fb9");
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_tid_is_one_tick_later_whatever_distinguishes_it() {
+    fn next_is_one_tick_later_for_every_distinction() {
         let tid = Tid::new(Timestamp::from_micros(1_380_127_389_274_000), u64::MAX);
         for distinction in [0, 1, u64::MAX] {
             let next = tid.next(distinction).unwrap();

@@ -39,10 +39,11 @@ pub fn columns<const N: usize>(row: &Row) -> [Option<&Value>; N] {
     std::array::from_fn(|column| row.values.get(column).and_then(Option::as_ref))
 }
 
-/// Returns the error for a row that this version of the program cannot decode.
+/// Returns the error for a row of the table `table` that this version of the program cannot decode.
 #[must_use]
-pub fn unreadable(what: &str, row: &Row) -> Error {
-    StoreError::Corrupt(format!("a row of {what} cannot be decoded: {}", key_in_words(what, &row.key))).into()
+pub fn unreadable(table: &str, row: &Row) -> Error {
+    StoreError::Corrupt(format!("a row of {table} cannot be decoded: {}", key_in_words(table, &row.key)))
+        .into()
 }
 
 /// Describes a key of a table, for people.
