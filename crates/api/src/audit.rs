@@ -31,11 +31,12 @@ const MAX_PATH_BYTES: usize = 2 << 10;
 /// The maximum size of a method in the audit log. Longer ones are shortened.
 const MAX_METHOD_BYTES: usize = 32;
 
-/// The entry of a request for the audit log. Empty if there is no audit log. Clones share the entry.
+/// A shared handle to the audit-log entry of a request. Empty if there is no audit log.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Audit(Option<Arc<AuditEntry>>);
 
-/// The audit log's entry about a request.
+/// The data of one line of the audit log. When the last handle is dropped, the line is written if
+/// [`Self::is_logged`].
 #[derive(Debug)]
 struct AuditEntry {
     log: AuditLog,
@@ -81,7 +82,7 @@ impl Audit {
         })))
     }
 
-    /// Returns the entry that [`Self::attach`] has added to a request.
+    /// Returns the handle that [`Self::attach`] has added to a request. Returns an empty one if there is none.
     pub(crate) fn of(extensions: &Extensions) -> Self {
         extensions.get::<Self>().cloned().unwrap_or_default()
     }

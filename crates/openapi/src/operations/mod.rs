@@ -1,5 +1,5 @@
-//! Every request that the service accepts. The descriptions are tested: `tests/http/openapi.rs` provokes each
-//! answer through the router.
+//! Every request that the service accepts. The descriptions are tested: `crates/api/tests/http/openapi.rs` provokes
+//! each answer through the router.
 
 mod batches;
 mod buckets;
@@ -30,7 +30,9 @@ pub const PAGE: &str = "/v1/{domain}/page/{title}";
 
 const CONDITIONS: &[&str] = &["If-None-Match", "If-Match"];
 
-/// The headers that have a meaning in a request for a body with an address of its own.
+/// The request headers for a body whose URL names exactly one property or entry: `rev/{tid}/{property}`, or an entry.
+/// For an entry, the service ignores `If-Modified-Since`, as it does under `rev/latest/`: the content can change twice
+/// in a second.
 const BODY_REQUEST_HEADERS: &[&str] = &[
     "If-None-Match",
     "If-Match",
@@ -75,6 +77,7 @@ const NO_MATCH_OR_CHANGED: Answer = problem(
      in If-Unmodified-Since.",
 );
 
+/// A GET of a page with a query. Callers overwrite the members that differ, such as the method.
 const fn get(
     id: &'static str,
     chapter: Chapter,
@@ -98,6 +101,7 @@ const fn get(
     }
 }
 
+/// Like [`get`], for another path and without a query.
 const fn plain(
     id: &'static str,
     chapter: Chapter,

@@ -47,7 +47,8 @@ async fn assert_culled_in_time(clock: Arc<dyn Clock>, timeline: Option<Arc<dyn T
 
     let mut kept_at = Timestamp::MIN;
     let gone_at = loop {
-        // `kept_at` is the time at which a sweep began: on a busy machine, the sweep may end much later.
+        // `kept_at` is when the last sweep that left the render began, apart from sweeps that paused. The end of the
+        // sweep must not be used: on a busy machine, it may be much later.
         let began = clock.now();
         let sweep = wiki.buckets.maintenance().sweep(NonZeroUsize::new(100).unwrap()).await.unwrap();
         if !wiki.is_stored(&page, first).await {
@@ -58,7 +59,10 @@ async fn assert_culled_in_time(clock: Arc<dyn Clock>, timeline: Option<Arc<dyn T
         if !sweep.paused {
             kept_at = began;
         }
-        assert!(began.since(superseded_before) < TEST_TIMEOUT, "the superseded render stays");
+        assert!(
+            began.since(superseded_before) < TEST_TIMEOUT,
+            "the superseded render is still stored after {TEST_TIMEOUT:?}"
+        );
         tokio::time::sleep(SWEEP_INTERVAL).await;
     };
     assert!(gone_at.since(superseded_after) >= GRACE, "gone after {:?}", gone_at.since(superseded_after));
@@ -67,5 +71,5 @@ async fn assert_culled_in_time(clock: Arc<dyn Clock>, timeline: Option<Arc<dyn T
         "still there after {:?}",
         kept_at.since(superseded_before)
     );
-    assert!(wiki.is_stored(&page, second).await, "the latest stays");
+    assert!(wiki.is_stored(&page, second).await, "the latest render was deleted");
 }

@@ -9,9 +9,15 @@ use serde_json::{Value, json};
 
 use crate::world::{PAGE, World};
 
-/// Claims that are valid at the time of the test, for reading `enwiki`.
+/// One hour after `world::NOW` (2024-01-01T00:00:00Z), the start of the test's clock, in seconds since 1970.
+const ONE_HOUR_AFTER_NOW: i64 = 1_704_070_800;
+
+/// A time before `world::NOW`, in seconds since 1970.
+const BEFORE_NOW: i64 = 1_704_000_000;
+
+/// Claims for reading `enwiki`. They are valid until [`ONE_HOUR_AFTER_NOW`].
 fn claims() -> Value {
-    json!({"exp": 1_704_070_800, "aud": "rashomon", "sub": "ann", "rights": ["read"], "domains": ["enwiki"]})
+    json!({"exp": ONE_HOUR_AFTER_NOW, "aud": "rashomon", "sub": "ann", "rights": ["read"], "domains": ["enwiki"]})
 }
 
 fn with(name: &str, value: Value) -> Value {
@@ -32,26 +38,26 @@ async fn web_token_has_the_rights_of_its_claims() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("jwks.json");
     std::fs::write(&file, key_set([ours.jwk_with_id("a")])).unwrap();
-    let open = World::new().await;
-    open.revision("_rev=1&html=x").await;
-    let world = open.with_keys(Settings::default(), AnonymousRights::default(), Some(&file));
+    let open_world = World::new().await;
+    open_world.revision("_rev=1&html=x").await;
+    let world = open_world.with_keys(Settings::default(), AnonymousRights::default(), Some(&file));
     let signed = |claims: &Value| ours.sign(Some("a"), claims);
     assert_eq!(status(&world, "GET", &signed(&claims())).await, 200);
     assert_eq!(status(&world, "POST", &signed(&claims())).await, 403);
     assert_eq!(status(&world, "GET", &signed(&with("domains", json!(["dewiki"])))).await, 403);
     assert_eq!(status(&world, "GET", &signed(&with("rights", json!([])))).await, 403);
-    for refused in [
-        signed(&with("exp", json!(1_704_000_000))),
-        signed(&with("exp", Value::Null)),
-        signed(&with("aud", json!("other"))),
-        signed(&with("domains", json!(["*wiki"]))),
-        signed(&with("padding", json!("x".repeat(8 << 10)))),
-        foreign.sign(Some("a"), &claims()),
-        ours.sign(Some("https://evil.example/jwks.json"), &claims()),
-        ours.sign(Some("../../jwks.json"), &claims()),
-        ours.sign_with_header(&json!({"alg": "none", "kid": "a"}), &claims()),
-        ours.sign_with_header(&json!({"alg": "HS256", "kid": "a"}), &claims()),
+    for (case, refused) in [
+        ("expired", signed(&with("exp", json!(BEFORE_NOW)))),
+        ("without a time of expiry", signed(&with("exp", Value::Null))),
+        ("for another audience", signed(&with("aud", json!("other")))),
+        ("with a malformed pattern of domains", signed(&with("domains", json!(["*wiki"])))),
+        ("too long", signed(&with("padding", json!("x".repeat(8 << 10))))),
+        ("signed with a foreign key", foreign.sign(Some("a"), &claims())),
+        ("with a URL as the key id", ours.sign(Some("https://evil.example/jwks.json"), &claims())),
+        ("with a path as the key id", ours.sign(Some("../../jwks.json"), &claims())),
+        ("with the algorithm none", ours.sign_with_header(&json!({"alg": "none", "kid": "a"}), &claims())),
+        ("with the algorithm HS256", ours.sign_with_header(&json!({"alg": "HS256", "kid": "a"}), &claims())),
     ] {
-        assert_eq!(status(&world, "GET", &refused).await, 401, "{refused:.60}");
+        assert_eq!(status(&world, "GET", &refused).await, 401, "{case}");
     }
 }
