@@ -15,7 +15,7 @@ pub(crate) fn create(folder: &Path, mode: u32) -> Result<()> {
     create_with(folder, mode, &mut sync)
 }
 
-/// Creates a folder. `sync` makes the names in a folder durable.
+/// Creates folders as [`create`] does. `sync` makes the names in a folder durable.
 fn create_with(folder: &Path, mode: u32, sync: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
     let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
     let create = || DirBuilder::new().mode(mode).create(folder);

@@ -13,10 +13,10 @@ pub enum BackupError {
     /// The store cannot be read or written.
     #[error(transparent)]
     Store(#[from] rashomon_tables::Error),
-    /// A file of the backup cannot be read or written.
+    /// A file or folder of the backup, or of the restored store, cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file.
+        /// The file or folder.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -54,7 +54,7 @@ pub enum BackupError {
          or name a folder on a faster disk"
     )]
     TooManyChanges,
-    /// The folder has no complete state.
+    /// The folder is not a backup, or has no complete state.
     #[error("{} has no complete backup: check the path, or run `rashomon backup` first", .0.display())]
     NoState(PathBuf),
     /// The folder has no state of this number.

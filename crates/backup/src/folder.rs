@@ -36,7 +36,7 @@ pub(crate) struct Folder {
 
 /// Lists the states of a backup, the earliest first.
 ///
-/// Returns `NoState` if the folder has no states, and `Io` or `Damaged` if a state cannot be read.
+/// Returns `NoState` if the folder has no states, and `Io`, `Damaged` or `LaterFormat` if a state cannot be read.
 pub fn states(folder: &Path) -> Result<Vec<StateInfo>> {
     let states = read_states(folder)?;
     if states.is_empty() { Err(BackupError::NoState(folder.to_owned())) } else { Ok(states) }
@@ -47,7 +47,7 @@ impl Folder {
     pub(crate) fn open_or_create(path: &Path) -> Result<Self> {
         let lock = path.join(LOCK_FILE);
         if !is_marked(&lock)? {
-            // An interrupted creation leaves an empty file.
+            // An interrupted creation leaves a lock file that is empty or incomplete.
             let is_new = match fs::read_dir(path) {
                 Ok(mut entries) => {
                     entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == LOCK_FILE))
@@ -135,7 +135,7 @@ impl Folder {
         durable::sync(&self.path.join(STATES_FOLDER))
     }
 
-    /// Deletes all states but the latest `keep`, and returns their number.
+    /// Deletes all states but the latest `keep`. Returns the number of deleted states.
     pub(crate) fn keep_latest(&self, keep: usize) -> Result<usize> {
         let states = self.states()?;
         let old = &states[..states.len().saturating_sub(keep)];
@@ -166,7 +166,7 @@ impl Folder {
         self.path.join(PAGES_FOLDER).join(file_name(number, "pages"))
     }
 
-    /// Makes files of pages durable. An interrupted run may have left them without this.
+    /// Makes files of pages durable. An interrupted run may have left files that are not durable yet.
     pub(crate) fn sync_packs(&self, packs: &[u32]) -> Result<()> {
         for pack in packs {
             let path = self.pack_path(*pack);

@@ -1,12 +1,14 @@
 //! Backups of SQLite stores: consistent, incremental, and made while a server uses the store.
 //!
 //! A backup is a folder with *states*. A state is the content of a store at a moment. [`take()`] adds a state,
-//! and [`restore()`] makes a store from one. The folder has two kinds of files:
+//! and [`restore()`] makes a store from a state. In this crate, a page is a database page of SQLite, not a wiki
+//! page. Besides a lock file, the folder has two kinds of files:
 //!
-//! - `pages/NNNNNN.pages` has SQLite pages of the store's file ([`pack`]). A run of [`take()`] writes one such
-//!   file, with the pages that differ from the latest state. The file is never changed afterwards.
-//! - `states/NNNNNN.state` says, for every page of the store's file, in which of the files it is ([`state`]).
-//!   It is written last, under another name first, so an interrupted run leaves no incomplete state.
+//! - `pages/NNNNNN.pages` has pages of the store's file ([`pack`]). A run of [`take()`] writes one such file,
+//!   with the pages that differ from the latest state. The file is never changed afterwards.
+//! - `states/NNNNNN.state` has the location of every page of the store's file: the file of pages, and the offset
+//!   in this file ([`state`]). The state is written last, and gets its name when it is complete. So an interrupted
+//!   run leaves no incomplete state.
 //!
 //! An interrupted run leaves a file of pages that no state refers to. The next run uses its pages, and deletes
 //! the file if none of them is needed.
@@ -39,13 +41,13 @@ pub use take::{TakeOptions, TakeReport, take};
 /// The progress of a backup or a restore.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The number of pages that were read and compared, some of them repeatedly.
+    /// The number of database pages that were read and compared, some of them repeatedly.
     pub pages: u64,
     /// The number of bytes of these pages.
     pub bytes: u64,
-    /// The number of pages that are finished.
+    /// The number of database pages that are finished.
     pub finished: u64,
-    /// The number of pages in all.
+    /// The number of database pages in all.
     pub total: u64,
 }
 

@@ -168,8 +168,8 @@ impl PackReader {
         Ok(content)
     }
 
-    /// Reads the pages one after the other, up to the first incomplete page. An interrupted run leaves an incomplete
-    /// page at the end.
+    /// Reads the pages one after the other, up to the first page that is incomplete or cannot be read. An interrupted
+    /// run leaves an incomplete page at the end.
     pub(crate) fn pages(&self, pack: u32) -> impl Iterator<Item = (u32, StoredPage)> {
         let mut offset = FILE_HEADER_BYTES;
         std::iter::from_fn(move || {

@@ -46,7 +46,7 @@ pub struct RestoreOptions {
 pub struct RestoreReport {
     /// The restored state.
     pub state: StateInfo,
-    /// The number of pages that this run has written. The others were written by an interrupted run.
+    /// The number of database pages that this run has written. The others were written by an interrupted run.
     pub written_pages: u64,
     /// Whether the store has an earlier format, and has to be upgraded before it can be opened.
     pub needs_upgrade: bool,

@@ -49,16 +49,16 @@ pub struct StateInfo {
     pub time: String,
     /// The directory of the store.
     pub store: String,
-    /// The size of a page of the store's file.
+    /// The size of a database page of the store's file, in bytes.
     pub page_bytes: usize,
-    /// The number of pages.
+    /// The number of database pages.
     pub pages: u32,
-    /// The number of pages that this state has written to the backup. Earlier states or interrupted runs have written
-    /// all other pages.
+    /// The number of database pages that this state has written to the backup. Earlier states or interrupted runs have
+    /// written all other pages.
     pub written_pages: u64,
-    /// The size of the file of pages that this state has written, in bytes.
+    /// The size of the file of pages that this state has written, in bytes. 0 if the state has written no pages.
     pub written_bytes: u64,
-    /// The files of pages that this state refers to.
+    /// The numbers of the files of pages that this state refers to.
     pub(crate) packs: Vec<u32>,
 }
 
@@ -134,7 +134,7 @@ impl State {
         Ok(Self { pages: pages.collect(), info })
     }
 
-    /// The files of pages that these pages are in, in ascending order.
+    /// Returns the numbers of the files that have these pages, in ascending order.
     pub(crate) fn packs_of(pages: &[StoredPage]) -> Vec<u32> {
         let packs: BTreeSet<_> = pages.iter().map(|page| page.pack).collect();
         packs.into_iter().collect()
