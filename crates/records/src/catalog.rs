@@ -188,7 +188,8 @@ impl Catalog {
         Ok(self.store.write(vec![domain_entry(domain, now)], batch).await?)
     }
 
-    /// Returns the titles of a bucket's pages after `after`, in byte order.
+    /// Returns the titles of a bucket's pages after `after`, in byte order: at most `limit`, and sometimes fewer
+    /// although more titles follow.
     ///
     /// A title is stored before its page is written. If the write of the page fails, the list has the title, but the
     /// page does not exist. A damaged row counts if the page of the title in its key exists; the damage is logged.

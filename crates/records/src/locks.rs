@@ -71,7 +71,7 @@ impl Locks {
         self.revisions.get(self.slot((page, rev))).lock().await
     }
 
-    /// Locks several revisions exclusively. The guards have no particular order.
+    /// Locks several revisions exclusively. Revisions that share a lock have one guard together.
     pub async fn revisions(
         &self,
         page: &Page,

@@ -37,7 +37,7 @@ impl Parent {
     }
 }
 
-/// The record of a revision: all its data except the properties.
+/// The record of a revision: all its data except the renders and the properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RevisionRecord {
     /// The number of the revision.
@@ -216,7 +216,7 @@ impl Render {
 pub struct RenderInfo {
     /// The name of the render.
     pub tid: Tid,
-    /// The properties of the render, and those of its revision.
+    /// The properties of the render and, except in a [`StoredRevision`], those of its revision.
     pub properties: BTreeMap<PropertyName, PropertyInfo>,
     /// Whether the bodies are stored. `false` for a superseded render whose bodies were culled, or were not kept by the
     /// archive's policy.

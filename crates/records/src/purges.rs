@@ -44,7 +44,8 @@ pub enum PurgedChange {
         /// Whether the replaced entry had a stored `Cache-Control`, so that caches may keep it for long.
         own_life: bool,
     },
-    /// A whole bucket was deleted, or other clients may read it now.
+    /// A whole bucket was deleted, or its definition was changed. The new definition may change which clients may read
+    /// the entries, and how long caches may keep them.
     Bucket,
 }
 

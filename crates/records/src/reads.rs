@@ -46,6 +46,7 @@ impl Records {
     }
 
     /// Returns the error for a missing revision: `Missing::Page` if the page does not exist, else `Missing::Revision`.
+    /// If the store fails, returns the error of the store.
     pub async fn no_revision(&self, page: &Page, rev: Revision) -> Result<Error> {
         Ok(match self.check_exists(page).await {
             Ok(()) => Error::NotFound(Missing::Revision(rev)),

@@ -34,7 +34,8 @@ pub struct NewRevision {
     pub comment: Option<String>,
     /// Whether the edit is minor.
     pub minor: bool,
-    /// The condition of the write: the latest revision has to be this one.
+    /// The condition of the write: the latest revision has to be this one. With [`Parent::None`], the page must not
+    /// exist. `None`: there is no condition.
     pub if_latest: Option<Parent>,
     /// The properties, at least one.
     pub properties: Vec<NewProperty>,
@@ -73,7 +74,7 @@ pub struct NewRender {
     /// The time of the render, for a render in the past. Such a render takes no properties over from its base. `None`
     /// means now.
     pub timestamp: Option<Timestamp>,
-    /// The condition of the write: the latest revision has to be this one.
+    /// The condition of the write: the latest revision has to be this one. `None`: there is no condition.
     pub if_latest: Option<Parent>,
     /// The properties, at least one.
     pub properties: Vec<NewProperty>,

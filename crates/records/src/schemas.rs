@@ -129,8 +129,8 @@ pub static CHUNK_COPIES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Copies of renders. They are made when a superseded render is read, when a render is generated, and by writes under
-/// the strategies whose superseded values expire. The rows expire.
+/// Copies of the bodies of renders. They are made when a superseded render is read, when a render is generated, and by
+/// writes under the strategies whose superseded values expire. The rows expire.
 pub static HISTORICAL: LazyLock<Schema> = LazyLock::new(|| {
     with_body(
         of_a_page("historical")
@@ -141,7 +141,7 @@ pub static HISTORICAL: LazyLock<Schema> = LazyLock::new(|| {
     .build()
 });
 
-/// The newest render of each revision, for reads by revision under table-per-query. The rows expire.
+/// The bodies of the newest render of each revision, for reads by revision under table-per-query. The rows expire.
 pub static BY_REV: LazyLock<Schema> = LazyLock::new(|| {
     with_body(of_a_page("by_rev").clustering("rev", Int, Descending).clustering("property", Text, Ascending))
         .value("tid", TimeUuid)

@@ -125,9 +125,9 @@ impl InlineBody {
         Self { plain, frame: Frame::None }
     }
 
-    /// Returns the body as one or more zstd frames (RFC 8878). `None` for a body that was stored uncompressed. A body
-    /// from the archive is compressed in the same way as before it was sealed, so that a client cannot tell where the
-    /// body was stored.
+    /// Returns the body as one or more zstd frames (RFC 8878). `None` for a body that was stored uncompressed, and for
+    /// a body from the archive that compression does not make smaller. A body from the archive is compressed in the
+    /// same way as before it was sealed, so that a client cannot tell where the body was stored.
     #[must_use]
     pub fn zstd(&self) -> Option<Bytes> {
         match &self.frame {
@@ -226,7 +226,7 @@ impl BodyRow {
 
     /// Reads the columns of a body. Fails with `Corrupt` if the row is not that of a body.
     pub fn from_row(row: &Row) -> Result<Self> {
-        // The key of the body of a render has three columns, since it includes the tid.
+        // The body of a render has three clustering columns, since one of them is the tid.
         let table = if row.key.clustering.len() > 2 { "render_content" } else { "revision_content" };
         Self::read(row).ok_or_else(|| rows::unreadable(table, row))
     }

@@ -25,8 +25,8 @@ pub type Bodies = BTreeMap<PropertyName, BodyRow>;
 /// for a value. A larger body is stored in chunks while it is received, before the write that references the chunks.
 pub const CHUNK_SIZE: usize = 1_000_000;
 
-/// A received body that is ready to be stored. A small body is in memory. A large body is already stored in chunks,
-/// which no reader sees until a write references them.
+/// A received body that is ready to be stored. A small body is in memory. A large body, or a smaller one for which
+/// memory had no room, is already stored in chunks. No reader sees these chunks until a write references them.
 #[derive(Debug, Clone)]
 pub struct Staged {
     /// The size in bytes.

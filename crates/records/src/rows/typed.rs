@@ -11,7 +11,7 @@ use crate::{BucketName, DomainName, EntryKey, PropertyName, Result, Revision, Sh
 
 /// The type of a column that always has a value.
 pub trait ColumnValue: Sized {
-    /// Reads a stored value. `None` if the value has another type.
+    /// Reads a stored value. `None` if the value has another type, or is not a valid value of this type.
     fn from_value(value: &Value) -> Option<Self>;
 
     /// The value to store.
@@ -20,7 +20,8 @@ pub trait ColumnValue: Sized {
 
 /// The type of a value column. An `Option` is the type of a column that may be empty.
 pub trait Column: Sized {
-    /// Reads a stored column. `None` if the column has a value of another type, or is empty although it must not be.
+    /// Reads a stored column. `None` if the column has an invalid value or a value of another type, or if it is empty
+    /// although it must not be.
     fn read(value: Option<&Value>) -> Option<Self>;
 
     /// The value to store; `None` for an empty column.

@@ -208,7 +208,8 @@ impl<'a> PageBatch<'a> {
         self.at
     }
 
-    /// Changes the write time of the batch, including the rows that were added before.
+    /// Changes the write time of the batch, including the rows of the page that were added before. Times in the columns
+    /// of these rows remain, and so do the write times of [`Self::batches_before`].
     pub fn restamp(&mut self, at: Timestamp) {
         self.at = at;
         for mutation in self.page_batch.mutations.iter_mut() {

@@ -49,7 +49,7 @@ pub struct HeldLease {
     key: Key,
     holder: LeaseHolder,
     later_than: Option<Timestamp>,
-    /// The time at which the lease was taken, by the monotonic clock.
+    /// The time just before the lease was taken, by the monotonic clock.
     begun: Duration,
 }
 
@@ -142,10 +142,11 @@ impl PageWriter<'_> {
     }
 
     /// Returns the write time of a write, which is later than `after`. Without a lease, the write time is the current
-    /// time.
+    /// time, or just after `after` if that is later.
     ///
-    /// With a lease, the write time is `skew` before the current time. If such a write is rolled back, its rows are
-    /// deleted at a time just after the write time. This time is not later than the clock of any process, so the
+    /// With a lease, the write time is `skew` before the current time, or just after `after` and the lease's
+    /// `later_than` if that is later. If such a write is rolled back, its rows are deleted at a time just after the
+    /// write time. A time that is `skew` before the current time is not later than the clock of any process. So the
     /// deletes hide no later write.
     #[must_use]
     pub fn lease_time(&self, now: Timestamp, lease: Option<&HeldLease>, after: Timestamp) -> Timestamp {
@@ -204,7 +205,8 @@ impl PageWriter<'_> {
         }
     }
 
-    /// Commits a write whose intent is stored, and releases the lease. If the commit fails, rolls the write back at
+    /// Commits a write whose intent is stored, releases the lease, and runs the post-commit steps. Writes nothing if
+    /// the lease is so old that another process may have judged it dead. If the commit fails, rolls the write back at
     /// once, unless the write has happened nevertheless or the store fails again.
     async fn commit_leased(&self, lease: &HeldLease, batch: PageBatch<'_>) -> Result<()> {
         if self.is_past_lease(lease) {
@@ -358,7 +360,7 @@ impl PageWriter<'_> {
     }
 
     /// Releases the lease. Fails with `Unavailable` if another process has, or may have, judged the lease
-    /// dead.
+    /// dead. Fails with the error of the store if the store does not answer.
     async fn release(&self, lease: &HeldLease, later_than: Option<Timestamp>) -> Result<()> {
         let key = &lease.key;
         let free = PageLease { holder: None, later_than }.to_row(key);

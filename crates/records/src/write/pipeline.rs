@@ -138,7 +138,8 @@ impl<'a> PageWriter<'a> {
         post_commit.finish().await
     }
 
-    /// Lets the hooks complete a batch, queues its purge, and begins its commit.
+    /// Lets the hooks complete a batch, queues its purge, and begins its commit. Fails with `Unavailable` if the
+    /// garbage collector may delete the chunks of the batch before the commit.
     pub(super) async fn begin_commit(&self, mut batch: PageBatch<'_>) -> Result<Commit> {
         let post_commit = match self.hooks {
             Some(hooks) => hooks.plan(&mut batch).await?,
