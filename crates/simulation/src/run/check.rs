@@ -12,7 +12,8 @@ use crate::{
 };
 
 impl Run {
-    /// Checks all pages. On a slow store, only every [`SLOW_CHECK_INTERVAL`]th call does.
+    /// Marks the values that may be deleted now, and checks all pages and their latest renders. On a slow store, only
+    /// every [`SLOW_CHECK_INTERVAL`]th call checks.
     pub(super) async fn check_after_step(&mut self, process: usize) -> Result<()> {
         self.checks += 1;
         self.expected.release(self.world.now);
@@ -99,8 +100,8 @@ impl Expectations {
         Some(self.pages[page].lifetime_of_own(rev, name, self.policy()?))
     }
 
-    /// Compares the stored rows of a page with its model: no value is deleted early, none is left over, and
-    /// none is stored only in part.
+    /// Compares the stored rows of a page with its model: no value is wrong, deleted early or left over, and none is
+    /// stored only in part. Values that were promised to readers are stored.
     pub(super) fn check(&self, page: usize, now: Timestamp, tables: &Tables) -> Result<()> {
         for (rev, tid) in self.pages[page].tids() {
             self.check_render(page, (rev, tid), now, tables)?;

@@ -59,7 +59,8 @@ impl Run {
         Ok(())
     }
 
-    /// Processes the queue, and then again from its beginning. The second time must change nothing.
+    /// Processes the queue, and then twice from its beginning. The last time must delete nothing. If the first sweep
+    /// was disturbed, or did not process the whole queue, there are no further sweeps.
     pub(super) async fn sweep_again(&mut self, process: usize, disturbed: Option<Disturbance>) -> Result<()> {
         self.sweep_all(process, disturbed).await?;
         if disturbed.is_some() || !self.expected.deadlines.is_swept_at(self.world.now) {
@@ -114,7 +115,8 @@ impl Run {
         Err(Violation::new(Promise::R4, "the rescan does not finish"))
     }
 
-    /// Restarts all processes with another policy. The first process then runs a rescan.
+    /// Restarts all processes with another policy. The first process then runs a rescan. Does nothing under a strategy
+    /// whose values expire.
     pub(super) async fn set_policy(&mut self, policy: Option<&Policy>) -> Result<()> {
         if self.world.setup.expires() {
             return Ok(());

@@ -86,7 +86,7 @@ impl Deadlines {
         self.swept_at = Some(now);
     }
 
-    /// Records that a rescan has enqueued what is stored.
+    /// Records that a rescan has enqueued all stored values. Only the first rescan under a policy counts.
     pub(super) fn record_rescan(&mut self, now: Timestamp) {
         if let Some(policy) = &self.policy {
             let enforced_from = now.saturating_add(policy.slack + Duration::from_secs(2));

@@ -1,5 +1,5 @@
-//! The end of a history: reads all values that must be stored, and then waits until all deletable values are
-//! deleted.
+//! The end of a history: checks and reads all values, waits until all deletable values are deleted, and verifies
+//! the store.
 
 use std::time::Duration;
 

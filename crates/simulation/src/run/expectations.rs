@@ -52,12 +52,12 @@ impl Expectations {
         self.deadlines.policy()
     }
 
-    /// Picks a render that is stored, or was stored once.
+    /// Picks a render that is stored or generated, or was so once. `render` is any number.
     pub(super) fn pick(&self, page: usize, render: usize) -> Option<(Revision, Tid)> {
         let page = &self.pages[page];
         let generated = page.generated.iter().map(|(tid, generated)| (generated.rev, *tid));
         let all: Vec<_> = page.tids().chain(generated).collect();
-        // The newest renders are the more interesting ones.
+        // Low numbers pick the renders at the end of the list, which are the more interesting ones.
         (!all.is_empty()).then(|| all[all.len() - 1 - render % all.len()])
     }
 
@@ -79,8 +79,8 @@ impl Expectations {
         self.body(page, rev, tid, name).or_else(of_revision)
     }
 
-    /// Whether a body belongs to a write that has not taken effect yet: properties of the revision are copied
-    /// before the write itself.
+    /// Whether a body may belong to a write that has not taken effect yet. Under a strategy whose values expire,
+    /// properties of the revision are copied before the write itself.
     pub(super) fn is_copy_of_late_write(&self, page: usize, rev: Revision, name: Name, sha1: Sha1) -> bool {
         self.setup.expires() && name.is_of_revision() && self.requested.contains(&(page, rev, name, sha1))
     }
@@ -189,7 +189,7 @@ impl Expectations {
         }
     }
 
-    /// Finds out whether an unacknowledged replacement took effect.
+    /// Finds out whether an unacknowledged replacement took effect. In either case, the values may have a new time.
     pub(super) fn learn_rewritten(
         &mut self,
         page: usize,
@@ -250,7 +250,7 @@ impl Expectations {
         Ok(())
     }
 
-    /// Promises that a stored render that was generated for this read stays readable for a ttl.
+    /// Promises that a stored render stays readable for a ttl, since it was generated for this read.
     pub(super) fn promise_generated(&mut self, page: usize, rev: Revision, tid: Tid, now: Timestamp) {
         let Some(policy) = self.policy() else { return };
         let until = now.saturating_add(policy.ttl);

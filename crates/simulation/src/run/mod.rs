@@ -128,7 +128,7 @@ impl Run {
         !matches!(action, Action::Jump { .. } | Action::Pass(_) | Action::PassToEdge { .. })
     }
 
-    /// Waits until all background work has ended, and removes the remaining disturbances.
+    /// Waits until all background culls of a process have ended, and removes its remaining disturbances.
     async fn drain(&self, process: usize) {
         let process = &self.world.processes[process];
         process.buckets.maintenance().drain_background_culls().await;
@@ -248,6 +248,8 @@ impl Run {
         Ok(())
     }
 
+    /// Lets time pass, so that the next step is a tick after the next edge of a value (`PageModel::edges`), or a tick
+    /// before it. Without such an edge, half a grace passes; without a policy, an hour.
     async fn pass_to_edge(&mut self, reached: bool) -> Result<()> {
         let Some(policy) = self.expected.policy() else { return self.pass(HOUR).await };
         let now = self.world.now;
@@ -267,7 +269,7 @@ impl Run {
         Ok(())
     }
 
-    /// Sets all clocks.
+    /// Sets all clocks. Does nothing without a policy.
     async fn jump(&mut self, by: Duration, ahead: bool, restart_all: bool) -> Result<()> {
         if self.expected.policy().is_none() {
             return Ok(());
