@@ -207,7 +207,7 @@ fn media_type(content: Content) -> Option<(String, MediaType)> {
     let media = match content {
         Content::Empty => return None,
         Content::Property => return Some(("*/*".to_owned(), MediaType::default())),
-        // The only document that is an array.
+        // The answer to a batch of requests is the only document that is an array.
         Content::Document("batch") => list_of(schemas::of_document("batch")),
         Content::Document(name) => of_schema(schemas::of_document(name)),
         Content::Problem => of_schema("Problem"),

@@ -19,7 +19,7 @@ pub(crate) fn bodies() -> [(&'static str, Object); 6] {
     ]
 }
 
-/// The schema of a document, by the name in its profile.
+/// Returns the name of the schema of a document. `name` is the name in the profile of the document.
 pub(crate) fn of_document(name: &str) -> &'static str {
     match name {
         "render" => "Render",
@@ -49,10 +49,10 @@ const IF_LATEST: &str = "Write only if this is the latest revision (`0`: the pag
 const TIMESTAMP: &str =
     "The time of the edit or render, for imported history: not before 1990, and not in the future.";
 
-/// A revision in a field of a form.
+/// The pattern of a revision in a field of a form: a number, perhaps after a title and `?rev/`.
 const REV: &str = r"^([^?]+\?rev/)?[1-9][0-9]{0,18}$";
 
-/// A revision in a field of a form, or `0` for none.
+/// The pattern of such a revision, or `0` for none.
 const REV_OR_NONE: &str = r"^(0|([^?]+\?rev/)?[1-9][0-9]{0,18})$";
 
 /// Allows the names of properties in addition to the other fields.

@@ -1,4 +1,4 @@
-//! Several requests in one.
+//! Batches of requests.
 
 use super::{answer, plain, problem};
 use crate::operation::{Chapter::Batches, Content::Document, Operation, RequestBody, Verb::Post};

@@ -1,4 +1,4 @@
-//! Operations for operators, and HTML pages.
+//! Operations on tokens, operations for operators, and HTML pages.
 
 use super::{CACHED_HEADERS, CONDITIONS, NO_MATCH, NOT_MODIFIED, answer, plain, problem};
 use crate::operation::{
@@ -73,7 +73,7 @@ pub(super) const ACCESS: &[Operation] = &[
     },
 ];
 
-/// Operations that do not concern a page in the API.
+/// Operations for operators, and the HTML pages.
 pub(super) const SERVICE: &[Operation] = &[
     plain(
         "health",

@@ -62,7 +62,7 @@ const fn of_new_render(not_found: &'static str) -> [Answer; 10] {
     ]
 }
 
-/// Operations that change the store.
+/// Writes of a page, and the import of histories.
 pub(super) const WRITING: &[Operation] = &[
     Operation {
         description: "Stores all properties or none. Repeating a write is harmless, so a client that got no answer \
