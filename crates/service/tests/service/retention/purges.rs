@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use rashomon_buckets::{Settings, schemas::CHUNK_REFERENCES};
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_records::PurgeEntry;
-use rashomon_tables::{Batch, Decorator, Memory, Page, Result, Row, Scan, Schema};
+use rashomon_tables::{Batch, Decorator, Memory, Page, Result, Row, Scan, Schema, TableStore as _};
 
 use crate::{
     retention::{DAY, policy, settings},
