@@ -197,6 +197,43 @@ async fn reads_and_refusals_do_not_wait_for_the_threads_of_writes() {
 }
 
 #[tokio::test]
+async fn batches_and_imports_run_on_the_threads_for_writes() {
+    let world = World::new().await;
+    world.revision("_rev=1&html=latest").await;
+    let writes = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (free, busy) = std::sync::mpsc::channel::<()>();
+    writes.spawn(async move { busy.recv() });
+    let server = Server::start(&world, writes.handle().clone(), None, ServeOptions::default()).await;
+    let batch = format!(r#"[{{"method": "GET", "path": "{PAGE}?rev/latest/html"}}]"#);
+    let mut waiting = Vec::new();
+    for (path, body) in [("/v1/batch", batch.as_str()), ("/v1/enwiki/import", "")] {
+        let mut stream = server.connect().await;
+        let length = body.len();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+        );
+        stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+        waiting.push(stream);
+    }
+    let mut reader = server.connect().await;
+    // If the requests did not wait for the busy thread, they would have been answered before these reads.
+    for _ in 0..500 {
+        reader.write_all(&get(&format!("{PAGE}?rev/latest/html"), "")).await.unwrap();
+        tokio::time::timeout(STEP_TIMEOUT, read_until(&mut reader, "\r\n\r\nlatest")).await.unwrap();
+    }
+    for stream in &waiting {
+        let early = stream.try_read(&mut [0]).unwrap_err();
+        assert_eq!(early.kind(), std::io::ErrorKind::WouldBlock);
+    }
+    drop(free);
+    for (mut stream, (status, end)) in waiting.into_iter().zip([("200", "]"), ("400", "}")]) {
+        let answer = tokio::time::timeout(STEP_TIMEOUT, read_until(&mut stream, end)).await.unwrap();
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+    }
+    writes.shutdown_background();
+}
+
+#[tokio::test]
 async fn connections_are_bounded() {
     let world = World::new().await;
     let server = Server::of(&world, ServeOptions { max_connections: 1, ..ServeOptions::default() }).await;
