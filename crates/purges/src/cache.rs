@@ -135,12 +135,12 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
-    use std::{num::NonZeroUsize, sync::Mutex};
+    use std::sync::Mutex;
 
     use async_trait::async_trait;
 
     use super::*;
-    use crate::CacheMethod;
+    use crate::{CacheMethod, request::one_request_at_a_time};
 
     /// A cache that records the paths of the requests that it has answered.
     #[derive(Debug, Default)]
@@ -158,11 +158,8 @@ mod tests {
 
     #[tokio::test]
     async fn change_of_many_urls_does_not_delay_other_changes() {
-        let (name, hosts) = ("a".to_owned(), Vec::new());
-        let settings =
-            CacheSettings { name, method: CacheMethod::Purge, hosts, max_requests: NonZeroUsize::MIN };
         let recorded = Arc::new(RecordingCache::default());
-        let cache = Cache::new(settings, Arc::clone(&recorded) as _);
+        let cache = Cache::new(one_request_at_a_time(CacheMethod::Purge), Arc::clone(&recorded) as _);
         let url = |path: &str| PurgeRequest::Url { host: "h".to_owned(), path: path.to_owned() };
         let (many, one) = ([url("/1"), url("/2"), url("/3")], [url("/other")]);
         let (first, second) = tokio::join!(cache.send(&many), cache.send(&one));

@@ -182,14 +182,16 @@ pub(crate) fn max_pending_time(records: &Records, again_after: Duration) -> Dura
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroUsize;
-
     use rashomon_clock::{ManualClock, Timestamp};
     use rashomon_records::{BucketName, Definitions, DomainName, PurgedChange, schemas};
     use rashomon_tables::{Batch, Memory};
 
     use super::*;
-    use crate::{Sites, request::AcknowledgingCache, tracker::State};
+    use crate::{
+        Sites,
+        request::{AcknowledgingCache, one_request_at_a_time},
+        tracker::State,
+    };
 
     #[tokio::test(start_paused = true)]
     async fn purge_is_tracked_until_the_cursor_has_passed_its_entry() {
@@ -198,8 +200,7 @@ mod tests {
         for schema in schemas::all() {
             store.create(schema).await.unwrap();
         }
-        let (name, hosts) = ("a".to_owned(), Vec::new());
-        let cache = CacheSettings { name, method: CacheMethod::Keys, hosts, max_requests: NonZeroUsize::MIN };
+        let cache = one_request_at_a_time(CacheMethod::Keys);
         let settings = PurgeSettings { sites: Sites::default(), again_after: Duration::from_secs(2) };
         let purger = Purger::new(settings, vec![(cache, Arc::new(AcknowledgingCache))], clock.clone());
         let watched = Arc::new(purger.watch(store));

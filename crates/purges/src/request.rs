@@ -105,3 +105,10 @@ impl Transport for AcknowledgingCache {
         Ok(())
     }
 }
+
+/// The settings of a cache that gets one request at a time, for the unit tests of this crate.
+#[cfg(test)]
+pub(crate) fn one_request_at_a_time(method: crate::CacheMethod) -> crate::CacheSettings {
+    let (name, hosts) = ("a".to_owned(), Vec::new());
+    crate::CacheSettings { name, method, hosts, max_requests: std::num::NonZeroUsize::MIN }
+}

@@ -192,19 +192,18 @@ fn requests(cache: &Cache, purges: &[Waiting]) -> Vec<PurgeRequest> {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroUsize;
-
     use rashomon_clock::{ManualClock, Timestamp};
 
     use super::*;
-    use crate::{CacheSettings, request::AcknowledgingCache, tracker::State};
+    use crate::{
+        request::{AcknowledgingCache, one_request_at_a_time},
+        tracker::State,
+    };
 
     #[tokio::test]
     async fn number_of_purges_that_wait_for_their_second_request_is_bounded() {
-        let (name, hosts) = ("a".to_owned(), Vec::new());
-        let settings =
-            CacheSettings { name, method: CacheMethod::Keys, hosts, max_requests: NonZeroUsize::MIN };
-        let cache = Arc::new(Cache::new(settings, Arc::new(AcknowledgingCache)));
+        let cache =
+            Arc::new(Cache::new(one_request_at_a_time(CacheMethod::Keys), Arc::new(AcknowledgingCache)));
         let clock = Arc::new(ManualClock::new(Timestamp::EPOCH));
         let mut sender = Sender::new(Arc::clone(&cache), clock, Duration::ZERO);
         let purge = |random| {

@@ -71,12 +71,12 @@ impl Tracker {
         self.lock().states.retain(|id, state| *state == State::Waiting || !is_passed(*id));
     }
 
-    /// Returns the time of the first waiting purge of each shard, among the purges that were queued at `until` or before.
+    /// Returns the time of the first waiting purge of each shard, among the purges that were queued at `until` or
+    /// before.
     pub(crate) fn first_waiting(&self, until: Timestamp) -> [Option<Timestamp>; PURGE_SHARDS as usize] {
         let mut first = [None; PURGE_SHARDS as usize];
         let tracked = self.lock();
-        let waiting = tracked.states.iter().filter(|(_, state)| **state == State::Waiting);
-        for (id, _) in waiting.take_while(|(id, _)| id.queued_at <= until) {
+        for id in tracked.waiting_ids().take_while(|id| id.queued_at <= until) {
             let place = usize::try_from(id.shard()).ok().and_then(|shard| first.get_mut(shard));
             if let Some(place) = place {
                 place.get_or_insert(id.queued_at);
@@ -88,12 +88,16 @@ impl Tracker {
     /// Returns the number of waiting purges, and the time of the first.
     pub(crate) fn waiting(&self) -> (usize, Option<Timestamp>) {
         let tracked = self.lock();
-        let mut waiting = tracked.states.iter().filter(|(_, state)| **state == State::Waiting);
-        (tracked.waiting, waiting.next().map(|(id, _)| id.queued_at))
+        (tracked.waiting, tracked.waiting_ids().next().map(|id| id.queued_at))
     }
 }
 
 impl TrackedPurges {
+    /// Returns the ids of the waiting purges, in the order of their times.
+    fn waiting_ids(&self) -> impl Iterator<Item = PurgeId> {
+        self.states.iter().filter(|(_, state)| **state == State::Waiting).map(|(id, _)| *id)
+    }
+
     fn set(&mut self, id: PurgeId, state: Option<State>) {
         let before = match state {
             Some(state) => self.states.insert(id, state),

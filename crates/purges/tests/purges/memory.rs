@@ -16,13 +16,6 @@ use crate::{
     world::page,
 };
 
-/// A process whose new cache is empty and works.
-async fn running(machine: &Machine, cache: &FakeCache) -> Process {
-    let process = machine.process(cache).run();
-    sleep(60).await;
-    process
-}
-
 /// Queues the purge of an entry by a swap.
 async fn swap(process: &Process, key: &str) -> Result<Swap, Error> {
     let row_key = Key::new(vec![Value::Int(0)], Vec::new());
@@ -36,7 +29,7 @@ async fn swap(process: &Process, key: &str) -> Result<Swap, Error> {
 #[tokio::test(start_paused = true)]
 async fn purge_of_a_swap_is_sent_at_once() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = running(&machine, &cache).await;
+    let process = machine.running(&cache).await;
     swap(&process, "k").await.unwrap();
     sleep(1).await;
     assert_eq!(cache.count(&path("k")), 1);
@@ -48,7 +41,7 @@ async fn purge_of_a_swap_is_sent_at_once() {
 #[tokio::test(start_paused = true)]
 async fn purge_of_a_cancelled_call_is_sent() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = running(&machine, &cache).await;
+    let process = machine.running(&cache).await;
     let gate = Gate::new();
     machine.faulty().set_plan(Plan::empty().on(Call::Write, 1, Fault::PauseAfter(gate.clone())));
     tokio::select! {
@@ -64,7 +57,7 @@ async fn purge_of_a_cancelled_call_is_sent() {
 async fn purge_of_a_failed_call_is_sent_again_when_its_outcome_is_certain() {
     for call in [Call::Write, Call::Swap] {
         let (machine, cache) = (Machine::new().await, FakeCache::new());
-        let process = running(&machine, &cache).await;
+        let process = machine.running(&cache).await;
         machine.faulty().set_plan(Plan::empty().on(call, 1, Fault::After));
         let result = match call {
             Call::Swap => swap(&process, "k").await.map(drop),
@@ -99,8 +92,7 @@ async fn purges_for_which_the_sender_has_no_room_are_sent_from_the_queue() {
     for (works_first, running) in [(false, 0), (true, 4)] {
         let (machine, cache) = (Machine::new().await, FakeCache::new());
         cache.set(if works_first { Mode::Works } else { Mode::Waits });
-        let process = machine.process(&cache).run();
-        sleep(60).await;
+        let process = machine.running(&cache).await;
         cache.set(Mode::Waits);
         for call in 0..2 {
             process.put_all((0..6000).map(|number| format!("k{call}-{number}"))).await;
@@ -124,7 +116,7 @@ async fn put_bodies(process: &Process, title: &str) {
 #[tokio::test(start_paused = true)]
 async fn eight_changes_are_read_from_the_store_at_the_same_time() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = running(&machine, &cache).await;
+    let process = machine.running(&cache).await;
     let gate = Gate::new();
     // No pass of the reader begins within the next seconds.
     sleep(1).await;
@@ -145,7 +137,7 @@ async fn eight_changes_are_read_from_the_store_at_the_same_time() {
 #[tokio::test(start_paused = true)]
 async fn store_is_not_read_for_bodies_while_the_only_cache_is_down() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = running(&machine, &cache).await;
+    let process = machine.running(&cache).await;
     cache.set(Mode::Fails);
     process.put("k").await;
     // The next attempt of the reader comes at least thirty seconds after the last one.
@@ -160,7 +152,7 @@ async fn store_is_not_read_for_bodies_while_the_only_cache_is_down() {
 #[tokio::test(start_paused = true)]
 async fn purge_whose_page_cannot_be_read_is_sent_when_the_store_recovers() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = running(&machine, &cache).await;
+    let process = machine.running(&cache).await;
     machine.test_store().fail_scans(&RENDERS, Some(Error::unavailable("a test")));
     put_bodies(&process, "A").await;
     sleep(60).await;
@@ -175,7 +167,7 @@ async fn purge_whose_page_cannot_be_read_is_sent_when_the_store_recovers() {
 #[tokio::test(start_paused = true)]
 async fn recovered_cache_gets_purges_from_before_and_during_the_failure() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = running(&machine, &cache).await;
+    let process = machine.running(&cache).await;
     process.put("acknowledged-once").await;
     sleep(1).await;
     cache.set(Mode::Fails);
@@ -198,7 +190,7 @@ async fn recovered_cache_gets_purges_from_before_and_during_the_failure() {
 #[tokio::test(start_paused = true)]
 async fn purges_wait_in_memory_while_the_cache_is_caught_up() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = running(&machine, &cache).await;
+    let process = machine.running(&cache).await;
     cache.set(Mode::Fails);
     process.put_all((0..20).map(|number| format!("k{number}"))).await;
     sleep(300).await;
@@ -217,7 +209,7 @@ async fn purges_wait_in_memory_while_the_cache_is_caught_up() {
 #[tokio::test(start_paused = true)]
 async fn request_has_three_attempts_with_growing_pauses() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = running(&machine, &cache).await;
+    let process = machine.running(&cache).await;
     cache.set(Mode::Fails);
     process.put("k").await;
     tokio::time::sleep(Duration::from_millis(400)).await;
@@ -230,7 +222,7 @@ async fn request_has_three_attempts_with_growing_pauses() {
 #[tokio::test(start_paused = true)]
 async fn cache_that_fails_twice_in_a_request_stays_up() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = running(&machine, &cache).await;
+    let process = machine.running(&cache).await;
     cache.set(Mode::Fails);
     process.put("k").await;
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -277,7 +269,7 @@ async fn hanging_cache_gets_no_more_concurrent_requests_than_configured() {
 #[tokio::test(start_paused = true)]
 async fn drain_waits_for_both_purges_unless_the_cache_is_down() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = running(&machine, &cache).await;
+    let process = machine.running(&cache).await;
     let is_drained =
         async || tokio::time::timeout(Duration::from_secs(60), process.purger.drain()).await.is_ok();
     process.put("k").await;

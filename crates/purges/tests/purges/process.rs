@@ -7,7 +7,7 @@ use rashomon_purges::{CacheMethod, CacheSettings, PurgeMetrics, PurgeSettings, P
 use rashomon_records::{
     BucketName, Definitions, EntryKey, PURGE_SHARDS, PurgedChange, Records, hour_of, schemas,
 };
-use rashomon_tables::{Batch, Counting, Faulty, Key, Mutation, Plan, TableStore, Value};
+use rashomon_tables::{Batch, Call, Counting, Fault, Faulty, Gate, Key, Mutation, Plan, TableStore, Value};
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -101,6 +101,28 @@ impl Machine {
     /// Queues the purge of an entry as another process does, which does not send it.
     pub(crate) async fn queue_elsewhere(&self, records: &Records, key: &str) {
         self.store.write(vec![purge(records, key)], nothing()).await.unwrap();
+    }
+
+    /// Holds the first write from now on until the gate is opened.
+    pub(crate) fn hold_first_write(&self) -> Gate {
+        let gate = Gate::new();
+        self.faulty().set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));
+        gate
+    }
+
+    /// A process whose new cache is empty and works.
+    pub(crate) async fn running(&self, cache: &FakeCache) -> Process {
+        let process = self.process(cache).run();
+        sleep(60).await;
+        process
+    }
+
+    /// Asserts that a next process sends the purge of an entry once, and does not empty its cache.
+    pub(crate) async fn assert_sent_by_next_process(&self, key: &str) {
+        let cache = FakeCache::new();
+        let _process = self.running(&cache).await;
+        assert_eq!(cache.count(&path(key)), 1);
+        assert_eq!(cache.count("/"), 0);
     }
 
     /// The number of calls of a kind for a table.

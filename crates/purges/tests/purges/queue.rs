@@ -5,7 +5,7 @@ use std::time::Duration;
 use rashomon_clock::Clock as _;
 use rashomon_purges::CacheMethod;
 use rashomon_records::{BucketName, EntryKey, PurgedChange, Records, schemas::PURGES};
-use rashomon_tables::{Batch, Call, Error, Fault, Gate, Kind, Mutation, Plan, TableStore as _};
+use rashomon_tables::{Batch, Error, Kind, Mutation, TableStore as _};
 
 use crate::{
     fake_cache::{FakeCache, Mode},
@@ -38,8 +38,7 @@ async fn purge_of_another_process_is_sent_once_when_its_commit_is_certain() {
         let machine = if is_shared { Machine::shared().await } else { Machine::new().await };
         let machine = Machine { again_after: Duration::from_secs(30), ..machine };
         let cache = FakeCache::new();
-        let process = machine.process(&cache).run();
-        sleep(60).await;
+        let process = machine.running(&cache).await;
         machine.queue_elsewhere(&process.records, "k").await;
         sleep(600).await;
         let times = cache.times(&path("k"));
@@ -52,44 +51,30 @@ async fn purge_of_another_process_is_sent_once_when_its_commit_is_certain() {
 #[tokio::test(start_paused = true)]
 async fn purge_that_waits_in_memory_survives_a_crash() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = machine.process(&cache).run();
-    sleep(60).await;
+    let process = machine.running(&cache).await;
     cache.set(Mode::Waits);
     process.put("k").await;
     sleep(60).await;
     assert_eq!(process.metric("purge_cache_up"), "1");
     assert_eq!(process.metric("purge_oldest_seconds{"), "60.0");
     process.crash().await;
-    let next = FakeCache::new();
-    let _process = machine.process(&next).run();
-    sleep(60).await;
-    assert_eq!(next.count(&path("k")), 1);
-    assert_eq!(next.count("/"), 0);
+    machine.assert_sent_by_next_process("k").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn purge_of_a_slow_write_survives_a_crash() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = machine.process(&cache).run();
-    sleep(60).await;
-    let gate = Gate::new();
-    machine.faulty().set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));
-    let write = async {
-        process.put("k").await;
-    };
+    let process = machine.running(&cache).await;
+    let gate = machine.hold_first_write();
     let meanwhile = async {
         // The reader does not find the entry, and stores its cursors after ten minutes.
         sleep(700).await;
         cache.set(Mode::Waits);
         gate.open();
     };
-    tokio::join!(write, meanwhile);
+    tokio::join!(process.put("k"), meanwhile);
     process.crash().await;
-    let next = FakeCache::new();
-    let _process = machine.process(&next).run();
-    sleep(60).await;
-    assert_eq!(next.count(&path("k")), 1);
-    assert_eq!(next.count("/"), 0);
+    machine.assert_sent_by_next_process("k").await;
 }
 
 /// The new cache is emptied while the write is running.
@@ -99,11 +84,7 @@ async fn purge_of_a_slow_write_survives_a_crash_after_a_new_cache_was_emptied() 
     cache.set(Mode::Fails);
     let process = machine.process(&cache).run();
     sleep(1).await;
-    let gate = Gate::new();
-    machine.faulty().set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));
-    let write = async {
-        process.put("k").await;
-    };
+    let gate = machine.hold_first_write();
     let meanwhile = async {
         gate.reached().await;
         sleep(60).await;
@@ -113,21 +94,16 @@ async fn purge_of_a_slow_write_survives_a_crash_after_a_new_cache_was_emptied() 
         cache.set(Mode::Waits);
         gate.open();
     };
-    tokio::join!(write, meanwhile);
+    tokio::join!(process.put("k"), meanwhile);
     process.crash().await;
-    let next = FakeCache::new();
-    let _process = machine.process(&next).run();
-    sleep(60).await;
-    assert_eq!(next.count(&path("k")), 1);
-    assert_eq!(next.count("/"), 0);
+    machine.assert_sent_by_next_process("k").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn damaged_entry_empties_the_cache() {
     for is_row_damaged in [false, true] {
         let (machine, cache) = (Machine::new().await, FakeCache::new());
-        let process = machine.process(&cache).run();
-        sleep(60).await;
+        let process = machine.running(&cache).await;
         let mut damaged = purge(&process.records, "damaged");
         if is_row_damaged {
             machine.test_store().damage(key_of(&damaged));
@@ -152,8 +128,7 @@ fn long_purge(records: &Records, key: &str) -> Batch {
 #[tokio::test(start_paused = true)]
 async fn purges_of_several_days_are_found_without_reading_every_hour() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = machine.process(&cache).run();
-    sleep(60).await;
+    let process = machine.running(&cache).await;
     let records = process.records.clone();
     process.crash().await;
     for key in ["a", "b"] {
@@ -177,8 +152,7 @@ async fn purges_of_several_days_are_found_without_reading_every_hour() {
 #[tokio::test(start_paused = true)]
 async fn failed_pass_continues_after_the_entries_that_it_sent() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = machine.process(&cache).run();
-    sleep(60).await;
+    let process = machine.running(&cache).await;
     let now = machine.clock.now();
     let mut entries = Vec::new();
     // The reader reads a hundred entries at once. The last of them has the time of the next entry.
@@ -208,8 +182,7 @@ async fn failed_pass_continues_after_the_entries_that_it_sent() {
 #[tokio::test(start_paused = true)]
 async fn entries_of_a_shard_are_sent_concurrently() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = machine.process(&cache).run();
-    sleep(60).await;
+    let process = machine.running(&cache).await;
     cache.set(Mode::IsSlow);
     let entry = |number: i64| {
         with_id(purge(&process.records, &format!("k{number}")), machine.clock.now(), number * 16)
@@ -223,8 +196,7 @@ async fn entries_of_a_shard_are_sent_concurrently() {
 #[tokio::test(start_paused = true)]
 async fn restarted_process_sends_no_purge_again() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = machine.process(&cache).run();
-    sleep(60).await;
+    let process = machine.running(&cache).await;
     process.put("k").await;
     sleep(20).await;
     assert_eq!(cache.count(&path("k")), 2);
@@ -248,10 +220,8 @@ async fn each_cache_has_its_own_cursors() {
 #[tokio::test(start_paused = true)]
 async fn acknowledged_purge_behind_a_slow_write_is_not_sent_again() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = machine.process(&cache).run();
-    sleep(60).await;
-    let gate = Gate::new();
-    machine.faulty().set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));
+    let process = machine.running(&cache).await;
+    let gate = machine.hold_first_write();
     // Both entries are in shard 1.
     let slow = with_id(purge(&process.records, "slow"), machine.clock.now(), 1);
     let slow = process.records.store.write(vec![slow], nothing());
@@ -272,8 +242,7 @@ async fn acknowledged_purge_behind_a_slow_write_is_not_sent_again() {
 #[tokio::test(start_paused = true)]
 async fn cursors_of_an_idle_cache_are_stored_every_ten_minutes() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = machine.process(&cache).run();
-    sleep(60).await;
+    let process = machine.running(&cache).await;
     let stored = || machine.calls("purge_cursors", Kind::Put);
     let before = stored();
     sleep(3600).await;
@@ -314,8 +283,7 @@ async fn reader_goes_on_after_errors_of_the_store() {
         machine.test_store().fail_scans(&PURGES, error);
     };
     fail(true);
-    let process = machine.process(&cache).run();
-    sleep(60).await;
+    let process = machine.running(&cache).await;
     assert_eq!(process.metric("purge_cache_up"), "0");
     fail(false);
     sleep(61).await;
@@ -332,8 +300,7 @@ async fn reader_goes_on_after_errors_of_the_store() {
 #[tokio::test(start_paused = true)]
 async fn recovered_cache_gets_recent_purges_at_once() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
-    let process = machine.process(&cache).run();
-    sleep(60).await;
+    let process = machine.running(&cache).await;
     // A long failure makes the pauses long. The next failure begins with short pauses again.
     cache.set(Mode::Fails);
     process.put("j").await;
