@@ -1,12 +1,15 @@
 //! Tests of behaviour of the server that only a real socket shows.
 
-use std::time::Duration;
+use std::{
+    sync::mpsc::{self, Sender},
+    time::Duration,
+};
 
 use rashomon_api::{ServeOptions, Settings};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    runtime::Builder,
+    runtime::{Builder, Runtime},
 };
 
 use crate::{
@@ -155,13 +158,19 @@ async fn accepted_requests_are_finished_at_shutdown() {
     drop(idle);
 }
 
+/// A runtime whose only thread is busy until the sender is dropped.
+fn busy_threads() -> (Runtime, Sender<()>) {
+    let threads = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (free, busy) = mpsc::channel();
+    threads.spawn(async move { busy.recv() });
+    (threads, free)
+}
+
 #[tokio::test]
 async fn reads_and_refusals_do_not_wait_for_the_threads_of_writes() {
     let world = World::in_memory_with(Settings { max_writes: 1, ..Settings::default() }).await;
     world.revision("_rev=1&html=latest").await;
-    let writes = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (free, busy) = std::sync::mpsc::channel::<()>();
-    writes.spawn(async move { busy.recv() });
+    let (writes, free) = busy_threads();
     let server = Server::start(&world, writes.handle().clone(), None, ServeOptions::default()).await;
     let write = format!(
         "POST {PAGE}?rev/ HTTP/1.1\r\nhost: a\r\ncontent-type: application/x-www-form-urlencoded\r\n\
@@ -200,9 +209,7 @@ async fn reads_and_refusals_do_not_wait_for_the_threads_of_writes() {
 async fn batches_and_imports_run_on_the_threads_for_writes() {
     let world = World::new().await;
     world.revision("_rev=1&html=latest").await;
-    let writes = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let (free, busy) = std::sync::mpsc::channel::<()>();
-    writes.spawn(async move { busy.recv() });
+    let (writes, free) = busy_threads();
     let server = Server::start(&world, writes.handle().clone(), None, ServeOptions::default()).await;
     let batch = format!(r#"[{{"method": "GET", "path": "{PAGE}?rev/latest/html"}}]"#);
     let mut waiting = Vec::new();
