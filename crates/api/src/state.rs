@@ -252,8 +252,8 @@ impl Api {
     }
 
     /// Claims the memory for receiving and storing a body, takes a permit to write, and continues the request on the
-    /// threads for writes. `length` is the maximum size of the body, if it is known. The caller must not hold anything that other requests wait for: see
-    /// [`crate::staging`] and [`crate::overload`].
+    /// threads for writes. `length` is the maximum size of the body, if it is known. The caller must not hold anything
+    /// that other requests wait for: see [`crate::staging`] and [`crate::overload`].
     pub(crate) async fn claim(&self, length: Option<u64>) -> Result<Claim> {
         let mut claim = self.staging.claim(length).await?;
         claim.permit = Some(self.write_permits.take().await?);
@@ -267,7 +267,8 @@ impl Api {
     }
 
     /// Claims memory for a batch, and takes and releases a permit to write, so that an overloaded server refuses the
-    /// batch. Then continues the batch on the threads for writes. The caller must not hold anything that other requests wait for.
+    /// batch. Then continues the batch on the threads for writes. The caller must not hold anything that other requests
+    /// wait for.
     pub(crate) async fn claim_batch(&self, bytes: usize) -> Result<BatchClaim> {
         let claim = self.staging.claim_batch(bytes).await?;
         // The writes of the batch take permits of their own.
@@ -321,8 +322,8 @@ impl Api {
         .await
     }
 
-    /// Starts an import in a task on the threads for writes, and returns before the import ends. Fails if the maximum number of imports is
-    /// running, or if no memory for another import becomes free in time.
+    /// Starts an import in a task on the threads for writes, and returns before the import ends. Fails if the maximum
+    /// number of imports is running, or if no memory for another import becomes free in time.
     pub(crate) async fn spawn_import<T: Send + 'static, E: Send + 'static>(
         &self,
         audit: Audit,

@@ -70,7 +70,8 @@ pub(crate) struct NewTokenArguments {
 
     /// Rights that the token grants: read, write, import (import whole histories; together with write: set the time of
     /// a revision or render with _timestamp), rewrite (replace stored properties), admin (create, change and delete
-    /// buckets; if granted on every domain and every bucket, also make, list and revoke tokens). No right implies another
+    /// buckets; if granted on every domain and every bucket, also make, list and revoke tokens). No right implies
+    /// another
     #[arg(long, value_name = "RIGHT,...", value_delimiter = ',', required = true)]
     pub(crate) rights: Vec<String>,
 
