@@ -88,10 +88,11 @@ Examples:
 
     /// Export a domain as MediaWiki XML 0.11 or JSON lines
     ///
-    /// The extension of --output sets the format: .xml or .jsonl. A further extension, .gz, .bz2 or .zst, compresses
-    /// the file. The file appears under its name only when it is complete. XML holds wikitext and metadata, but no
-    /// properties of renders, such as html. A revision without wikitext, or with control characters, is left out of XML
-    /// and counted. The first 20 of these are named. JSON lines hold everything.
+    /// Without --format, the extension of --output sets the format: .xml or .jsonl. A further extension, .gz, .bz2 or
+    /// .zst, compresses the file. The file appears under its name only when it is complete. XML holds wikitext and
+    /// metadata, but no properties of renders, such as html. A revision that XML cannot hold, such as one without
+    /// wikitext or with control characters, is left out of XML and counted. The first 20 of these are named. JSON
+    /// lines hold everything.
     #[command(after_help = "\
 Exit codes:
   0  everything was exported (in XML, without properties of renders)
@@ -132,13 +133,14 @@ Examples:
   rashomon migrate --from sqlite:/var/lib/rashomon --to cassandra://10.0.0.1/rashomon --verify")]
     Migrate(MigrateArguments),
 
-    /// Check every stored byte against its checksum, and that no part is missing
+    /// Check all bodies, indexes and blocks; with SQLite, also the checksum of each row, and the file itself
     #[command(after_help = "\
 Exit codes:
   0  the store is sound
   1  the store is damaged (standard output names each problem), or it cannot be opened
      (standard error says why)
-  2  the command line is wrong, or there is no store")]
+  2  the command line is wrong, or there is no store
+ 130, 143  interrupted")]
     Verify(VerifyArguments),
 
     /// Show what a store holds, by domain
@@ -148,7 +150,7 @@ Exit codes:
     ///
     /// Deleted and sealed content leaves free pages in the file, which later writes use. A running server
     /// gives free pages back by itself, all but 16 MB of them (32 MB while writes arrive). This command gives all of
-    /// them back. No server may have the store open. The command works in short transactions: a kill loses nothing.
+    /// them back. No server may have the store open. A kill of the command loses nothing.
     ///
     /// Progress goes to standard error, and the sizes before and after go to standard output.
     #[command(after_help = "\
@@ -242,7 +244,7 @@ Examples:
 Exit codes:
   0  the store has the format of this version; a store that already had this format is unchanged
   1  an error ended the command, such as a full disk or a server that has the store open; a
-     SQLite store is unchanged or completely converted; run the command again
+     SQLite store is unchanged or completely converted; remove the cause, and run it again
   2  the command line is wrong, or there is no store; nothing was done
   3  the store has the format of this version, and has damaged rows, as it had before;
      standard error names the first 100
@@ -326,7 +328,7 @@ Examples:
         after_help = "Example:\n  rashomon completions bash > ~/.local/share/bash-completion/completions/rashomon"
     )]
     Completions {
-        /// The shell
+        /// Shell for which the script is printed
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
@@ -342,8 +344,7 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 
-    /// Open a SQLite store whose log (rashomon.sqlite-wal) is missing after a crash; the writes in the log
-    /// are lost
+    /// Open a SQLite store whose log (rashomon.sqlite-wal) is missing after a crash; the writes in the log are lost
     #[arg(long)]
     pub(crate) accept_lost_log: bool,
 
@@ -366,8 +367,7 @@ pub(crate) struct StoreArguments {
     #[arg(long, env = "RASHOMON_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Open a SQLite store whose log (rashomon.sqlite-wal) is missing after a crash; the writes in the log
-    /// are lost
+    /// Open a SQLite store whose log (rashomon.sqlite-wal) is missing after a crash; the writes in the log are lost
     #[arg(long)]
     pub(crate) accept_lost_log: bool,
 }
@@ -408,7 +408,7 @@ pub(crate) struct CompareStrategiesArguments {
 #[derive(Debug, Args)]
 pub(crate) struct MigrateArguments {
     /// Store to copy: sqlite:DIRECTORY, or `cassandra://HOST[:PORT][,HOST...]/KEYSPACE`. The
-    /// command does not change it, except that it creates missing tables in a SQLite store of an older version
+    /// command does not change it, except that it creates missing tables in a SQLite store
     #[arg(long, value_name = "URL")]
     pub(crate) from: StoreUrl,
 
@@ -424,8 +424,7 @@ pub(crate) struct MigrateArguments {
     #[arg(long, env = "RASHOMON_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Open a SQLite store whose log (rashomon.sqlite-wal) is missing after a crash; the writes in the log
-    /// are lost
+    /// Open a SQLite store whose log (rashomon.sqlite-wal) is missing after a crash; the writes in the log are lost
     #[arg(long)]
     pub(crate) accept_lost_log: bool,
 }
@@ -475,11 +474,11 @@ pub(crate) struct RetentionArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: Option<DomainName>,
 
-    /// Time for which superseded revisions stay; overrides the configuration
+    /// Time for which the bodies of superseded revisions and renders stay; overrides the configuration
     #[arg(long, value_name = "TIME")]
     pub(crate) grace: Option<Span>,
 
-    /// Number of newest revisions of a page that always stay; overrides the configuration
+    /// Number of newest revisions of a page that always stay, each with its newest render; overrides the configuration
     #[arg(long, value_name = "N")]
     pub(crate) min_keep: Option<std::num::NonZeroU32>,
 

@@ -12,7 +12,7 @@ pub(crate) enum ArchiveCommand {
     ///
     /// The latest revision of a page is sealed too if the page is idle (see --idle). Reads of sealed revisions
     /// are the same as before. A revision leaves the tables only after its block was read back and compared.
-    /// Interrupting the command loses nothing; the next run continues. If its archive is on, a server seals by itself,
+    /// Interrupting the command loses nothing; the next run continues. A server whose archive is on seals by itself,
     /// without this command. On a cluster, every server must have `[archive]` in its configuration before the first
     /// server seals.
     #[command(after_help = "\
@@ -63,7 +63,7 @@ Examples:
 Exit codes:
   0  the content is erased; with --status: no erasure is unfinished
   1  an error ended the command, some content is left, or --status found an unfinished
-     erasure; run the command again
+     erasure; the output says what to do
   2  the command line is wrong, or the store, the page or the revision does not exist
   130, 143  interrupted; run the command again
 
@@ -94,9 +94,9 @@ pub(crate) struct SealArguments {
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: Option<DomainName>,
 
-    /// Minimum time since a revision was superseded; overrides the configuration. Times are those of the
-    /// writes to this store, not those of the edits, so use 0s to seal right after an import. Refused on a
-    /// cluster
+    /// Minimum time since a revision was superseded; overrides the configuration [default: 24h, or the `grace` of
+    /// `[retention]`]. Times are those of the writes to this store, not those of the edits, so use 0s to seal right
+    /// after an import. Refused on a cluster
     #[arg(long, value_name = "TIME")]
     pub(crate) after: Option<Span>,
 
@@ -116,7 +116,7 @@ pub(crate) struct MergeArguments {
     pub(crate) domain: Option<DomainName>,
 }
 
-/// Checks a text that is shown in one line of a listing.
+/// Checks the author or the reason of an erasure, which is shown in one line of a list.
 fn parse_one_line(text: &str) -> Result<String, String> {
     const MAX_CHARACTERS: usize = 1000;
     if text.trim().is_empty() {
@@ -138,7 +138,7 @@ pub(crate) struct EraseArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
-    /// Domain of the page
+    /// Domain of the page; with --status, list only the erasures in this domain [default with --status: all]
     #[arg(long, value_name = "NAME", required_unless_present = "status")]
     pub(crate) domain: Option<DomainName>,
 

@@ -16,7 +16,7 @@ pub(crate) struct BackupArguments {
     #[arg(long, value_name = "DIR")]
     pub(crate) to: PathBuf,
 
-    /// Maximum amount that is read from the store in a second, so that a server beside it stays fast; 0B for no
+    /// Maximum amount that is read from the store in a second, so that a server of the store stays fast; 0B for no
     /// limit. Database pages that change during the backup are read again without this limit
     #[arg(long, value_name = "SIZE", default_value = "40MB")]
     pub(crate) rate: ByteSize,

@@ -14,9 +14,9 @@ use super::StoreArguments;
 pub(crate) enum BucketCommand {
     /// List the buckets of a domain, or the entries of a bucket
     ///
-    /// The list of a domain has the name and the definition of each bucket. The list of a bucket has a line for
-    /// each entry: key, size, content type and time of the last write, with tabs between them. For a bucket of
-    /// counters, a line has the key and the value.
+    /// The list of a domain has the name and the definition of each bucket except `page`, which is built in. The list
+    /// of a bucket has a line for each entry: key, size, content type and time of the last write, with tabs between
+    /// them. For a bucket of counters, a line has the key and the value.
     #[command(after_help = "\
 Exit codes:
   0  done
@@ -46,7 +46,7 @@ Examples:
     /// Delete an entry, or a bucket with all of its entries or pages
     ///
     /// When the command ends, the deleted entry or bucket cannot be read any more. A server then deletes the entries or
-    /// pages of a deleted bucket, and large bodies, from the store in the background.
+    /// pages of a deleted bucket, and the large bodies of deleted entries, from the store in the background.
     #[command(after_help = "\
 Exit codes:
   0  the entry or the bucket does not exist any more

@@ -25,8 +25,8 @@ pub(crate) struct ImportArguments {
     /// Send the files to a running server (http or https) instead of opening the store
     ///
     /// If the environment variable RASHOMON_TOKEN is set, the requests carry this token (Authorization: Bearer).
-    /// The certificate of the server is checked against the certificate authorities in the file that SSL_CERT_FILE
-    /// names, or else against those of the system.
+    /// The certificate of the server is checked against the certificate authorities that the variable SSL_CERT_FILE or
+    /// SSL_CERT_DIR names, or else against those of the system.
     #[arg(long, value_name = "URL", conflicts_with_all = ["data", "jobs"])]
     pub(crate) to: Option<ServerUrl>,
 
@@ -36,9 +36,9 @@ pub(crate) struct ImportArguments {
 
     /// Write new pages into archive blocks, even if the archive of the store is off
     ///
-    /// Where the archive of a SQLite store is on, an import does so without this flag. The store then takes a few
-    /// per cent of the size of the history. On a cluster, or with a retention policy, the configuration must have
-    /// `[archive]`. On a cluster, nothing else may write to these pages meanwhile.
+    /// If the archive of a SQLite store is on, an import writes new pages into blocks without this flag. A history in
+    /// blocks takes a few per cent of its size. On a cluster, or with a retention policy, the configuration must have
+    /// `[archive]`. On a cluster, nothing else may write to these pages during the import.
     #[arg(long, conflicts_with = "to")]
     pub(crate) archive: bool,
 

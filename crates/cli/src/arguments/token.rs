@@ -13,9 +13,9 @@ use super::StoreArguments;
 pub(crate) enum TokenCommand {
     /// Make a token, and print it
     ///
-    /// Standard output has the token and nothing else. The store keeps only its SHA-256, so nobody can print the
-    /// token again. A client sends the token in the header `Authorization: Bearer TOKEN`. A store that does not
-    /// exist is created, so that a server can start with its first token.
+    /// Standard output has the token and nothing else. The store keeps only the SHA-256 of the token, so nobody can
+    /// print the token again. A client sends the token in the header `Authorization: Bearer TOKEN`. A missing store is
+    /// created, so that a server can start with its first token.
     #[command(after_help = "\
 Exit codes:
   0  the token is stored
@@ -42,7 +42,7 @@ Exit codes:
     #[command(after_help = "\
 Exit codes:
   0  the tokens are revoked
-  1  an error ended the command, or there is no token with one of the ids; the others are revoked
+  1  an error ended the command, or there is no token with one of the ids (the others are revoked)
   2  the command line is wrong, or there is no store
 
 Example:
