@@ -28,8 +28,8 @@ impl DeclaredBuckets {
         Self { stores, makes_buckets: !settings.is_read_only() }
     }
 
-    /// Makes the missing buckets. Fails if a bucket is stored with another definition. Returns whether all stores
-    /// have answered.
+    /// Makes the missing buckets, unless the server is read-only. Fails if a bucket is stored with another definition.
+    /// Returns whether all stores have answered.
     pub(crate) async fn make(&self) -> Result<bool, CommandError> {
         match self.try_make().await {
             Ok(()) => Ok(true),
@@ -44,8 +44,8 @@ impl DeclaredBuckets {
         }
     }
 
-    /// Makes the missing buckets as soon as the stores answer. Returns the error of a bucket that is stored with
-    /// another definition. Otherwise never returns.
+    /// Tries to make the missing buckets until the stores answer. Returns an error that waiting cannot solve, such as a
+    /// bucket that is stored with another definition. Otherwise never returns.
     pub(crate) async fn keep_trying(&self) -> CommandError {
         loop {
             tokio::time::sleep(RETRY_INTERVAL).await;

@@ -75,7 +75,7 @@ impl Code {
     }
 }
 
-/// The words of a `rashomon` command line. In a pipe, the words of the first command.
+/// The words of a `rashomon` command line; `None` for another program. In a pipe, the words of the first command.
 fn words_of(command: &str) -> Option<Vec<String>> {
     let words = split(command.split([';', '|', '>']).next()?);
     match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -102,7 +102,7 @@ fn split(command: &str) -> Vec<String> {
     words
 }
 
-/// Returns the reason why the program does not accept a command. Code within a line may lack required
+/// Returns the reason why the program does not accept a command. A command that is not whole may lack required
 /// arguments.
 fn refusal(words: &[String], is_whole: bool) -> Option<String> {
     let error = Arguments::command().try_get_matches_from(words).err()?;
@@ -201,7 +201,7 @@ fn queries_in_the_documents_are_of_existing_tables() {
         assert!(is_known, "{}: there is no table {name}", code.document);
         for bucket in code.text.split("bucket = '").skip(1) {
             let bucket = bucket.split('\'').next().unwrap_or_default();
-            assert_eq!(bucket, BucketName::page().as_str(), "{}: pages are in another bucket", code.document);
+            assert_eq!(bucket, BucketName::page().as_str(), "{}: not the bucket of pages", code.document);
         }
     }
     assert!(queries >= 2, "only {queries} queries were found");

@@ -30,7 +30,7 @@ pub(crate) enum CommandError {
     /// The store cannot be opened.
     #[error("{}", reason(.0))]
     Open(rashomon_tables::Error),
-    /// The store cannot be opened, most likely because a server has it open. The text says what to do then.
+    /// The store cannot be opened, perhaps because a server has it open. The text says what to do in that case.
     #[error("{}\nIf a server has the store open{}", reason(.0), .1)]
     Busy(rashomon_tables::Error, &'static str),
     /// The cluster does not answer.
@@ -52,7 +52,7 @@ pub(crate) enum CommandError {
     /// An import failed.
     #[error("{0}")]
     Import(String),
-    /// A server refused a request, or its answer cannot be understood.
+    /// A server refused a request, the connection broke, or the answer cannot be understood.
     #[error("{0}")]
     Refused(String),
     /// A revision cannot be erased.
@@ -61,10 +61,10 @@ pub(crate) enum CommandError {
     /// An export failed.
     #[error("{0}")]
     Export(String),
-    /// The file cannot be made smaller.
+    /// There is not enough disk space for a vacuum.
     #[error("{0}")]
     Vacuum(String),
-    /// The store cannot be converted.
+    /// The file of a SQLite store cannot be converted: the disk has too little space, or has failed.
     #[error("{0}")]
     Upgrade(String),
     /// A rewrite of stored values ended early.
@@ -90,7 +90,7 @@ pub(crate) enum CommandError {
     Sample(#[from] SampleError),
 }
 
-/// Describes why a store cannot be opened. The error of the store already names the store.
+/// Describes why a store cannot be opened. Leaves out prefixes such as "the store is unavailable".
 fn reason(error: &rashomon_tables::Error) -> String {
     use rashomon_tables::Error::{Unavailable, Unsupported};
     match error {
@@ -124,7 +124,7 @@ impl CommandError {
         }
     }
 
-    /// Whether a retry may succeed later.
+    /// Whether the store was unavailable, so that a later attempt may succeed.
     pub(crate) fn is_unavailable(&self) -> bool {
         use rashomon_tables::Error::Unavailable;
         match self {

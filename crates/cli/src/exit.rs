@@ -19,9 +19,9 @@ pub(crate) enum Exit {
     Done,
     /// An error ended the command, or its output names a fault in the data, such as damage or a difference.
     Failed,
-    /// The command line or the configuration is wrong.
+    /// The command line or the configuration is wrong, or there is no store. Nothing was done.
     Usage,
-    /// The command finished with exceptions: some data was left out, was not rewritten, or is damaged.
+    /// The command finished, and some data was skipped, was not rewritten, or is damaged.
     Partly,
     /// Ctrl-C ended the command.
     Interrupted,

@@ -21,8 +21,7 @@ pub(crate) fn start_in_thread(format: LogFormat, level: &LogLevel) -> WorkerGuar
     guard
 }
 
-/// Starts logging for a command: only messages that the user of the command must see. Must be called only
-/// once.
+/// Starts logging for a command: only messages that the user of the command must see. Must be called only once.
 pub(crate) fn start_for_command() {
     start(LogFormat::Text, &"warn".parse().expect("warn is a level"), std::io::stderr);
 }

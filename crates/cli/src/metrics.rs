@@ -14,11 +14,11 @@ use rashomon_clock::Timestamp;
 use rashomon_service::Panics;
 use rashomon_tables_sqlite::SqliteStore;
 
-/// Reads the metrics of the buckets at each request.
+/// Reads the metrics of the buckets at each request for `/metrics`.
 #[derive(Debug)]
 struct BucketCollector(RevisionStore);
 
-/// Counts the panics of the process's threads and background tasks, and the commits of a SQLite store.
+/// Counts the panics in calls of a SQLite store and in background tasks, and the commits of the SQLite store.
 #[derive(Debug)]
 struct PanicAndCommitCollector {
     sqlite: Option<Arc<SqliteStore>>,

@@ -26,8 +26,7 @@ pub(crate) fn line(text: impl Display) -> Result<(), CommandError> {
     }
 }
 
-/// Writes a line to standard error. Ignores an error of the write, since the error could not be reported
-/// elsewhere.
+/// Writes a line to standard error. Ignores an error of the write, since the error could not be reported elsewhere.
 pub(crate) fn to_stderr(text: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
@@ -60,7 +59,7 @@ pub(crate) fn bytes(count: u64) -> String {
     bytesize::ByteSize(count).display().si().to_string()
 }
 
-/// Formats the stored size of data, and its share of the original size: `35.1 MB (2.51 %)`.
+/// Formats the stored size of data, and its share of the original size, if that is not 0: `35.1 MB (2.51 %)`.
 pub(crate) fn share(raw: u64, stored: u64) -> String {
     if raw == 0 {
         return bytes(stored);

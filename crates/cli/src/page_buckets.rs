@@ -20,7 +20,7 @@ pub(crate) async fn domains(
     }
 }
 
-/// Returns the buckets of pages in a store, or in the requested domain. Each bucket has its id.
+/// Returns the buckets of pages in a store, or in the requested domain. The names of further buckets have their ids.
 pub(crate) async fn page_buckets(
     store: &Store,
     only: Option<&DomainName>,
@@ -37,7 +37,7 @@ async fn page_buckets_of_domain(store: &Store, domain: &DomainName) -> Result<Ve
     Ok(store.key_value().page_buckets(domain).await.map_err(rashomon_buckets::Error::from)?)
 }
 
-/// Returns the bucket of pages that has this name, with its id.
+/// Returns the bucket of pages that has this name. The name of a further bucket gets its id.
 pub(crate) async fn page_bucket(
     store: &Store,
     domain: &DomainName,
@@ -60,11 +60,11 @@ pub(crate) async fn page_bucket(
     }
 }
 
-/// The kind of content that the bucket of a name has.
+/// The result of [`find_bucket`].
 pub(crate) enum FoundBucket {
-    /// Pages. The bucket has its id.
+    /// A bucket of pages. The name of a further bucket has its id.
     Pages(BucketName),
-    /// No pages: a bucket of this type, or `None` if there is no such bucket.
+    /// A key-value bucket of this type, or `None` if there is no bucket of this name.
     NoPages(Option<BucketType>),
 }
 

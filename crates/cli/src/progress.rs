@@ -1,5 +1,4 @@
-//! Shows the progress of a long command on standard error: a bar on a terminal, otherwise a line every few
-//! seconds.
+//! Shows the progress of a long command on standard error: a bar on a terminal, otherwise a line every few seconds.
 
 use std::{io::IsTerminal as _, sync::Arc, time::Duration};
 
@@ -46,7 +45,7 @@ enum ProgressOutput {
 }
 
 impl Progress {
-    /// Starts the measurement.
+    /// Starts to measure the time. Nothing is shown yet.
     pub(crate) fn new(clock: Arc<dyn Clock>, label: String, unit: &'static str, total: Option<u64>) -> Self {
         let started = clock.monotonic();
         let shown = if std::io::stderr().is_terminal() {
@@ -100,7 +99,7 @@ impl Progress {
         self.clock.monotonic().saturating_sub(self.started)
     }
 
-    /// Removes the bar.
+    /// Removes the bar, if there is one.
     pub(crate) fn finish(&self) {
         if let ProgressOutput::Bar(bar) = &self.shown {
             bar.finish_and_clear();

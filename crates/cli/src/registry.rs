@@ -18,12 +18,12 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Registry {
     forwarder: Arc<Forwarder>,
-    /// The stores, in the order of their indexes.
+    /// The other stores. An entry of the registry names a store by its index in this list.
     stores: Vec<(StoreSettings, Store)>,
 }
 
 impl Registry {
-    /// Opens the backends of the configuration. `None` if it has no registry.
+    /// Opens the backends of the configuration. Returns `None` if the configuration has no registry.
     pub(crate) async fn open(
         settings: &Settings,
         clock: &Arc<dyn Clock>,
@@ -82,7 +82,8 @@ impl Registry {
         Forwarding { backends: self.forwarder(), stores: self.stores().map(other).collect() }
     }
 
-    /// Waits for clusters that did not answer at the start. Returns an error that waiting cannot solve.
+    /// Waits for clusters that did not answer at the start. Returns an error that waiting cannot solve. Otherwise
+    /// never returns.
     pub(crate) async fn wait_for_failure(&self) -> CommandError {
         let failures = self.stores.iter().map(|(_, store)| Box::pin(store.wait_for_failure()));
         match failures.len() {

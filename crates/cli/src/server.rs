@@ -23,10 +23,10 @@ use crate::{
 /// The time between two calls of [`Access::maintain`], which reads changed keys and stores the last uses of tokens.
 const ACCESS_INTERVAL: Duration = Duration::from_secs(3);
 
-/// How long the server waits at its shutdown until the last uses of tokens are stored.
+/// The longest time that the server waits at its shutdown until the last uses of tokens are stored.
 const LAST_MAINTENANCE_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long the server waits at its shutdown until the caches have acknowledged the last purges.
+/// The longest time that the server waits at its shutdown until the caches have acknowledged the last purges.
 const LAST_PURGES_LIMIT: Duration = Duration::from_secs(5);
 
 /// Binds the address that the server listens on.

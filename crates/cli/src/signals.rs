@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::{errors::CommandError, exit::Exit, output};
 
-/// A receiver of signals.
+/// A receiver of Ctrl-C and SIGTERM.
 #[derive(Debug, Clone)]
 pub(crate) struct Signals(watch::Receiver<Option<Exit>>);
 
@@ -73,7 +73,7 @@ impl Reloads {
 }
 
 /// Runs blocking work. The first signal sets a flag, and the work stops soon after that. Returns the result of the
-/// work, and the exit code of the signal.
+/// work, and the exit code of the signal, if one came.
 pub(crate) async fn run_until_signal<T: Send + 'static>(
     work: impl FnOnce(&Arc<AtomicBool>) -> T + Send + 'static,
 ) -> Result<(T, Option<Exit>), CommandError> {

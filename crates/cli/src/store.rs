@@ -57,7 +57,7 @@ pub(crate) enum StoreToUpgrade {
 pub(crate) enum IfMissing {
     /// The store is created.
     Create,
-    /// A missing store is an error: for a command that only reads, the name is probably mistyped.
+    /// A missing store is an error: for a command that needs stored data, the name is probably mistyped.
     Refuse,
 }
 
@@ -82,7 +82,8 @@ impl Store {
         Self::with_archive(tables, backend, &settings, archive, clock).await
     }
 
-    /// Opens the buckets. `archive` says whether the archive is on. Closes the store after an error.
+    /// Opens the buckets. `archive`: whether the archive is on, or the error of this decision. Closes the store after
+    /// this error, and if the buckets cannot be opened.
     async fn with_archive(
         tables: Arc<dyn TableStore>,
         backend: Backend,
@@ -139,7 +140,7 @@ impl Store {
             opened => return opened,
         };
         let StoreSettings::Cassandra(cluster) = &settings.store else { return Err(error) };
-        let absent = match &error {
+        let first_outage = match &error {
             CommandError::Open(Error::Unavailable(outage))
             | CommandError::NoCluster(Error::Unavailable(outage)) => outage.clone(),
             error => Outage::Other(error.to_string()),
@@ -156,7 +157,7 @@ impl Store {
                     Ok(Arc::new(store) as Arc<dyn TableStore>)
                 })
             }),
-            absent,
+            first_outage,
         ));
         let tables = Arc::clone(&awaited) as Arc<dyn TableStore>;
         Self::from_backend(tables, Backend::Awaited(awaited), settings.clone(), clock).await
@@ -278,7 +279,7 @@ impl Store {
         let mut retaining = settings.clone();
         retaining.apply_retention_flags(flags).map_err(CommandError::Usage)?;
         let (tables, backend) = Backend::open(&settings, &clock, IfMissing::Refuse).await?;
-        // The store is compared with the configuration, without the flags.
+        // The flags do not count for the decision whether the archive is on.
         let archive = match backend.decide_archive(&mut settings) {
             // A record counts even if the configuration turns the archive off: later commands without this
             // configuration would find an archive whose bodies are gone.
@@ -307,7 +308,7 @@ impl Store {
         Self::open(&settings, clock, IfMissing::Create).await
     }
 
-    /// Opens the store with an archive. Creates a missing store.
+    /// Opens the store with its archive on. Creates a missing store.
     pub(crate) async fn open_with_archive(
         arguments: &StoreArguments,
         clock: Arc<dyn Clock>,
@@ -317,7 +318,7 @@ impl Store {
         Self::open(&settings, clock, IfMissing::Create).await
     }
 
-    /// Opens the store with an archive. The settings of the arguments override the configuration.
+    /// Opens the store with its archive on. The settings of the arguments override the configuration.
     pub(crate) async fn open_for_sealing(
         arguments: &SealArguments,
         clock: Arc<dyn Clock>,
@@ -359,7 +360,7 @@ impl Store {
         }
     }
 
-    /// The cluster, if the tables are in one.
+    /// The cluster, if the tables are in one that answered when the store was opened.
     pub(crate) fn cluster(&self) -> Option<&CassandraStore> {
         match &self.backend {
             Backend::Cassandra(store) => Some(store),
@@ -414,8 +415,8 @@ impl Backend {
     }
 }
 
-/// Returns a sixtieth of the size of the file, but at least 1 MiB. `None` if this is not below the default size of a
-/// log.
+/// Returns the size of a short log: a sixtieth of the size of the file, but at least 1 MiB. `None` if this is not
+/// below the default size.
 fn short_log_bytes(directory: &Path) -> Option<u64> {
     let file_bytes = file_path(directory).metadata().map_or(0, |file| file.len());
     Some((file_bytes / 60).max(1 << 20)).filter(|bytes| *bytes < Options::default().log_bytes)

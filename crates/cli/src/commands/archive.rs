@@ -103,8 +103,8 @@ fn describe_seal(sealed: &SealReport) -> String {
     words.push_str(&format!(", {}", counted(sealed.blocks, "block")));
     if sealed.left > 0 {
         words.push_str(&format!(
-            "; not sealed, since they are being changed or have lost bodies: {}",
-            thousands(sealed.left)
+            "; {} not sealed yet, since new, being changed, or without some bodies",
+            counted(sealed.left, "revision")
         ));
     }
     if sealed.too_large > 0 {
@@ -154,8 +154,8 @@ async fn merge(
         );
         if merged.kept > 0 {
             words.push_str(&format!(
-                "; {} not merged, since damaged: see `rashomon archive verify`",
-                merged.kept
+                "; {} not merged, since they or parts grouped with them are damaged: see `rashomon archive verify`",
+                counted(merged.kept, "part")
             ));
             exit = Exit::Failed;
         }
@@ -330,7 +330,7 @@ async fn stats(
     Ok(if print_damaged_rows(store) { Exit::Failed } else { blocks })
 }
 
-/// Reports on standard error which damaged rows were skipped. Returns whether rows were skipped.
+/// Reports the damaged rows that were skipped, and names the first on standard error. Returns whether there are any.
 pub(super) fn print_damaged_rows(store: &Store) -> bool {
     let found = store.buckets().found_damage();
     for row in found.iter().take(MAX_NAMED) {
@@ -356,8 +356,7 @@ pub(super) fn print_damaged_blocks<'a>(archives: impl Iterator<Item = &'a Archiv
             blocks => format!("{} blocks were written by a later version", thousands(blocks)),
         };
         output::to_stderr(format_args!(
-            "{written}, and cannot be read or counted: use the version of Rashomon that wrote it, or a \
-             later one"
+            "{written}, and cannot be read or counted: use that version of Rashomon, or a later one"
         ));
     }
     if damaged == 0 {

@@ -10,7 +10,7 @@ use crate::{
     output,
 };
 
-/// Prints the settings that `serve` would use, as a configuration file. Fails if `serve` would refuse them.
+/// Prints the settings that `serve` would use, as a configuration file. Fails if a setting is wrong.
 pub(crate) fn run(arguments: CheckConfigArguments) -> Result<Exit, CommandError> {
     let CheckConfigArguments { file, data, raw } = arguments;
     let raw = RawSettings { store: store_of(data, raw.store.clone()), ..raw };

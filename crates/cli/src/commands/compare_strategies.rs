@@ -76,7 +76,7 @@ async fn replay_on(
     let shared = matches!(store, StoreUrl::Cassandra(_));
     let raw = RawSettings { store: Some(store), ..RawSettings::default() };
     let mut settings = Settings::load_offline(raw, arguments.config.as_deref())?;
-    // The replay has its own buckets on the tables.
+    // Only the tables of this store are used: the replay opens buckets of its own on them, which have no archive.
     settings.new_store_archive = Some(false);
     let opened = Store::open(&settings, Arc::clone(&clock) as Arc<dyn Clock>, IfMissing::Create).await?;
     let tables: Arc<dyn TableStore> = match shared {
@@ -93,7 +93,7 @@ async fn replay_on(
     Ok(report?)
 }
 
-/// The store of one strategy. With SQLite, each strategy has its own directory.
+/// Returns the store of one strategy. With SQLite, this is a new directory in the directory of the backend.
 fn store_of(backend: &StoreUrl, number: usize) -> Result<StoreUrl, CommandError> {
     let StoreUrl::Sqlite(directory) = backend else { return Ok(backend.clone()) };
     let own: PathBuf = directory.join(number.to_string());

@@ -60,8 +60,7 @@ pub(crate) async fn run(arguments: MigrateArguments) -> Result<Exit, CommandErro
     outcome
 }
 
-/// Returns a name that identifies a store. The name does not depend on the command line: a directory may have several
-/// names.
+/// Returns a name that identifies a store. The name of a directory is its canonical path, if there is such a directory.
 fn name_of(store: &StoreUrl) -> String {
     let whole = |directory: &Path| std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_owned());
     match store {

@@ -23,7 +23,7 @@ use crate::{
     store::Store,
 };
 
-/// The values that the policies would delete or have deleted.
+/// The values that the policies would delete. With --now, also the number of values that were deleted.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     /// The policy, if all buckets have the same policy.
@@ -107,7 +107,7 @@ async fn report_or_cull(
     Ok(Exit::Done)
 }
 
-/// Enqueues all stored values, and processes the queue.
+/// Processes the queue, enqueues all superseded values, and processes the queue again.
 async fn cull(buckets: &RevisionStore, of: &[(DomainName, BucketName)]) -> Result<CullReport, CommandError> {
     let limit = NonZeroUsize::new(4096).unwrap_or(NonZeroUsize::MIN);
     let mut culled = CullReport::default();
@@ -119,7 +119,7 @@ async fn cull(buckets: &RevisionStore, of: &[(DomainName, BucketName)]) -> Resul
         let sweep = buckets.maintenance().sweep(limit).await?;
         culled.add(sweep);
     }
-    // If queue entries have expired, all values are enqueued once more.
+    // If queue entries have expired, all superseded values are enqueued once more.
     while std::mem::take(&mut must_rescan) {
         enqueue_existing(buckets, of).await?;
         loop {
@@ -134,7 +134,7 @@ async fn cull(buckets: &RevisionStore, of: &[(DomainName, BucketName)]) -> Resul
     Ok(culled)
 }
 
-/// Enqueues all stored values, and waits until the queue may be processed.
+/// Enqueues all superseded values, and waits until the queue may be processed.
 async fn enqueue_existing(
     buckets: &RevisionStore,
     of: &[(DomainName, BucketName)],
@@ -188,7 +188,7 @@ impl CullReport {
 }
 
 impl Report {
-    /// The policy of all buckets. `None` if they have several policies.
+    /// The policy of all buckets. `None` if there is no bucket with a policy, or if there are several policies.
     fn one_policy(&self) -> Option<&str> {
         let mut policies = self.domains.values().map(|of| of.policy.as_str());
         let first = policies.next()?;

@@ -93,7 +93,7 @@ async fn open_and_serve(
     outcome
 }
 
-/// Returns an error of a store of the registry that waiting cannot solve. Otherwise never returns.
+/// Returns an error of one of the registry's stores, if waiting cannot solve this error. Otherwise never returns.
 async fn wait_for_registry_failure(registry: Option<&Registry>) -> CommandError {
     match registry {
         Some(registry) => registry.wait_for_failure().await,

@@ -38,7 +38,7 @@ struct Cluster {
     keyspace: String,
 }
 
-/// The sizes of the files, and their versions.
+/// The sizes of the files, and the versions of SQLite and of the format.
 #[derive(Debug, Serialize)]
 struct Files {
     sqlite_version: &'static str,
@@ -71,7 +71,7 @@ pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError>
     store.close().await;
     let stats = counted?;
     let damaged = stats.sqlite.as_ref().map_or(&[][..], |files| &files.damaged);
-    // Damaged rows that the buckets read have been reported already.
+    // If damaged rows were found in the buckets, they have been named. Other damaged rows are then not named.
     if !damage {
         for row in damaged.iter().take(MAX_NAMED) {
             output::to_stderr(format_args!("damaged: {row}"));

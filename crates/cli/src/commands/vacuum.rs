@@ -94,8 +94,8 @@ async fn rewrite(store: &SqliteStore) -> Result<(), CommandError> {
     if let Some(missing) = store.missing_space().map_err(|error| vacuum_error(error, "free some space"))? {
         return Err(CommandError::Vacuum(format!(
             "not enough disk space to rewrite the file: the rewrite needs {} in {}, and {} are free. The \
-             free pages were given back, and nothing else was changed: free more space, or name another \
-             directory for temporary files with the variable TMPDIR",
+             free pages were given back, and nothing else was changed: free more space there, or, if temporary \
+             files are written there, name another directory for them with the variable TMPDIR",
             output::bytes(missing.needed_bytes),
             missing.directory.display(),
             output::bytes(missing.free_bytes),

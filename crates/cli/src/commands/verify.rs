@@ -45,8 +45,8 @@ async fn run_on(
     verify(store, clock).await
 }
 
-/// Repairs keys, restores rows that can be derived from undamaged rows, and prints these repairs. After the
-/// first 1,000, restored rows are only counted.
+/// Repairs keys, restores rows that can be derived from undamaged rows, and prints these repairs. After the first
+/// 1,000, restored rows are only counted. With `dry_run`, changes nothing.
 async fn repair(store: &Store, dry_run: bool) -> Result<(), CommandError> {
     let verb = if dry_run { "would be repaired" } else { "repaired" };
     let keys = repair_keys(store, dry_run).await?;
@@ -58,8 +58,8 @@ async fn repair(store: &Store, dry_run: bool) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Restores flipped bits of keys. Refuses if the page structure of the SQLite file is damaged. Returns a line
-/// for each repair.
+/// Restores flipped bits of the keys of a SQLite store, unless `dry_run` is set. Refuses if the page structure of the
+/// file is damaged. Returns a line for each repair.
 async fn repair_keys(store: &Store, dry_run: bool) -> Result<Vec<String>, CommandError> {
     let Some(sqlite) = store.sqlite() else { return Ok(Vec::new()) };
     let planning = Arc::clone(&sqlite);
@@ -103,7 +103,7 @@ async fn verify(store: &Store, clock: Arc<dyn Clock>) -> Result<Exit, CommandErr
     Ok(if sound { Exit::Done } else { Exit::Failed })
 }
 
-/// Compares every row with its checksum, and runs SQLite's own check of the file.
+/// With SQLite, compares every row with its checksum, and runs SQLite's own check of the file.
 async fn check_files(
     store: &Store,
     clock: &Arc<dyn Clock>,

@@ -13,7 +13,7 @@ use tracing_subscriber::fmt::MakeWriter;
 /// The maximum size of a log line in bytes.
 pub(super) const MAX_LINE_BYTES: usize = 16 << 10;
 
-/// The maximum number of bytes of a string in a JSON line that is too long.
+/// The maximum size of each string, in bytes, if a JSON line is too long.
 const MAX_STRING_BYTES: usize = 1 << 10;
 
 /// Creates writers that shorten each line to [`MAX_LINE_BYTES`].
@@ -49,7 +49,8 @@ impl<W: Write> Write for LineWriter<W> {
     }
 }
 
-/// Shortens a line that is too long. A JSON line stays valid JSON.
+/// Shortens a line that is too long. A JSON line stays valid JSON. If shorter strings are not enough, a message takes
+/// the place of its other fields.
 fn shorten_line(line: &[u8], format: LogFormat) -> Cow<'_, [u8]> {
     if line.len() <= MAX_LINE_BYTES {
         return Cow::Borrowed(line);

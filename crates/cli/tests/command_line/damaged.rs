@@ -212,7 +212,7 @@ fn a_block_of_a_later_version_is_not_given_up() {
         for words in [&["archive", "stats"][..], &["stats"]] {
             let ran = on_sqlite(words).ends_with(1).stderr_contains(&[
                 "1 block was written by a later version",
-                "use the version of Rashomon that wrote it, or a later one",
+                "use that version of Rashomon, or a later one",
             ]);
             assert!(!ran.stderr.contains("damaged"), "{ran:#?}");
         }
@@ -339,7 +339,7 @@ fn wiki_with_keys(home: &Home, data: &str, table: &str) -> Vec<Vec<u8>> {
     keys.filter(|key| key.windows(4).any(|four| four == mark)).collect()
 }
 
-/// Flips a bit of a key at every place in the file.
+/// Flips a bit in all copies of a key in the file. `byte` is the offset of the changed byte in the key.
 fn flip_key(directory: &Path, key: &[u8], byte: usize, mask: u8) {
     let path = directory.join("rashomon.sqlite");
     let mut file = std::fs::read(&path).unwrap();

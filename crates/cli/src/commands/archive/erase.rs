@@ -95,7 +95,7 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
 fn unreadable_block_error(rev: Revision, damage: &SkippedDamage) -> CommandError {
     CommandError::Erase(format!(
         "revision {rev} may be in a block that cannot be read, and cannot be erased there: {}; if neither a \
-         replica nor a backup has the block, --give-up-damaged gives up all its revisions",
+         replica nor a backup has the block, --give-up-damaged gives up all revisions in it that cannot be read",
         damage.why
     ))
 }
@@ -173,8 +173,8 @@ fn print_erasure(rev: Revision, erased: &EraseReport) -> Result<(), CommandError
     match erased.kept_for {
         Some(time) => output::line(format_args!(
             "the nodes' files hold the content until a compaction removes it: a full compaction after {} s does, \
-             and an earlier one may (see --status); `nodetool flush` and `nodetool compact` on each node remove it \
-             at once; docs/erasing.md names other places that may have it",
+             and an earlier one may (see --status). Without incremental repair, `nodetool flush` and `nodetool \
+             compact` on each node remove it at once. docs/erasing.md names other places that may have it",
             time.as_secs()
         )),
         None => Ok(()),

@@ -42,7 +42,7 @@ impl Upload {
     }
 }
 
-/// The output of a body.
+/// The target to which a body is written.
 pub(super) enum Sink {
     /// A file that gets its name when it is complete.
     File { file: Box<AtomicFile>, handle: std::fs::File, path: PathBuf },

@@ -32,7 +32,7 @@ pub(super) enum CreateOutcome {
     Replaced,
 }
 
-/// A page of a list, and the position after which the next page begins.
+/// A result page of a list. `next`: the position after which the next result page begins; `None` at the end.
 pub(super) struct ListPage<T, K> {
     pub(super) items: Vec<T>,
     pub(super) next: Option<K>,

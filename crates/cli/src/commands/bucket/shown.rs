@@ -6,7 +6,7 @@ use serde_json::json;
 use super::location::{ListedEntry, Location};
 use crate::{arguments::BucketPath, errors::CommandError, output};
 
-/// Prints the buckets of a domain, a page of the list at a time.
+/// Prints the buckets of a domain, a result page at a time.
 pub(super) async fn list_buckets(
     location: &mut Location,
     domain: &DomainName,
@@ -29,7 +29,7 @@ pub(super) async fn list_buckets(
     }
 }
 
-/// Prints the entries of a bucket, a page of the list at a time.
+/// Prints the entries of a bucket, a result page at a time.
 pub(super) async fn list_entries(
     location: &mut Location,
     path: &BucketPath,

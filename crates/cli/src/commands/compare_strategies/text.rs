@@ -30,7 +30,7 @@ pub(super) fn print(report: &Report) -> Result<(), CommandError> {
         }
     }
     for what in whats {
-        output::line(format_args!("\n{what}\n{}", block(&report.strategies, what)))?;
+        output::line(format_args!("\n{what}\n{}", action_table(&report.strategies, what)))?;
     }
     output::line(format_args!("\nstored after the last edit\n{}", stored(&report.strategies)))?;
     if !report.timelines.is_empty() {
@@ -39,7 +39,7 @@ pub(super) fn print(report: &Report) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn block(strategies: &[StrategyReport], what: &str) -> String {
+fn action_table(strategies: &[StrategyReport], what: &str) -> String {
     let mut text = format!(
         "  {:<34} {:>7}  {:<20} {:<15} {:<20} {:<20} {:>10} {:>10} {:>9} {:>9}\n",
         "", "times", "core", "notes", "keeping", "overhead", "read", "written", "median", "p99"

@@ -57,7 +57,8 @@ fn format_of(arguments: &ExportArguments) -> Result<Format, CommandError> {
     })
 }
 
-/// The format that a file's name implies. Refuses a suffix of a format or compression that cannot be written.
+/// The given format, or else that of the suffix of a file. Refuses a suffix of a format or compression that cannot be
+/// written.
 fn format_by_ending(path: &Path, given: Option<ExportFormat>) -> Result<Option<ExportFormat>, CommandError> {
     let ending = |path: &Path| path.extension().map(|ending| ending.to_string_lossy().to_lowercase());
     let compressed = matches!(ending(path).as_deref(), Some("gz" | "bz2" | "zst"));

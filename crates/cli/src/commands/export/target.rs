@@ -18,7 +18,7 @@ const LAST_WRITE_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(super) struct Target {
     writer: Writer,
-    /// Dropped together with the writer, on any thread.
+    /// Dropped together with the writer, on any thread. The drop ends [`DeletionWaiter::wait`].
     _open: oneshot::Sender<()>,
 }
 

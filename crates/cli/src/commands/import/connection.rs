@@ -123,7 +123,7 @@ impl Answer {
 
     /// The error if the server refused the dump, with the reason of the server, if it sent a reason.
     async fn refusal(mut self, status: StatusCode) -> CommandError {
-        // If the connection ends early, the message is the received part.
+        // If the connection ends early, the received part is no JSON document, and the reason is not known.
         while self.buffer.len() < MAX_LINE_BYTES && matches!(self.more().await, Ok(true)) {}
         let problem: serde_json::Value = serde_json::from_slice(&self.buffer).unwrap_or_default();
         let reason = refusal_reason(&problem);

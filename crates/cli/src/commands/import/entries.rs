@@ -19,8 +19,8 @@ use crate::{
     signals::Signals,
 };
 
-/// Imports files into the bucket of the target, which has no pages or does not exist. `before` is its type, if it
-/// exists.
+/// Imports files into the bucket of the target, which is a key-value bucket or does not exist. `before` is the type of
+/// the bucket, if the bucket exists.
 pub(super) async fn run<T: EntryTarget>(
     arguments: &ImportArguments,
     before: Option<BucketType>,

@@ -78,8 +78,9 @@ pub(super) async fn run(
     Ok(if total.is_clean() { Exit::Done } else { Exit::Partly })
 }
 
-/// Returns the target of the import, if the bucket has entries or does not exist. `None` if the bucket has pages, or if
-/// the client may not read its definition. In these cases, the server decides whether to accept the import.
+/// Returns the target of the import, if the bucket is a key-value bucket or does not exist. `None` if the bucket has
+/// pages, or if the server refuses to show its definition. In these cases, the server decides whether to accept the
+/// import.
 async fn key_value_bucket(
     server: &ServerUrl,
     arguments: &ImportArguments,

@@ -89,7 +89,7 @@ impl Outcome {
         self.conflicts == 0 && self.left_out == 0
     }
 
-    /// Adds the counts of another file.
+    /// Adds the counts of another file, as far as the summary shows them.
     pub(super) fn add(&mut self, other: &Self) {
         self.pages += other.pages;
         self.created += other.created;

@@ -85,7 +85,7 @@ impl Location {
                 }
             }
             Self::Server { server, client } => {
-                // A page must fit into the size limit of an answer, whatever the tokens hold.
+                // A result page must fit into the size limit of an answer, even if the tokens have long notes.
                 let mut query = "?limit=20".to_owned();
                 loop {
                     let path = format!("/v1/tokens{query}");
