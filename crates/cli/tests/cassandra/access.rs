@@ -18,6 +18,7 @@ use crate::{
 /// The time within which a refusal must be reported, on a busy machine.
 const MAX_ERROR_DELAY: Duration = Duration::from_secs(30);
 
+/// The configuration of the user with few rights.
 const LITTLE: &str = "little.toml";
 
 async fn execute(session: &Session, text: &str) {

@@ -112,8 +112,8 @@ fn killed_server_costs_no_repeatable_request() {
     servers.into_iter().for_each(|(server, _)| drop(server.stop().ends_with(0)));
     let arrivals = arrivals(&home, &logs);
     for (id, is_repeatable, status) in &sent {
-        // A revision whose server died after it was stored is answered with 200 the second time. A render that a
-        // client posts to a revision that it has just written exists for sure, so 404 would be a lost write.
+        // If a server dies after it has stored a revision, the repeated request is answered with 200. A client posts a
+        // render to a revision that the client has just written. So 404 would mean that this revision was lost.
         let is_answered = matches!(&**status, "200" | "201");
         assert!(is_answered || (!is_repeatable && status == "502"), "{id}: {status}");
         let arrived = arrivals.get(id).copied().unwrap_or(0);

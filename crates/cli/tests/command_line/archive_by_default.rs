@@ -161,7 +161,7 @@ fn store_without_a_record_has_an_archive_only_if_configured() {
     assert_eq!(archive(directory, "data", "on.toml"), on_by("configuration"));
 }
 
-/// Both ways out of the error work.
+/// The error names two ways out. Both work.
 #[test]
 fn retention_added_to_a_store_with_an_archive_is_refused() {
     let directory = directory();

@@ -43,7 +43,7 @@ fn write(address: &str, number: u32) {
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
 }
 
-/// The lines of a file with these requests. Lines that are incomplete yet are left out.
+/// The complete lines of an audit log. A line that is still being written is left out.
 fn lines(file: &Path) -> Vec<Value> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));

@@ -146,7 +146,7 @@ fn killed_backups_and_restores_continue() {
     let at = directory.path();
     wiki(at, 400);
     let original = export(at, "data");
-    // The first killed runs leave nothing, and later runs leave most of their pages.
+    // The first runs are killed before they write pages, and later runs when they have written some.
     for milliseconds in [5, 40, 200, 400] {
         let mut backup = rashomon(at);
         backup.args(["backup", "--data", "data", "--to", "backup", "--rate", "4MB"]);

@@ -47,7 +47,7 @@ fn printed_curl_commands_work() {
     // Pasted again, the line that writes changes nothing.
     assert!(paste(lines[4]).contains("Accounts/Yours"));
 
-    // The pages under /wiki/ link to one another, too.
+    // People can read the wiki in a browser, too.
     let base = printed.lines().map(str::trim).find(|line| line.starts_with("http://")).unwrap();
     assert!(paste(&format!("curl {base}")).contains("lighthouse"));
     assert!(paste(&format!("curl -L {base}wiki/Main_Page")).contains("Hollin Skerry wiki"));

@@ -27,6 +27,7 @@ const BODY_BYTES: usize = 300_000;
 /// The maximum number of revisions. No disk of these tests has room for them.
 const MAX_REVISIONS: u32 = 1_000;
 
+/// Parts of the log lines about a failure and about its end.
 const FAILED: &str = "the store cannot be written";
 const RECOVERY: &str = "the store can be written again";
 
@@ -138,7 +139,7 @@ impl Server {
                 return (answer, rev + 1);
             }
         }
-        panic!("the disk has no end");
+        panic!("the disk has room for {MAX_REVISIONS} revisions");
     }
 
     /// Checks that all acknowledged revisions can be read.

@@ -25,7 +25,7 @@ use crate::{
     process::{RunningProcess, finish, rashomon, run, wait_until},
 };
 
-/// Certificates for hosts with these names, each its own authority, with their keys.
+/// Self-signed certificates for hosts with these names, with their keys.
 pub(crate) const LOCALHOST: (&str, &str) = (
     include_str!("../../../generator-http/tests/upstream/certificates/localhost.pem"),
     include_str!("../../../generator-http/tests/upstream/certificates/localhost.key"),
@@ -35,7 +35,7 @@ pub(crate) const ELSEWHERE: (&str, &str) = (
     include_str!("../../../generator-http/tests/upstream/certificates/elsewhere.key"),
 );
 
-/// The gauge of the certificate's expiry.
+/// The metric with the time at which the certificate expires.
 const EXPIRY: &str = "rashomon_http_tls_certificate_expiry_timestamp_seconds";
 
 /// The flags of a server with TLS.

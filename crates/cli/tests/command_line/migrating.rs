@@ -177,7 +177,7 @@ fn interrupted_migration_prints_how_to_continue() {
 fn progress_is_printed_every_few_seconds() {
     let directory = tempdir().unwrap();
     let ran = attempt_during_a_migration(directory.path(), |running| {
-        // So the command takes longer than the interval between two lines, on any machine.
+        // With this pause, the command takes longer than the interval between two lines, on any machine.
         running.signal(Signal::STOP);
         sleep(Duration::from_secs(6));
         running.signal(Signal::CONT);

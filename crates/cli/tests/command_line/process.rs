@@ -90,7 +90,7 @@ pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A running process, ended with the test.
+/// A running process, which is killed if the test ends earlier.
 #[derive(Debug)]
 pub(crate) struct RunningProcess {
     child: Option<Child>,
@@ -122,14 +122,14 @@ impl RunningProcess {
         line.trim_end().to_owned()
     }
 
-    /// Reads the first line of a server, and returns its address.
+    /// Reads the line that a server prints when it listens, and returns the address in the line.
     pub(crate) fn address(&mut self) -> String {
         let line = self.line();
         let address = line.split("://").nth(1).and_then(|rest| rest.split([' ', '/', ',']).next());
         address.unwrap_or_else(|| panic!("{line}")).to_owned()
     }
 
-    /// The writer of the standard input of the process, if it is a pipe.
+    /// Takes the writer of the standard input of the process, which must be a pipe.
     pub(crate) fn stdin(&mut self) -> ChildStdin {
         self.child.as_mut().and_then(|child| child.stdin.take()).expect("it is piped")
     }

@@ -17,6 +17,7 @@ use crate::{
 
 const PAGE: &str = "/v1/wiki/page/Night";
 
+/// The grace of the configuration [`SHORT`].
 const GRACE: Duration = Duration::from_secs(2);
 
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -395,7 +396,7 @@ fn damaged_page_is_not_culled_and_ends_the_command_with_an_error() {
     ]);
 }
 
-/// Retention alone would report the revisions in blocks as deleted.
+/// Retention without the archive would report the revisions in blocks as deleted.
 #[test]
 fn retention_without_the_archive_of_the_store_is_refused() {
     let directory = tempdir().unwrap();

@@ -32,8 +32,8 @@ fn a_flipped_bit_is_found_and_named() {
     home.import_rows(&large_dump(20, 50_000));
     let path = home.path().join("data/rashomon.sqlite");
     let mut file = fs::read(&path).unwrap();
-    // In the middle of the bodies, which are most of the file; the ends of database pages may be unused, and are
-    // then zeros.
+    // The flipped bit is in the middle of the bodies, which are most of the file. The bytes around it are not zero, so
+    // they are not in an unused part of a database page.
     let middle = (file.len() / 2..).find(|at| !file[*at..at + 16].contains(&0)).unwrap();
     file[middle + 8] ^= 0x10;
     fs::write(&path, file).unwrap();

@@ -18,7 +18,7 @@ use crate::{
     wiki::dump,
 };
 
-/// An import through a server with TLS, which trusts only this certificate.
+/// A command that imports through a server with TLS. The command trusts only this certificate.
 fn import(directory: &Path, url: &str, trusted: &str) -> Command {
     fs::write(directory.join("trusted.pem"), trusted).unwrap();
     let mut command = rashomon(directory);
@@ -59,7 +59,7 @@ fn dump_is_sent_with_tls() {
     plain.stop().ends_with(0);
 }
 
-/// A server that answers one import, and returns the head of its request.
+/// Starts a server that refuses one import. Returns its address, and a thread that returns the head of the request.
 fn recorder() -> (String, thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();

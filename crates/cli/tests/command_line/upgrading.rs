@@ -285,7 +285,7 @@ fn upgrade_survives_a_kill_at_every_point() {
     for arguments in [&[][..], &["--keep-old"]] {
         let mut formats = [0, 0];
         for call in 1.. {
-            assert!(call < 1_000, "the upgrade has no end");
+            assert!(call < 1_000, "the upgrade makes more calls than expected");
             faulty.reset();
             let fault = format!("kill:{call}");
             let ran = faulty.upgrade(&fault, arguments);
@@ -347,7 +347,8 @@ fn failed_synchronization_is_an_error_and_the_store_is_complete() {
     let has = |path: &str, format| failed.contains(&(path.to_owned(), format));
     // The new file before it is renamed, and the directory after that.
     assert!(has("rashomon.sqlite-upgrading", 1) && has("faulty-store", 2), "{failed:?}");
-    // By SQLite, when it changes the mode of the log, before the comparison, and before the rename.
+    // The new file is synchronized when SQLite changes the mode of the log, before the comparison, and before the
+    // rename.
     let of_new_file = failed.iter().filter(|(path, _)| path == "rashomon.sqlite-upgrading");
     assert!(of_new_file.count() >= 3, "{failed:?}");
 }
@@ -389,7 +390,7 @@ fn signal_interrupts_an_upgrade_and_the_store_is_as_it_was() {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let upgrade = RunningProcess::start(rashomon(home).args(UPGRADE));
         let new = home.join("data/rashomon.sqlite-upgrading");
-        crate::process::wait_until("a part of the new file", || {
+        crate::process::wait_until("a part of the new file is written", || {
             fs::metadata(&new).is_ok_and(|new| new.len() > 1_000_000)
         });
         upgrade.signal(signal);

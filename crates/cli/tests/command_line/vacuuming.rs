@@ -33,7 +33,7 @@ fn free_pages(store: &Path) -> u64 {
     count(store, "freelist_count")
 }
 
-/// A number of pages, also while a server has the store open.
+/// Returns a number of pages from SQLite, also while a server has the store open.
 fn count(store: &Path, pragma: &str) -> u64 {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
     let file = Connection::open_with_flags(store.join("rashomon.sqlite"), flags).unwrap();

@@ -102,8 +102,8 @@ pub(crate) fn fill(home: &Home) -> Vec<Vec<String>> {
     tids
 }
 
-/// Reads every render. Returns the number of renders that have the new version. Each value is whole, and has the ETag of
-/// its version.
+/// Reads every render, and checks that its value is whole and has the ETag of its version. Returns the number of
+/// renders with the new version.
 pub(crate) fn check(home: &Home, tids: &[Vec<String>]) -> usize {
     home.run(&["verify"]).ends_with(0).stdout_contains(&["sound"]);
     let (server, address) = home.serve(&[]);
@@ -178,7 +178,7 @@ fn survives_kills(words: &[&str], seal: bool) {
     rewrite(&home, &url, words).ends_with(0).stdout_contains(&["0 values of 40 pages rewritten"]);
 }
 
-/// Whether a child process has ended, and waits for its parent.
+/// Whether a child process has ended, even if its parent has not read the exit code yet.
 fn has_ended(id: u32) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     state.rsplit(')').next().is_none_or(|rest| rest.trim_start().starts_with('Z') || rest.is_empty())
