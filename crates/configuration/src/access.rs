@@ -144,7 +144,10 @@ impl AccessSettings {
             );
         }
         if audience.is_some() && jwks_file.is_none() {
-            problem("[access] has an audience, but no jwks_file with the keys of JSON Web Tokens: add it");
+            problem(
+                "[access] has an audience, but no jwks_file with the keys of JSON Web Tokens: add jwks_file, or remove \
+                 audience",
+            );
         }
         let anonymous = AnonymousRights {
             everywhere: anonymous.unwrap_or_default(),

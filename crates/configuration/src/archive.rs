@@ -14,8 +14,8 @@ use super::{
     values::{ByteSize, Span, as_text},
 };
 
-/// The minimum of `after`, the time since a revision was superseded. It is longer than any write takes, and
-/// longer than the difference between the clocks of working servers.
+/// The minimum of `after` in a file. This time is longer than any write takes, and longer than the difference between
+/// the clocks of working servers.
 const MIN_AFTER: Duration = Duration::from_secs(3600);
 
 /// The setting `archive` in a file. The table `[archive]` turns the archive on, unless `enabled` is false.
@@ -58,7 +58,8 @@ struct RawArchiveTable {
     idle: Option<Idle>,
 }
 
-/// How long a page must have been neither edited nor read before it is sealed with its latest revision.
+/// How long a page must have been neither written nor, since the start of the process, read before it is sealed with
+/// its latest revision.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Idle {
     /// The latest revision is never sealed.
@@ -183,7 +184,8 @@ impl BucketArchive {
         })
     }
 
-    /// Describes an error if a policy leaves renders out before their grace is over. Sealing removes such renders.
+    /// Describes an error if a policy leaves renders out before their grace is over. Sealing removes renders that the
+    /// policy leaves out.
     fn check_grace(self, grace: Option<Duration>) -> Option<String> {
         let Self { policy, after } = self;
         let grace = grace.filter(|grace| policy != ArchivePolicy::Every && after.0 < *grace).map(Span)?;
@@ -231,7 +233,7 @@ impl Default for ArchiveSettings {
 }
 
 impl ArchiveSettings {
-    /// Whether the archive is on.
+    /// Whether the archive is on. `false` also if this is not decided yet.
     pub fn is_on(&self) -> bool {
         self.enabled == Some(true)
     }
@@ -251,7 +253,7 @@ impl ArchiveSettings {
         let Some(raw) = raw else { return default };
         let span = raw.span();
         let RawArchive(raw) = raw.into_inner();
-        // Values that retention would delete after its grace are sealed after that time instead.
+        // Without the archive, retention would delete a value after its grace. So this is when the value is sealed.
         let grace = retention.all.policy().map(|policy| policy.grace);
         let after = grace.map_or(default.all.after, Span);
         let settings = Self {
@@ -277,8 +279,8 @@ impl ArchiveSettings {
         settings
     }
 
-    /// Returns the settings of single buckets, which override the settings of all buckets. Only a bucket with its
-    /// own archive table, or with its own `grace`, has such settings.
+    /// Returns the settings of single buckets, which override the settings of all buckets. Only a bucket with its own
+    /// archive table, or with its own retention table that does not keep everything, has such settings.
     pub(super) fn merge_buckets(
         &self,
         domain: &RawDomain,
@@ -322,7 +324,7 @@ impl ArchiveSettings {
 
 impl super::Settings {
     /// Turns the archive on for `archive seal` and `import --archive`, optionally with another `after` and
-    /// another `idle`. On a cluster, the configuration must have turned it on already.
+    /// another `idle`. On a cluster, or with a retention policy, the configuration must have turned it on already.
     ///
     /// # Errors
     ///
@@ -356,7 +358,7 @@ impl super::Settings {
                     .to_owned(),
             );
         }
-        // A flag decides for one command, and the configuration decides what a new store records.
+        // The archive is on for this command alone. The configuration decides what a new store records.
         self.new_store_archive = Some(self.records_archive());
         self.archive.enabled = Some(true);
         self.archive.idle = idle.unwrap_or(self.archive.idle);
@@ -371,7 +373,8 @@ impl super::Settings {
         Ok(())
     }
 
-    /// Describes an error if a bucket is sealed before its grace is over, and its policy leaves renders out.
+    /// Describes an error if a bucket would be sealed before the grace of its retention is over, although its archive
+    /// policy leaves renders out.
     fn check_after(&self) -> Option<String> {
         let check = |archive: BucketArchive, retention: &BucketRetention| {
             archive.check_grace(retention.policy().map(|policy| policy.grace))

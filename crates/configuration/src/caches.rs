@@ -47,7 +47,7 @@ enum Method {
     Keys,
 }
 
-/// A cache.
+/// The settings of an HTTP cache.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Cache {
     url: String,

@@ -4,7 +4,8 @@ use rashomon_buckets::IgnoredHeaders;
 
 use super::{ByteSize, MergedSettings, Problem, Settings, access, caches};
 
-/// Checks that the settings fit one another, and that the files that they name can be used.
+/// Checks that the settings fit one another, that the files that they name can be used, and that a server that other
+/// machines can reach has access rights.
 pub(super) fn check(settings: &Settings, problems: &mut Vec<Problem>) {
     check_components(settings, problems);
     problems.extend(settings.tls().err().map(|error| Problem { message: error.to_string(), position: None }));

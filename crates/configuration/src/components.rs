@@ -134,7 +134,7 @@ impl Settings {
     pub fn background(&self) -> BackgroundOptions {
         BackgroundOptions {
             collect_every: self.merged.collect_every.0,
-            // An orphan is older than the longest possible upload.
+            // Garbage collection takes only chunks that are older than the longest possible upload.
             orphan_age: MIN_ORPHAN_AGE.max(self.merged.body_timeout.0.saturating_mul(2)),
             read_only: self.merged.read_only,
             seal_every: self.archive.every.0,

@@ -96,7 +96,7 @@ impl<'s> DeclaredBuckets<'s> {
             .filter_map(|(domain, name, bucket)| Some((domain, name, bucket.declaration.as_ref()?)))
     }
 
-    /// Checks that this server can make the declared buckets.
+    /// Reports the declared buckets that this server cannot make, since the registry has other servers for their paths.
     pub(super) fn check_locations(self) -> Vec<Problem> {
         let all = self.all();
         all.filter_map(|(domain, bucket, _)| {
@@ -138,7 +138,8 @@ pub(super) fn merge_domain(
     all
 }
 
-/// Returns the declaration in the table of a bucket. An error names the wrong member, if a single member is wrong.
+/// Returns the declaration in the table of a bucket. `None`: the table of the bucket `page`, without a type. An error
+/// names the wrong member, if a single member is wrong.
 fn parse_declaration(
     name: &BucketName,
     raw: &RawBucket,
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_declarations_are_refused_with_their_places() {
+    fn wrong_declarations_are_refused_with_their_positions() {
         for (table, expected) in [
             ("page]\ntype = 'blob'", "r.toml:2:8: [domains.a.buckets.page]: the bucket page has the pages"),
             ("page]\nttl = '1d'", "2:7: [domains.a.buckets.page]: ttl is not for the bucket page"),

@@ -18,7 +18,7 @@ pub enum ConfigError {
     /// A file that a setting names cannot be used.
     #[error("{0}")]
     File(String),
-    /// All errors of the settings.
+    /// All errors of the settings, or the first error of the parser.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Invalid(Vec<Problem>),
 }
@@ -106,7 +106,8 @@ impl fmt::Display for Problem {
 }
 
 /// Rewords an error of the parser. An unknown key or word is reported with the nearest known word, or with all known
-/// words if none is near. Any other wrong value is reported with a description of the allowed values.
+/// words if none is near. A value of a wrong type is reported with a description of the allowed values. Other errors
+/// keep their texts.
 pub(crate) fn reword_parser_error(message: &str) -> String {
     let wrong_value = message.strip_prefix("invalid type: ").or(message.strip_prefix("invalid value: "));
     if let Some((found, expected)) = wrong_value.and_then(|value| value.split_once(", expected ")) {

@@ -79,8 +79,8 @@ pub struct Settings {
     pub merged: MergedSettings,
     #[serde(skip_serializing_if = "AccessSettings::is_default")]
     access: AccessSettings,
-    /// Opens a SQLite store whose log is missing after a crash, without the lost writes. This flag exists only on the
-    /// command line, for a single start.
+    /// Whether a SQLite store whose log is missing after a crash is opened, without the lost writes. This flag exists
+    /// only on the command line, for a single start.
     #[serde(skip)]
     pub accept_lost_log: bool,
     /// Whether the command changes nothing.
@@ -119,7 +119,7 @@ struct Property {
     max_size: ByteSize,
 }
 
-/// A domain.
+/// The settings of a domain.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Domain {
     /// The hosts under which the pages of the domain are at `/wiki/`.
@@ -128,7 +128,7 @@ struct Domain {
     pub(crate) buckets: BTreeMap<BucketName, Bucket>,
 }
 
-/// The settings of a bucket that differ from the settings of all buckets.
+/// The declaration of a bucket, and its settings that override those of all buckets.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 struct Bucket {
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -171,8 +171,8 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// Returns the first error if the file cannot be read or parsed, such as an unknown setting. Otherwise returns all
-    /// errors in the settings.
+    /// Returns the first error if the file cannot be read or parsed. An unknown setting is an error of the parser.
+    /// Otherwise returns all errors in the settings.
     pub fn load(raw: RawSettings, file: Option<&Path>) -> Result<Self, ConfigError> {
         let file = file.map(File::read).transpose()?.unwrap_or_default();
         let mut problems = Vec::new();
@@ -328,9 +328,9 @@ fn domains(
     all
 }
 
-/// Returns a warning, with a suggestion, for each environment variable that looks like a setting but is not. `known`
-/// has the variables that the program reads. An unknown variable is not an error, since container runtimes set
-/// variables with the name of a service.
+/// Returns a warning for each environment variable that looks like a setting but is not. The warning suggests a similar
+/// variable, if there is one. `known` has the variables that the program reads. An unknown variable is not an error,
+/// since container runtimes set variables that begin with the name of a service.
 pub fn unknown_variables(known: &BTreeSet<String>) -> Vec<String> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     names.filter_map(|name| unknown_variable(&name, known)).collect()

@@ -49,7 +49,7 @@ pub(super) enum BucketLocation<'a> {
 #[serde(transparent)]
 pub(crate) struct RegistrySettings(BTreeMap<String, BackendSettings>);
 
-/// A backend.
+/// The settings of a backend: another store, or a list of servers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 enum BackendSettings {
@@ -57,7 +57,7 @@ enum BackendSettings {
     Servers(ServersSettings),
 }
 
-/// A list of servers.
+/// The settings of a list of servers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct ServersSettings {
     servers: Vec<String>,

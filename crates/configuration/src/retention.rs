@@ -180,11 +180,11 @@ impl Default for RetentionSettings {
 }
 
 impl BucketRetention {
-    /// Returns these settings, overridden by the settings of a table. A table without a strategy turns retention
-    /// on, with `app-ttl`.
+    /// Returns these settings, overridden by the settings of a table. A table without a strategy has `app-ttl`,
+    /// whatever the strategy of these settings is.
     fn with(&self, raw: RawRetention) -> Self {
         let grace = raw.grace.unwrap_or(self.grace);
-        // The default slack is a quarter of the grace.
+        // If a table has a grace and no slack, the slack is a quarter of the grace.
         let slack = raw.slack.or_else(|| raw.grace.map(|Span(grace)| Span(grace / 4)));
         let slack = slack.unwrap_or(self.slack);
         // By default, queue entries are kept at least twice as long as superseded values.
@@ -382,9 +382,9 @@ fn report(error: Option<String>, span: Range<usize>, file: &File, problems: &mut
 pub struct RetentionFlags<'a> {
     /// If set, only this domain is affected.
     pub domain: Option<&'a DomainName>,
-    /// The time for which superseded revisions stay.
+    /// The time for which the bodies of superseded revisions and renders stay.
     pub grace: Option<Span>,
-    /// The number of newest revisions of a page that always stay.
+    /// The number of newest revisions of a page that always stay, each with its newest render.
     pub min_keep: Option<NonZeroU32>,
     /// Whether the command deletes values, or only reports them.
     pub deletes: bool,
@@ -466,8 +466,8 @@ impl super::Settings {
         Ok(())
     }
 
-    /// Applies the flags to one domain: to its bucket `page`, and to its buckets with settings of their own. The
-    /// sweep also processes queue entries of other domains, by their own configuration.
+    /// Applies the flags to one domain: to its bucket `page`, and to its other buckets whose retention tables do not
+    /// keep everything. The sweep also processes queue entries of other domains, by their own configuration.
     fn apply_to_domain(
         &mut self,
         domain: &DomainName,

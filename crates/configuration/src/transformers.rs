@@ -33,7 +33,7 @@ struct Step {
     url: String,
 }
 
-/// The transformers.
+/// The settings of the transformers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct TransformerSettings {
     hosts: Vec<String>,
@@ -93,8 +93,8 @@ impl Settings {
 /// Creates the client for a rewrite of stored values, and selects the current version.
 ///
 /// `url` is the transformer that gets all earlier versions. Without a URL, the configured transformers are used.
-/// `current` is the profile of the current version. Without a profile, the current version is the one that a
-/// configured step of that URL makes.
+/// `current` is the profile of the current version. Without a profile, the current version is the one that the
+/// configured steps of that URL make. All these steps must make the same version.
 ///
 /// # Errors
 ///
@@ -127,7 +127,7 @@ pub fn transformers_for_rewrite(
         None => http::Settings { max_size: configured.merged.body_limit.0, ..http::Settings::default() },
     };
     if steps.is_empty() {
-        // The token is for the configured transformers.
+        // The token is only for transformers that the configuration names.
         settings.token_file = None;
     }
     let transformers = Transformers::to_one(url, &current, settings);

@@ -520,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_lists_the_allowed_values() {
+    fn wrong_value_is_refused_with_advice() {
         refused::<Listen>("7231", "127.0.0.1:7231");
         refused::<ByteSize>("-1", "256 MiB");
         refused::<Span>("30", "30s");
