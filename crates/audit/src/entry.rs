@@ -6,7 +6,7 @@ use rashomon_clock::{Timestamp, rfc3339};
 use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
 
-/// A request in the audit log. It has no body and no token.
+/// The entry of a request in the audit log. It has neither the body of the request nor the text of a token.
 ///
 /// The caller limits the lengths of the texts, and removes secrets from [`Self::path`].
 #[derive(Debug, Clone, Serialize)]

@@ -118,7 +118,8 @@ impl AuditLog {
     }
 
     /// Opens the file again, for instance after it was renamed. Lines that were added before may go to either file.
-    /// If the file cannot be opened, lines still go to the old file, and each further line tries again.
+    /// If the file cannot be opened, each further line causes another attempt. Until an attempt succeeds, lines go to
+    /// the old file, or are lost if the old file was deleted.
     pub fn reopen(&self) {
         if !self.0.state.reopen.swap(true, Ordering::Relaxed) {
             self.0.lines.wake();
@@ -143,7 +144,8 @@ impl AuditLog {
         if thread.is_some() && !self.0.lines.wait_until_empty(CLOSE_LIMIT) {
             tracing::warn!(
                 audit_log = %self.0.state.target,
-                "the last lines of the audit log are lost: the target did not take them in time"
+                "the last lines of the audit log are lost, since the target did not take them in time: check that its \
+                 reader keeps up, or use a faster disk"
             );
         }
     }

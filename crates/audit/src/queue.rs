@@ -94,7 +94,8 @@ impl Write for LineQueue {
     }
 }
 
-/// The output end of the queue, which counts the lines that it has written. Each call of `write` is a line.
+/// The output end of the queue. A line that was passed to the inner writer waits no more, even if the writer failed.
+/// Each call of `write` is a line.
 #[derive(Debug)]
 struct CountingWriter<W> {
     inner: W,

@@ -42,7 +42,8 @@ impl OpenError {
     }
 }
 
-/// Opens a file for lines. Its owner can read and write a new file, and its group can read it.
+/// Opens a file for lines, and creates it if it is missing. A new file can be read and written by its owner, and can be
+/// read by its group.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true);

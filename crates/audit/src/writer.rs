@@ -148,7 +148,11 @@ impl Write for LineWriter {
             && let Err(error) = self.refresh()
             && self.state.failure_pace.is_due(&*self.state.clock)
         {
-            tracing::warn!(audit_log = %self.state.target, %error, "the audit log cannot be opened again");
+            tracing::warn!(
+                audit_log = %self.state.target, %error,
+                "the audit log was deleted and cannot be created again, and its lines are lost: create its \
+                 directory, or correct the permissions"
+            );
         }
         Ok(())
     }

@@ -79,7 +79,7 @@ impl<S: Source> Watched<S> {
         Ok(Self { source, current: RwLock::new(Arc::new(value)), state: Mutex::new(state) })
     }
 
-    /// The files.
+    /// The source, which names the files.
     #[must_use]
     pub const fn source(&self) -> &S {
         &self.source
@@ -91,8 +91,8 @@ impl<S: Source> Watched<S> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads the files again, and replaces the value if they have changed. May block: the files may be on a disk that
-    /// does not answer.
+    /// Reads the files again. If they have changed, and a value can be made from them, replaces the value. May block:
+    /// the files may be on a disk that does not answer.
     pub fn reload(&self) -> Reload<S::Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         match self.read_changed(state.fingerprint) {
