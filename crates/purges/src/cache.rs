@@ -18,7 +18,7 @@ use crate::{CacheSettings, PurgeRequest, Transport, tracker::Tracker};
 /// The number of consecutive failed attempts of a request after which the cache counts as down.
 const ATTEMPTS: u32 = 3;
 
-/// The pause before the second attempt. It doubles with each further one.
+/// The pause before the second attempt. Each further pause is twice as long as the previous pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Whether a cache answers.
@@ -52,13 +52,14 @@ pub(crate) struct Counters {
     pub(crate) sent: AtomicU64,
     /// Attempts that failed.
     pub(crate) failed: AtomicU64,
-    /// Purges that were left to the reader of the queue, because the queue in memory was full or the cache was down.
+    /// Purges that were left to the reader of the queue, for example because memory had no room or the cache was down.
     pub(crate) left: AtomicU64,
     /// Purges of all answers of the cache.
     pub(crate) bans: AtomicU64,
     /// The time from the commit of a change to the first acknowledgement of its purge, in seconds.
     pub(crate) delay: Histogram,
-    /// The time up to which the cache has acknowledged everything, in microseconds since 1970.
+    /// The time up to which the cache has acknowledged everything, in microseconds since 1970. The maximum if it is
+    /// not known yet.
     pub(crate) done_until: AtomicI64,
 }
 

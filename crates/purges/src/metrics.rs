@@ -33,8 +33,8 @@ impl PurgeMetrics {
         Ok(())
     }
 
-    /// The age of the oldest purge that the cache has not acknowledged, in seconds. A cache that is down may have missed
-    /// purges since its cursor.
+    /// The age of the oldest purge that the cache may not have acknowledged twice, in seconds. A cache that is not up
+    /// may have missed purges since its cursor.
     fn oldest(&self, cache: &Cache) -> f64 {
         let cursor = match *cache.health.borrow() {
             Health::Up => None,
@@ -57,7 +57,7 @@ impl Collector for PurgeMetrics {
         self.each(encoder, ("purges_sent", help, kind), |cache| count(&cache.counters.sent))?;
         let help = "Attempts of purge requests that failed";
         self.each(encoder, ("purges_failed", help, kind), |cache| count(&cache.counters.failed))?;
-        let help = "Changes whose purge was left to the queue in the store, since memory had no room or the cache was down";
+        let help = "Changes whose purge was left to the queue in the store, such as while the cache was down";
         self.each(encoder, ("purges_left", help, kind), |cache| count(&cache.counters.left))?;
         let help = "Purges of all answers of the cache";
         self.each(encoder, ("purges_of_all", help, kind), |cache| count(&cache.counters.bans))?;

@@ -86,7 +86,7 @@ impl Purger {
         while tasks.join_next().await.is_some() {}
     }
 
-    /// Waits until no purges wait in memory, except those of caches that are down.
+    /// Waits until no purges wait in memory, except those of caches that are down or are catching up.
     pub async fn drain(&self) {
         let is_drained =
             |cache: &Arc<Cache>| *cache.health.borrow() != Health::Up || cache.tracker.waiting().0 == 0;
@@ -172,10 +172,11 @@ async fn resolve_one(
     }
 }
 
-/// The maximum age of an entry of the queue that may still be pending. The change of an older entry is certainly
-/// visible, or never will be. If this process sends the purge of an older entry from memory, it has done so twice.
+/// The maximum age of an entry of the queue that may still be pending: an older entry's change is visible, or never
+/// will be, and its purge is not waiting in memory. The exceptions are slow writes and waiting purges of this process,
+/// which the tracker knows.
 pub(crate) fn max_pending_time(records: &Records, again_after: Duration) -> Duration {
-    // The tracker knows slow writes of this process. The clocks of other processes may differ.
+    // The clocks of other processes may differ.
     let skew = if records.is_alone() { Duration::ZERO } else { records.skew };
     records.max_queued_write_time() + again_after + skew
 }

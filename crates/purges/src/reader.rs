@@ -1,6 +1,6 @@
 //! Reads the purge queue of the store for one cache, and sends the purges that were not sent from memory: purges that a
-//! crash or another process has left in the queue, purges that were queued while the cache was down, and purges for
-//! which memory had no room.
+//! crash or another process has left in the queue, and purges that this process has left to the reader. Examples are
+//! purges that were queued while the cache was down, and purges for which memory had no room.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -26,7 +26,7 @@ const PASS_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval at which cursors are stored if they have passed no entry.
 const STORE_INTERVAL: Duration = Duration::from_secs(600);
 
-/// The pause after the first failure. It doubles with each further one.
+/// The pause after the first failure. Each further pause is twice as long as the previous pause.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The longest pause between two attempts to reach a cache that is down.
@@ -50,7 +50,7 @@ enum Pass {
     /// All entries after the cursor. The change of a recent entry may not be committed yet, so a later pass sends this
     /// entry again.
     All,
-    /// The entries whose change is certainly committed.
+    /// The entries that are older than [`max_pending_time`]: their change is committed, or never will be.
     Remaining,
 }
 
@@ -136,9 +136,9 @@ impl Reader {
         }
         let oldest = self.cursors.as_ref().and_then(|cursors| cursors.iter().min().copied());
         if oldest.is_none_or(|oldest| now.since(oldest) > TID_LIFE) {
-            // The queue lacks purges that this cache has missed: entries have expired, or the cache is new.
+            // The queue may lack purges that this cache has missed: entries have expired, or the cache is new.
             let certain_until = now.saturating_sub(self.max_pending_time());
-            // The changes of these purges may be committed after the ban.
+            // The changes of purges that wait in memory may be committed after the ban.
             let waiting = self.cache.tracker.first_waiting(certain_until);
             self.ban_all().await?;
             self.cursors = Some(waiting.map(|first| first.map_or(certain_until, before)));
@@ -158,7 +158,10 @@ impl Reader {
         self.cache.send(&[ban]).await.map_err(PassError::Cache)?;
         self.cache.counters.bans.fetch_add(1, Ordering::Relaxed);
         let cache = self.cache.settings.name.as_str();
-        tracing::info!(cache, "deleted all answers from a cache that has missed purges, or is new");
+        tracing::info!(
+            cache,
+            "deleted all answers: the cache is new or missed purges, or a purge is damaged"
+        );
         Ok(())
     }
 
@@ -242,7 +245,7 @@ impl Reader {
     }
 }
 
-/// The last time before an entry. Other entries may have the same time as the entry.
+/// The last time before this time of an entry. Other entries may have the same time.
 fn before(queued_at: Timestamp) -> Timestamp {
     queued_at.saturating_sub(Duration::from_micros(1))
 }

@@ -25,7 +25,8 @@ pub enum PurgeRequest {
     },
     /// `PURGE` with `Surrogate-Key`: delete the answers with one of these keys.
     Keys(Vec<SurrogateKey>),
-    /// `BAN`: delete all answers whose path and query begin with a prefix. The prefix `/` means all answers of all hosts.
+    /// `BAN`: delete all answers whose path and query begin with a prefix. The prefix `/` means all answers of all
+    /// hosts.
     Prefix {
         /// The value of `Host`.
         host: String,
@@ -51,7 +52,7 @@ pub struct HttpTransport {
 }
 
 impl HttpTransport {
-    /// Sends to this cache. A request may take `timeout`.
+    /// Creates a transport to the cache at this address. A request may take `timeout`.
     #[must_use]
     pub fn new(client: PooledClient, server: ServerUrl, timeout: Duration) -> Self {
         Self { client, server, timeout }

@@ -29,7 +29,7 @@ pub struct CacheSettings {
 /// The settings of all purges.
 #[derive(Debug, Clone)]
 pub struct PurgeSettings {
-    /// The hosts of domains.
+    /// The hosts under which each domain has its pages.
     pub sites: Sites,
     /// The time between the first and the second purge of a change.
     pub again_after: Duration,

@@ -21,8 +21,8 @@ impl PurgingStore {
     }
 }
 
-/// The purges of a running call. If the call is cancelled, its outcome is not known, so dropping this abandons the
-/// purges.
+/// The purges of a running call. If the call is cancelled, its outcome is not known. So dropping a `PendingCall` leaves
+/// its purges to the readers of the queue.
 struct PendingCall<'a> {
     purger: &'a Purger,
     entries: Vec<PurgeEntry>,
@@ -37,7 +37,8 @@ impl<'a> PendingCall<'a> {
 
     fn end(mut self, is_known: bool) {
         let entries = std::mem::take(&mut self.entries);
-        // A write whose outcome is not known may become visible later.
+        // A write whose outcome is not known may become visible later. So the readers of the queue also send its
+        // purges.
         if !is_known {
             self.purger.abandon(&entries);
         }

@@ -28,7 +28,7 @@ const MAX_RENDERS: usize = 2_000;
 pub struct Sites(BTreeMap<DomainName, Vec<String>>);
 
 impl Sites {
-    /// The hosts of domains.
+    /// Creates the sites from the hosts of each domain.
     #[must_use]
     pub fn new(hosts: BTreeMap<DomainName, Vec<String>>) -> Self {
         Self(hosts)
@@ -48,12 +48,12 @@ pub struct Targets {
     wiki: Vec<(String, String)>,
     /// Whether the paths are prefixes. Prefixes are used if the answers are too many or unknown.
     are_prefixes: bool,
-    /// The keys.
+    /// The surrogate keys.
     keys: Vec<SurrogateKey>,
 }
 
 impl Targets {
-    /// The requests to a cache.
+    /// Returns the requests by which a cache deletes these answers.
     #[must_use]
     pub fn requests(&self, cache: &CacheSettings) -> Vec<PurgeRequest> {
         if cache.method == CacheMethod::Keys && !self.keys.is_empty() {
@@ -73,7 +73,7 @@ impl Targets {
         of_v1.chain(of_wiki).map(request).collect()
     }
 
-    /// The keys.
+    /// The surrogate keys.
     #[must_use]
     pub fn keys(&self) -> &[SurrogateKey] {
         &self.keys
@@ -106,10 +106,11 @@ struct PurgedItem<'a> {
 /// The revisions, renders and properties of a page that a change affects.
 #[derive(Debug, Default)]
 struct ChangedContent {
-    /// The properties that the latest revision had or has.
+    /// The properties that the latest revision may have, or may have had before the change.
     names: BTreeSet<PropertyName>,
     /// The stored revisions that have changed.
     revisions: BTreeMap<Revision, ChangedRevision>,
+    /// The number of changed renders.
     renders: usize,
 }
 
@@ -120,8 +121,8 @@ struct ChangedRevision {
     renders: Vec<Tid>,
 }
 
-/// Finds out which answers a change makes wrong. Reads the rows of the page as they are after the change. Without
-/// `urls`, the caller needs only the keys.
+/// Finds out which answers a change makes wrong. Reads the rows of the page as they are after the change. If
+/// `urls` is false, only the keys are complete.
 ///
 /// The caller may call this at any time after the change: the rows of revisions and renders are never deleted, and a
 /// change that removes properties from them names these properties.
@@ -193,8 +194,8 @@ fn changed_queries(change: &PageChange, changed: ChangedContent) -> Vec<String> 
     rests
 }
 
-/// Reads the revisions of a change, and the revision below them. If the change made a new latest revision, that was the
-/// latest revision before. Returns `None` if too many renders have changed.
+/// Reads the revisions of a change. With `urls`, also reads the revision below them: if the change made a new latest
+/// revision, the revision below was the latest one before. Returns `None` if too many renders have changed.
 async fn read_changed(
     records: &Records,
     page: &Page,

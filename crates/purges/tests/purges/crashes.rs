@@ -15,7 +15,8 @@ use crate::{
     world::{RuntimeClock, World, cache_settings, enwiki},
 };
 
-fn one(cache: &FakeCache) -> Vec<(CacheSettings, Arc<dyn Transport>)> {
+/// The settings and the transport of a single cache.
+fn single(cache: &FakeCache) -> Vec<(CacheSettings, Arc<dyn Transport>)> {
     vec![(cache_settings("a", CacheMethod::Purge), Arc::new(cache.clone()) as Arc<dyn Transport>)]
 }
 
@@ -35,7 +36,7 @@ async fn put_entry(world: &World, key: &str) {
 async fn crash_between_commit_and_purge(store: Arc<dyn TableStore>, clock: Arc<dyn Clock>) {
     let cache = FakeCache::new();
     let open = |cache: &FakeCache| {
-        let caches = one(cache);
+        let caches = single(cache);
         World::open(Arc::clone(&store), Arc::clone(&clock), Retention::default(), caches)
     };
     let world = open(&cache).await.run();
@@ -50,9 +51,9 @@ async fn crash_between_commit_and_purge(store: Arc<dyn TableStore>, clock: Arc<d
     put_entry(&world, "k").await;
     world.crash().await;
     // Nothing of the first server is left. A second one crashes before it can send anything.
-    let unborn = FakeCache::new();
-    unborn.set(Mode::Hangs);
-    let world = open(&unborn).await.run();
+    let hanging = FakeCache::new();
+    hanging.set(Mode::Hangs);
+    let world = open(&hanging).await.run();
     world.revision("D", 1).await;
     world.crash().await;
     let next = FakeCache::new();
@@ -90,7 +91,7 @@ async fn purges_of_a_long_outage_are_all_sent() {
     let clock = RuntimeClock::new();
     let store = Arc::new(Memory::new(clock.clone()));
     let cache = FakeCache::new();
-    let world = World::open(store.clone(), clock.clone(), Retention::default(), one(&cache)).await.run();
+    let world = World::open(store.clone(), clock.clone(), Retention::default(), single(&cache)).await.run();
     cache.wait_for("/", 1).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     cache.set(Mode::Fails);
@@ -99,7 +100,7 @@ async fn purges_of_a_long_outage_are_all_sent() {
     // Within the day that the entry is kept.
     clock.advance(Duration::from_secs(20 * 3600));
     let next = FakeCache::new();
-    let _world = World::open(store, clock, Retention::default(), one(&next)).await.run();
+    let _world = World::open(store, clock, Retention::default(), single(&next)).await.run();
     next.wait_for("/v1/enwiki/page/A?rev/latest/html", 1).await;
     assert_eq!(next.count("/"), 0);
 }

@@ -17,9 +17,9 @@ pub(crate) enum Mode {
     /// It works, but needs a second for each request.
     IsSlow,
     Fails,
-    /// It answers after a long time.
+    /// It fails each request after five seconds.
     Hangs,
-    /// It answers when it gets another mode.
+    /// It answers a request only when it gets another mode, and then as in that mode.
     Waits,
 }
 

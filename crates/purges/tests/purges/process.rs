@@ -1,4 +1,4 @@
-//! A process that queues the purges of entries of a bucket, without a server. Each entry has a single URL.
+//! Processes that queue the purges of entries of a bucket, without a server. Each entry has a single URL.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -98,7 +98,7 @@ impl Machine {
         Process { purger, records: Arc::new(records), running: None }
     }
 
-    /// Queues the purge of an entry as another process does, which does not send it.
+    /// Queues the purge of an entry as another process does that never sends the purge.
     pub(crate) async fn queue_elsewhere(&self, records: &Records, key: &str) {
         self.store.write(vec![purge(records, key)], nothing()).await.unwrap();
     }

@@ -136,7 +136,7 @@ impl World {
         self
     }
 
-    /// Stops everything, as a crash does.
+    /// Stops the purger at once, as a crash does.
     pub(crate) async fn crash(mut self) {
         if let Some(running) = self.running.take() {
             running.abort();
