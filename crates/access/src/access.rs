@@ -116,7 +116,7 @@ pub struct Access {
     is_alone: bool,
     clock: Arc<dyn Clock>,
     cached: Cache<TokenId, Arc<CachedToken>>,
-    /// The tokens that this process has revoked. An entry is kept for [`REVOKED_KEPT_FOR`].
+    /// The tokens that this process has revoked. An entry is kept for at most [`REVOKED_KEPT_FOR`].
     revoked: Cache<TokenId, ()>,
     jwks: Option<JwksFile>,
     /// How often the keys were replaced.

@@ -8,7 +8,7 @@ use std::{
 
 use moka::sync::Cache;
 
-/// The maximum number of wrong tokens that an address may send at once.
+/// The maximum number of wrong tokens that an address may send without waiting.
 const MAX_BURST: u32 = 20;
 
 /// The time after which an address may send one more wrong token.
@@ -106,7 +106,7 @@ mod tests {
         }
         assert!(!attempts.take(one, START));
         assert!(attempts.take(other, START));
-        // More wrong tokens cost nothing more.
+        // Refused attempts do not delay the next attempt.
         assert!(!attempts.take(one, START + REFILL_INTERVAL / 2));
         assert!(attempts.take(one, START + REFILL_INTERVAL));
         assert!(!attempts.take(one, START + REFILL_INTERVAL));

@@ -113,9 +113,9 @@ impl OneOrMany {
 }
 
 impl KeySet {
-    /// Reads a set of keys. Keys with which this server cannot verify signatures are left out: malformed keys and keys
-    /// of unknown kinds, as RFC 7517 says, keys for another use, and short RSA keys. A symmetric key is an error. With
-    /// an empty set, no token is valid.
+    /// Reads a set of keys. Keys with which this server cannot verify signatures are left out: values that are no JWK,
+    /// keys of unknown kinds or algorithms, keys for another use, and short RSA keys. A symmetric key is an error, and
+    /// so is a key whose numbers cannot be decoded. With an empty set, no token is valid.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, KeySetError> {
         #[derive(Deserialize)]
         struct Raw {
@@ -157,7 +157,7 @@ impl KeySet {
             if algorithms.is_empty() {
                 tracing::warn!(
                     key = number,
-                    "a key of the JWKS file has an unknown algorithm and is left out"
+                    "a key of the JWKS file is for no algorithm of this server and is left out"
                 );
                 continue;
             }

@@ -13,7 +13,7 @@ pub enum BucketKind {
     Revisioned,
     /// A key-value bucket that every reader of the domain's pages may read.
     Public,
-    /// Any other key-value bucket. General rights of clients without a token do not hold on it.
+    /// Any other key-value bucket. A client without a token has rights on it only by an entry for this bucket.
     Private,
 }
 

@@ -148,7 +148,7 @@ impl TokenStore {
             batch.delete(&TOKENS, vec![id.as_str().into()], after(token));
         }
         if token.is_some() || last_use.is_some() {
-            // The delete is unconditional: another server may store the use at this moment.
+            // The use is deleted even if none was found: another server may store it at this moment.
             batch.delete(&TOKEN_USES, vec![id.as_str().into()], last_use.as_ref().map_or(now, after));
             self.tables.write(Vec::new(), batch).await?;
         }

@@ -125,7 +125,7 @@ impl TokenText {
         Some(Self { id, text: text.to_owned() })
     }
 
-    /// The part of a text in which a token has its id. The text is not checked.
+    /// The part of a text in which a token has its id. The rest of the text is not checked.
     pub(crate) fn id_in(text: &str) -> Option<&str> {
         text.strip_prefix(PREFIX)?.get(..ID_DIGITS)
     }

@@ -25,8 +25,9 @@ struct AnswerBody {
     body: Body,
     /// The number of bytes that are left, if it is known.
     left: Option<u64>,
-    /// For the log.
+    /// The prefix of the backend, for the log.
     prefix: String,
+    /// The id of the request, for the log.
     id: HeaderValue,
 }
 
@@ -58,7 +59,8 @@ impl HttpBody for AnswerBody {
     }
 }
 
-/// The body of an answer for the API. Answers to HEAD, and those with some statuses, have none.
+/// Converts the body of an answer for the API. Answers to HEAD, 204 and 304 have none. Removes the `Content-Length` of
+/// 204 and 304.
 pub(crate) fn answer_body(
     method: &Method,
     head: &mut response::Parts,
@@ -67,7 +69,7 @@ pub(crate) fn answer_body(
     id: HeaderValue,
 ) -> axum::body::Body {
     if matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
-        // A 304 has no body, and need not announce a length.
+        // These answers have no body, and need not announce a length.
         head.headers.remove(header::CONTENT_LENGTH);
         return axum::body::Body::new(NoBody);
     }

@@ -50,7 +50,7 @@ impl Forwarder {
     }
 
     /// Replaces the registry. Requests in progress finish at their old backends. Servers with unchanged settings keep
-    /// their connections and their state. Reads files, so this may block.
+    /// their connections and their state, unless they have a `ca_file`. Reads files, so this may block.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl Forwarder {
         let backend = match destination {
             Destination::Store(index) => OpenBackend::Store(index),
             Destination::Servers(settings) => {
-                // The content of the file may have changed.
+                // The content of a file with authorities may have changed.
                 let is_known = settings.ca_file.is_none();
                 let same = before.iter().find_map(|old| match &old.backend {
                     OpenBackend::Servers(servers) if old.prefix == prefix && servers.settings == settings => {
@@ -93,7 +93,7 @@ impl Forwarder {
         Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The number of bytes of request bodies that are in memory now.
+    /// The number of bytes of request bodies that are in memory now, to be sent again if necessary.
     pub(crate) fn replay_bytes(&self) -> usize {
         self.memory.used()
     }

@@ -9,7 +9,7 @@ use rashomon_buckets::{BucketName, DomainName, excerpt};
 /// longer. It matches whole parts between slashes: `/enwiki/math` does not match `/enwiki/math-png/a`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
-    /// The text without a slash at its end, as the configuration has it.
+    /// The text as the configuration has it, without a slash at its end unless it is `/`.
     text: String,
     /// The decoded parts.
     parts: Vec<String>,
@@ -79,7 +79,7 @@ impl Prefix {
         self.parts == other.parts
     }
 
-    /// The prefix as the configuration has it, without a slash at its end.
+    /// The prefix as the configuration has it, without a slash at its end unless it is `/`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text

@@ -39,9 +39,9 @@ pub struct ServerList {
     pub ca_file: Option<PathBuf>,
     /// Whether the rights of clients without a token also hold for buckets other than `page`.
     pub public: bool,
-    /// The time limit for a connection.
+    /// The time limit for connecting to a server.
     pub connect_timeout: Duration,
-    /// The time limit for progress.
+    /// How long a server may neither take nor send a byte before the attempt fails.
     pub idle_timeout: Duration,
     /// The time for which a server that failed is left out.
     pub exclusion: Duration,

@@ -19,6 +19,7 @@ struct Server {
     tables: Arc<dyn TableStore>,
 }
 
+/// The address of the client.
 const CLIENT: &str = "192.0.2.1";
 
 /// A store to which several processes write.

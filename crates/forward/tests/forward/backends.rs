@@ -52,7 +52,8 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Starts a backend that answers with the query of the request as the status (`?404`), or 200, and its own port.
+    /// Starts a backend. The query of a request is the status of the answer (`?404`); the default is 200. The body of
+    /// the answer is the port of the backend.
     pub(crate) fn start() -> Self {
         Self::on("127.0.0.1:0".parse().unwrap(), Log::default())
     }

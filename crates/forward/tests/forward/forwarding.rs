@@ -86,7 +86,7 @@ async fn import_may_be_longer_than_other_bodies() {
 }
 
 #[tokio::test]
-async fn host_selects_the_domain_of_the_pages_own_url() {
+async fn host_selects_the_domain_of_paths_below_wiki() {
     let hosts = HashMap::from([("en.example.org".to_owned(), DomainName::new("enwiki").unwrap())]);
     let settings = Settings { hosts, ..Settings::default() };
     let behind = Server::with(Parts { settings: settings.clone(), ..Parts::default() }).await;

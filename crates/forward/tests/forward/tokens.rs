@@ -116,7 +116,7 @@ async fn refusal_of_the_servers_own_token_is_no_refusal_of_the_client() {
 }
 
 #[tokio::test]
-async fn token_of_the_caller_reaches_the_rights_of_the_backend() {
+async fn backend_refuses_a_missing_token_and_the_server_an_unknown_one() {
     let behind = Server::with(Parts { policy: readable(), ..Parts::default() }).await;
     let list = ServerList { forward_authorization: true, ..ServerList::new(vec![behind.url()]) };
     let entries = vec![entry_of("/", list)];
@@ -129,7 +129,7 @@ async fn token_of_the_caller_reaches_the_rights_of_the_backend() {
     };
     // This server is open, and the backend is not.
     assert_eq!(post(None).await.status, 401);
-    // A token has to be valid here, too: each server of a chain knows the tokens.
+    // This server does not know the token of the backend. Each server of a chain has to know the tokens.
     let foreign = behind.token(&[Right::Write], None).await;
     let answer = post(Some(&foreign)).await;
     assert_eq!(answer.status, 401, "{answer:?}");

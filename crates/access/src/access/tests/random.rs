@@ -24,6 +24,7 @@ struct ExpectedToken {
     used_at: Option<Timestamp>,
 }
 
+/// A run of random calls, with the expected state of each token.
 struct History {
     rng: fastrand::Rng,
     /// The clock of the tables, and of each server. They are up to two seconds apart.
@@ -31,6 +32,7 @@ struct History {
     faulty: Arc<Faulty<Arc<dyn TableStore>>>,
     servers: Vec<Arc<Access>>,
     tokens: BTreeMap<TokenId, ExpectedToken>,
+    /// The time since the start.
     passed: Duration,
 }
 
@@ -134,7 +136,8 @@ impl History {
         assert!(self.servers[server].authenticate(&wrong, None).await.is_err(), "{wrong} is accepted");
     }
 
-    /// Without faults, the store has the tokens that were not revoked, with their last uses, and nothing else.
+    /// Ends the faults, and completes the revocations. Then checks that the store has exactly the tokens that were not
+    /// revoked, with their last uses.
     async fn end(&mut self) {
         self.faulty.set_plan(Plan::empty());
         for made in self.tokens.values_mut().filter(|made| made.is_revoking) {
