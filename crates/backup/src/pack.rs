@@ -26,7 +26,7 @@ const PAGE_HEADER_BYTES: usize = 8 + HASH_BYTES;
 
 const HASH_BYTES: usize = 16;
 
-/// The page sizes of SQLite.
+/// The smallest and the largest page size of SQLite, in bytes.
 pub(crate) const PAGE_BYTES: RangeInclusive<usize> = 512..=1 << 16;
 
 /// The number of bytes after which a new file is synchronized, so that the system never has more of the file to write
@@ -196,7 +196,7 @@ impl PackReader {
             return Err(BackupError::damaged(&self.path, what));
         }
         let damaged =
-            || BackupError::damaged(&self.path, format!("the page at the offset {offset} has another hash"));
+            || BackupError::damaged(&self.path, format!("the page at the offset {offset} is not as written"));
         let mut header = [0; PAGE_HEADER_BYTES];
         read(&mut header, offset)?;
         let (page, bytes) = (read_u32(&header, 0), read_u32(&header, 4) as usize);

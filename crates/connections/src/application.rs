@@ -36,7 +36,7 @@ pub enum Refusal {
         /// The size limit of a head.
         max_head_bytes: usize,
     },
-    /// The head is not valid HTTP/1.1, nor HTTP/1.0.
+    /// The head is valid in neither HTTP/1.1 nor HTTP/1.0.
     Malformed {
         /// What is wrong with the request.
         reason: String,

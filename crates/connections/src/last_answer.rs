@@ -69,8 +69,8 @@ async fn serialize<A: Application>(answer: Response<A::Body>, now: Timestamp) ->
     bytes
 }
 
-/// Closes a connection. First reads what the client sends, for a limited time, so that the client can read the end of
-/// the last answer (see [`LINGER_BYTES`]).
+/// Closes a connection: ends what this side sends, and then reads what the client still sends, for a limited time. So
+/// the client can read the end of the last answer (see [`LINGER_BYTES`]).
 pub(crate) async fn close<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     if stream.shutdown().await.is_ok() {
         let mut rest = stream.take(LINGER_BYTES);

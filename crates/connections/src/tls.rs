@@ -136,7 +136,7 @@ impl Tls {
                 if requested || is_new {
                     tracing::warn!(
                         %error,
-                        "cannot load the changed TLS certificate; the previous one stays in use"
+                        "cannot load the TLS certificate and key again; the previous ones stay in use"
                     );
                 }
                 TlsReload::Failed

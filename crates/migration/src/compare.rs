@@ -30,12 +30,12 @@ pub struct Comparison {
     pub source: Digest,
     /// The digest of the table in the target.
     pub target: Digest,
-    /// The first partition that differs; `None` if no partition differs. The digests may still differ then,
-    /// since rows may have expired between the reads of the two stores.
+    /// The first partition that differs, or that has a damaged row in the source. `None` if there is none. The digests
+    /// may differ nevertheless, since rows may have expired between the reads of the two stores.
     pub difference: Option<Difference>,
 }
 
-/// A partition that differs, or that has a damaged row.
+/// A partition that differs, or that has a damaged row in the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// A description of the partition.

@@ -37,7 +37,8 @@ impl Migration {
     /// Copies all rows that are not copied yet. Calls `show` from time to time with the counts of this call.
     ///
     /// When `stop` becomes true, the rows that were read are still written, and no further rows are read.
-    /// Another migration can resume the copy then, and also after an error.
+    /// Another migration can resume the copy then, and also after [`MigrationError::Source`] and
+    /// [`MigrationError::Target`].
     #[boxed]
     pub async fn copy(
         &mut self,
@@ -157,7 +158,8 @@ impl Migration {
         self.damaged.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }
 
-    /// Puts a row that the target lacks. If the target has the row with the same values, the row was copied before.
+    /// Puts a row that the target lacks. If the target has the row with the same values and expiry, the row was copied
+    /// before. A row with other values or another expiry is a conflict.
     async fn put_if_absent(&self, table: &'static Schema, row: &Row) -> Result<()> {
         match self.target.put_if_absent(table, row).await? {
             Swap::Applied => Ok(()),

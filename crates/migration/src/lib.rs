@@ -61,7 +61,7 @@ pub type Result<T> = std::result::Result<T, MigrationError>;
 /// How a migration starts: from the beginning, or after an earlier migration of the same source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MigrationState {
-    /// The target was empty, or an earlier migration was interrupted before its first position was stored.
+    /// The target was empty, or an earlier migration was interrupted before it stored the position of a copied row.
     New,
     /// Resumes an earlier migration that was interrupted. The counts are those of the rows up to its stored
     /// positions.

@@ -30,7 +30,7 @@ pub struct UrlVariable {
     pub name: &'static str,
     /// The meaning of the values, and their form.
     pub meaning: &'static str,
-    /// A value.
+    /// An example of a value.
     pub example: &'static str,
     /// The regular expression of the values, if there is one.
     pattern: Option<&'static str>,

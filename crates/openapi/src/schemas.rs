@@ -52,7 +52,7 @@ const TIMESTAMP: &str =
 /// The pattern of a revision in a field of a form: a number, perhaps after a title and `?rev/`.
 const REV: &str = r"^([^?]+\?rev/)?[1-9][0-9]{0,18}$";
 
-/// The pattern of such a revision, or `0` for none.
+/// The pattern of a revision as in [`REV`], or of `0` for no revision.
 const REV_OR_NONE: &str = r"^(0|([^?]+\?rev/)?[1-9][0-9]{0,18})$";
 
 /// Allows the names of properties in addition to the other fields.

@@ -34,7 +34,7 @@ impl fmt::Display for Ends {
 /// Finds the shortest chain of steps from `stored` to a version that satisfies `wanted`. Returns the indexes of the
 /// steps, or `None` if there is no such chain. Of several shortest chains, returns the first.
 pub(crate) fn shortest(steps: &[Ends], stored: &Profile, wanted: &Profile) -> Option<Vec<usize>> {
-    // For each step: its predecessor in the shortest chain that leads to it.
+    // For each step that is reached: its predecessor in the shortest chain that leads to it, if it has one.
     let mut reached: Vec<Option<Option<usize>>> = vec![None; steps.len()];
     let mut waiting = VecDeque::from([(None, stored)]);
     while let Some((last, version)) = waiting.pop_front() {

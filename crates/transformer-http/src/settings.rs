@@ -91,7 +91,8 @@ pub enum SettingsError {
     },
     /// A step changes nothing.
     #[error(
-        "the step from {from} to {to} is not needed: the first version satisfies requests for the second"
+        "the step from {from} to {to} is not needed: the first version satisfies requests for the second. Remove the \
+         step"
     )]
     NotNeeded {
         /// The profile that the step takes.

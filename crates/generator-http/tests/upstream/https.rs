@@ -18,8 +18,8 @@ use crate::{
     settings, source, upstream,
 };
 
-/// Certificates for hosts with these names, each its own authority, with their keys. They are only for these
-/// tests, and valid until the year 2126.
+/// The certificates of the hosts `localhost` and `elsewhere`, with their keys. Each certificate is its own authority.
+/// They are only for tests, and valid until the year 2126.
 const LOCALHOST: (&str, &str) =
     (include_str!("certificates/localhost.pem"), include_str!("certificates/localhost.key"));
 const ELSEWHERE: (&str, &str) =

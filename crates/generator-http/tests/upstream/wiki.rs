@@ -47,14 +47,14 @@ impl Wiki {
         self.buckets.put_revision(page, new).await.unwrap().tid
     }
 
-    /// Lets two days pass, and culls values that were superseded before them.
+    /// Lets two days pass, and culls all values that are eligible then.
     pub(crate) async fn cull(&self) {
         self.clock.advance(2 * DAY);
         let limit = NonZeroUsize::new(1000).unwrap();
         while self.buckets.maintenance().sweep(limit).await.unwrap().entries > 0 {}
     }
 
-    /// Reads a property of a revision, and returns the render that it comes from with the property.
+    /// Reads a property of a revision. Returns the tid of the render that has it, and the property.
     pub(crate) async fn read(&self, page: &Page, number: i64, property: &str) -> Result<(Tid, Property)> {
         let tid = self.buckets.newest_with(page, rev(number), &name(property)).await?;
         let property = self.buckets.property(page, tid, &name(property)).await?;

@@ -74,7 +74,7 @@ impl World {
 
 /// Asserts that there is one line, with all these texts.
 #[track_caller]
-fn one_line(lines: &[String], words: &[&str]) {
+fn assert_one_line(lines: &[String], words: &[&str]) {
     assert_eq!(lines.len(), 1, "{lines:#?}");
     words.iter().for_each(|word| assert!(lines[0].contains(word), "no {word:?} in {lines:#?}"));
 }
@@ -96,7 +96,7 @@ fn notice_is_logged_from_fourteen_days_before_the_expiry() {
         "renew it",
         "by itself",
     ];
-    one_line(&world.check(), &words);
+    assert_one_line(&world.check(), &words);
     assert!(world.check().is_empty());
     assert_eq!(world.lines_in_days(13, "WARN"), 13);
     // The last moment of the validity belongs to it.
@@ -105,7 +105,7 @@ fn notice_is_logged_from_fourteen_days_before_the_expiry() {
     world.clock.set(expiry.just_after());
     let words =
         ["ERROR", "tls_certificate", "chain.pem", "expired at 2030-06-30T00:00:00Z", "renew it", "by itself"];
-    one_line(&world.check(), &words);
+    assert_one_line(&world.check(), &words);
     assert!(world.check().is_empty());
     assert_eq!(world.lines_in_days(3, "ERROR"), 3);
 }
@@ -117,22 +117,22 @@ fn soon(world: &World, at: Timestamp) -> ExpiryNotice {
 #[test]
 fn notice_is_not_repeated_for_a_renewed_certificate_and_is_logged_at_once_for_another_one() {
     let mut world = World::new(&pair((2030, 1, 1), (2030, 6, 30)), at((2030, 6, 20)));
-    one_line(&world.check(), &["WARN", "2030-06-30"]);
+    assert_one_line(&world.check(), &["WARN", "2030-06-30"]);
     // Another certificate that expires soon, perhaps the same one again by mistake.
     world.replace(&pair((2030, 1, 1), (2030, 6, 30)));
-    one_line(&world.check(), &["WARN", "2030-06-30"]);
+    assert_one_line(&world.check(), &["WARN", "2030-06-30"]);
     assert!(world.check().is_empty());
     world.replace(&pair((2030, 6, 20), (2030, 9, 30)));
     assert_eq!(world.tls.expiry(), Some(at((2030, 9, 30))));
     assert_eq!(world.lines_in_days(30, ""), 0);
     world.replace(&pair((2030, 1, 1), (2030, 7, 1)));
-    one_line(&world.check(), &["ERROR", "2030-07-01"]);
+    assert_one_line(&world.check(), &["ERROR", "2030-07-01"]);
 }
 
 #[test]
 fn failed_reload_keeps_the_expiry_of_the_certificate_in_use() {
     let mut world = World::new(&pair((2030, 1, 1), (2030, 6, 30)), at((2030, 6, 20)));
-    one_line(&world.check(), &["WARN"]);
+    assert_one_line(&world.check(), &["WARN"]);
     fs::write(world.tls.certificate_path(), pair((2030, 1, 1), (2040, 1, 1)).0).unwrap();
     assert_eq!(world.tls.reload_blocking(false), TlsReload::Failed);
     assert_eq!(world.tls.expiry(), Some(at((2030, 6, 30))));
@@ -145,7 +145,7 @@ fn short_lived_certificate_has_notices_in_its_last_quarter() {
     let mut world = World::new(&pair((2030, 6, 1), (2030, 6, 9)), at((2030, 6, 1)));
     assert_eq!(world.lines_in_days(6, ""), 0);
     world.clock.advance(Duration::from_micros(1));
-    one_line(&world.check(), &["WARN", "2030-06-09"]);
+    assert_one_line(&world.check(), &["WARN", "2030-06-09"]);
 }
 
 #[test]
@@ -177,8 +177,8 @@ fn unreadable_expiry_is_logged_once_and_the_certificate_is_used() {
     let certificate = format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n");
     let mut world = World::new(&(certificate, key), at((2030, 6, 20)));
     assert_eq!(world.tls.expiry(), None);
-    one_line(&world.check(), &["WARN", "cannot read when", "tls_certificate", "chain.pem"]);
+    assert_one_line(&world.check(), &["WARN", "cannot read when", "tls_certificate", "chain.pem"]);
     assert_eq!(world.lines_in_days(30, ""), 0);
     world.replace(&pair((2030, 1, 1), (2030, 7, 25)));
-    one_line(&world.check(), &["WARN", "2030-07-25"]);
+    assert_one_line(&world.check(), &["WARN", "2030-07-25"]);
 }
