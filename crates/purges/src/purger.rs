@@ -18,10 +18,10 @@ use crate::{
     targets::targets_of,
 };
 
-/// The maximum number of committed changes that wait until their answers are found out.
+/// The maximum number of committed changes that wait until it is known which answers they make wrong.
 const MAX_COMMITTED: usize = 10_000;
 
-/// The maximum number of changes whose answers are found out at the same time.
+/// The maximum number of changes for which the wrong answers are looked up at the same time.
 const MAX_RESOLVING: usize = 8;
 
 /// The maximum number of changes that wait for one cache.
@@ -64,7 +64,7 @@ impl Purger {
         }))
     }
 
-    /// Wraps a store, so that this purger sends the purges that calls of the store queue.
+    /// Wraps a store, so that this purger sends the purges that are queued by calls of the wrapper.
     #[must_use]
     pub fn watch(&self, below: Arc<dyn TableStore>) -> PurgingStore {
         PurgingStore::new(below, self.clone())
@@ -113,7 +113,7 @@ impl Purger {
         }
     }
 
-    /// Leaves purges to the readers of the queue, because it is not known when their change is committed.
+    /// Leaves purges to the readers of the queue, because it is not known whether and when their change is committed.
     pub(crate) fn abandon(&self, entries: &[PurgeEntry]) {
         for cache in &self.0.caches {
             entries.iter().for_each(|entry| cache.leave_to_reader(entry.id));

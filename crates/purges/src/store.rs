@@ -1,4 +1,4 @@
-//! A store that passes the purges that its calls queue to the purger.
+//! A store that gives the purger the purges that its calls queue.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use rashomon_tables::{Batch, Decorator, Key, Result, Row, Schema, Swap, TableSto
 
 use crate::Purger;
 
-/// Passes all calls to a store unchanged, and gives the purges that the calls queue to the purger.
+/// Passes all calls to a store unchanged, and gives the purger the purges that these calls queue.
 #[derive(Debug)]
 pub struct PurgingStore {
     below: Arc<dyn TableStore>,
