@@ -71,7 +71,7 @@ impl Attempts {
         }
     }
 
-    /// When an address without any attempts left may send another token.
+    /// How long an address without attempts left has to wait at most, until it may send another token.
     pub(crate) const fn retry_after() -> Duration {
         REFILL_INTERVAL
     }
