@@ -12,7 +12,7 @@ pub struct Directives(Vec<(String, Option<String>)>);
 const STALE_DIRECTIVES: [&str; 2] = ["stale-while-revalidate", "stale-if-error"];
 
 impl Directives {
-    /// Parses a value. `None` if it is malformed.
+    /// Parses a value. `None` if the value is malformed, or has no directive.
     pub fn parse(text: &str) -> Option<Self> {
         let mut directives = Vec::new();
         for directive in split_list(text)? {
@@ -30,7 +30,7 @@ impl Directives {
     }
 
     /// Makes the header of an answer with the entry. `is_public`: whether everybody may read the entry. `left` is the
-    /// time until the entry expires. No cache may use the answer for longer.
+    /// time until the entry expires (`None`: never). No cache may use the answer after this time.
     pub fn header(&self, is_public: bool, left: Option<Duration>) -> HeaderValue {
         let mut sent: Vec<String> = Vec::with_capacity(self.0.len() + 1);
         let mut add = |name: &str, argument: Option<&str>| {

@@ -30,15 +30,15 @@ const TID_LENGTH: usize = 36;
 /// The time of the last change of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Modified {
-    /// The time.
+    /// The time of the change.
     pub at: Timestamp,
     /// Whether an unchanged date means unchanged content. This is `false` if the content can change twice within a
     /// second, or change back to older content.
     pub is_exact: bool,
 }
 
-/// Evaluates a request's conditions, in the order of the RFC. `etag` is quoted and has no suffix for
-/// compression. `modified` is `None` if there is no date.
+/// Evaluates the conditions of a read, in the order of the RFC. `etag` is quoted and has no suffix for
+/// compression. `modified` is `None` if the time of the last change is unknown.
 pub fn evaluate(headers: &HeaderMap, etag: &str, modified: Option<Modified>) -> Verdict {
     if headers.contains_key(header::IF_MATCH) {
         if find(headers, &header::IF_MATCH, etag).is_none() {
@@ -90,15 +90,15 @@ pub fn etag(version: &PropertyVersion) -> String {
     }
 }
 
-/// Derives from the conditions of a request which versions of a property its write may replace. `version` is the
-/// current version.
+/// Returns the versions of a property that a write may replace, by its `If-Match`, else by its `If-Unmodified-Since`.
+/// `version` is the current version.
 pub fn expectation(headers: &HeaderMap, version: &PropertyVersion) -> Expect {
     if !headers.contains_key(header::IF_MATCH) {
         let at = version.rewritten_at.unwrap_or_else(|| version.tid.time());
         return match headers.contains_key(header::IF_UNMODIFIED_SINCE) {
             false => Expect::Any,
             true if is_modified_since(headers, at) => Expect::OneOf(Vec::new()),
-            // Another write may replace the property before this write does.
+            // The date was compared with this version only. Another write may replace the version first.
             true => Expect::OneOf(vec![*version]),
         };
     }
@@ -114,7 +114,7 @@ pub fn expectation(headers: &HeaderMap, version: &PropertyVersion) -> Expect {
     Expect::OneOf(versions)
 }
 
-/// Parses the version in an entity tag: `rev/tid` or `rev/tid/micros`, with any suffix.
+/// Parses the version in an entity tag: `rev/tid` or `rev/tid/micros`. A suffix that begins with `-` or `;` may follow.
 fn parse_version(tag: &str) -> Option<PropertyVersion> {
     let (rev, rest) = tag.split_once('/')?;
     let (tid, rest) = rest.split_at_checked(TID_LENGTH)?;
@@ -134,9 +134,10 @@ pub struct WriteCondition {
     matching: Option<Vec<String>>,
     /// The tags of `If-None-Match`.
     none_matching: Option<Vec<String>>,
-    /// The date of `If-Unmodified-Since`.
+    /// The date of `If-Unmodified-Since`. `None` also if the request has `If-Match`, which takes precedence.
     unmodified_since: Option<Timestamp>,
-    /// The only version that fulfils `If-Unmodified-Since`. `None` until [`Self::allows_now`] has found it.
+    /// The only version that the write may replace because of `If-Unmodified-Since` (`Some(None)`: nothing is stored).
+    /// `None` until [`Self::allows_now`] has compared the date.
     unmodified: Option<Option<String>>,
 }
 
@@ -158,7 +159,7 @@ impl WriteCondition {
         Self { matching, none_matching: list(&header::IF_NONE_MATCH), unmodified_since, unmodified: None }
     }
 
-    /// Whether the request has no condition.
+    /// Whether the request has no condition. A malformed date is no condition.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -169,7 +170,8 @@ impl WriteCondition {
     }
 
     /// Whether the write may replace the current version. `current` is its tag and the time of its last change, or
-    /// `None` if nothing is stored. From then on, `If-Unmodified-Since` holds for this version only.
+    /// `None` if nothing is stored. If the request has `If-Unmodified-Since`, and the date allows the write, then later
+    /// calls of [`Self::allows`] allow it for this version only.
     pub fn allows_now(&mut self, current: Option<(&str, Timestamp)>) -> bool {
         if let Some(since) = self.unmodified_since {
             if current.is_some_and(|(_, at)| at > end_of_second(since)) {
@@ -180,7 +182,8 @@ impl WriteCondition {
         self.allows(current.map(|(tag, _)| tag))
     }
 
-    /// Whether the write may replace the version with this tag. The tag has no quotes.
+    /// Whether the write may replace the version with this tag, which has no quotes. `None`: nothing is stored. The
+    /// date of `If-Unmodified-Since` is compared only by [`Self::allows_now`].
     pub fn allows(&self, current: Option<&str>) -> bool {
         let names = |tags: &Vec<String>| {
             current.is_some_and(|current| tags.iter().any(|tag| is_tag_of(tag, current)))

@@ -1,4 +1,4 @@
-//! The parts of HTTP that depend only on the headers of a request and on the version of a resource.
+//! The parts of HTTP that need neither the store nor any other I/O.
 //!
 //! - [`conditional`] evaluates conditional requests.
 //! - [`range`] selects a range of bytes.
@@ -7,8 +7,6 @@
 //! - [`cache_control`] makes the `Cache-Control` of an answer from a stored one.
 //! - [`spelling`] writes titles and keys in URLs.
 //! - [`surrogate_keys`] names answers for HTTP caches.
-//!
-//! None of these modules does any I/O.
 
 pub mod cache_control;
 pub mod conditional;

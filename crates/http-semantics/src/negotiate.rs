@@ -11,7 +11,7 @@ pub enum ContentEncoding {
     Zstd,
 }
 
-/// Chooses zstd if the client names it, and does not prefer `identity`.
+/// Chooses zstd if the client names zstd with a weight above 0, and does not prefer `identity`.
 ///
 /// `*` alone does not count, since clients that do not know zstd send it. A client that refuses all encodings gets the
 /// plain bytes, as the RFC allows.

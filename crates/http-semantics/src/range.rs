@@ -4,11 +4,11 @@ use http::{HeaderMap, header};
 
 use crate::conditional;
 
-/// The result of a request's `Range`.
+/// The part of a body that a request's `Range` selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selection {
     /// The whole body: the request has no range, or the server ignores the range, as the RFC allows. The server ignores
-    /// several ranges, other units, malformed ranges, and a range whose `If-Range` names another version.
+    /// several ranges, other units, malformed ranges, and a range whose `If-Range` is not exactly the entity tag.
     Whole,
     /// From the first to the last byte, both included.
     Bytes {
@@ -17,7 +17,7 @@ pub enum Selection {
         /// The position of the last byte, which is before the end of the body.
         last: u64,
     },
-    /// The range begins past the end.
+    /// The range has no byte of the body: it begins past the end, or has the length 0, or the body is empty.
     Unsatisfiable,
 }
 
@@ -27,7 +27,7 @@ pub fn select(headers: &HeaderMap, size: u64, etag: &str) -> Selection {
         return Selection::Whole;
     };
     match headers.get(header::IF_RANGE) {
-        // A date would be a weak validator, since the latest can change within a second.
+        // A date never matches: it is a weak validator, since the latest can change twice within a second.
         Some(condition) if !condition.to_str().is_ok_and(|tag| conditional::matches_strongly(tag, etag)) => {
             Selection::Whole
         }

@@ -12,7 +12,7 @@ use mediatype::{MediaType, MediaTypeList, Name, ReadParams};
 /// The parameter of a content type that names a spec and its version.
 const PROFILE: Name<'_> = Name::new_unchecked("profile");
 
-/// The weight of a member of `Accept`.
+/// The parameter of a member of `Accept` that is its weight.
 const QUALITY: Name<'_> = Name::new_unchecked("q");
 
 /// A spec and one of its versions.
@@ -41,7 +41,8 @@ impl Profile {
         Some(Self { text: text.to_owned(), name_length, major, minor })
     }
 
-    /// The profile of a content type. `None` if the content type has no profile, or if the profile has no version.
+    /// The profile of a content type. `None` if the content type is malformed or has no profile, or if the profile has
+    /// no version.
     pub fn of_content_type(content_type: &str) -> Option<Self> {
         let parsed = MediaType::parse(content_type).ok()?;
         Self::parse(&profile_of(&parsed)?)
@@ -62,7 +63,7 @@ impl Profile {
         self.spec() == other.spec() && (self.major, self.minor) > (other.major, other.minor)
     }
 
-    /// Whether a document of this version can be read by a client that wants the other one: the spec and the major
+    /// Whether a document of this version can be read by a client that asks for `wanted`: the spec and the major
     /// version are equal, and the minor version is at least as high.
     pub fn satisfies(&self, wanted: &Self) -> bool {
         self.spec() == wanted.spec() && self.major == wanted.major && self.minor >= wanted.minor
@@ -101,8 +102,9 @@ pub enum Choice {
 /// Chooses the version of a document with this content type by the `Accept` header of a request. `can_make` returns
 /// whether a version can be made from the stored version.
 ///
-/// A member of the header without a profile accepts the stored version. If no member has the media type of the
-/// document, the header is treated as absent. Members that are malformed, or have the weight 0, are ignored.
+/// Of several versions that can be returned, the version with the highest weight is chosen. A member of the header
+/// without a profile accepts the stored version. If no member has the media type of the document, or if the content
+/// type is malformed, the header is treated as absent. Members that are malformed, or have the weight 0, are ignored.
 pub fn choose(headers: &HeaderMap, content_type: &str, can_make: impl Fn(&Profile) -> bool) -> Choice {
     if !headers.get_all(header::ACCEPT).iter().any(|value| names_a_profile(value.as_bytes())) {
         return Choice::Stored;
@@ -121,7 +123,7 @@ pub fn choose(headers: &HeaderMap, content_type: &str, can_make: impl Fn(&Profil
             }
             let choice = match profile_of(&member) {
                 None => Some(Choice::Stored),
-                // A profile satisfies an equal one, also without a version.
+                // Equal profiles satisfy each other, even if they have no version.
                 Some(wanted) if Some(&wanted) == stored_text.as_ref() => Some(Choice::Stored),
                 Some(wanted) => match Profile::parse(&wanted) {
                     Some(wanted) if stored.as_ref().is_some_and(|stored| stored.satisfies(&wanted)) => {

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_with_some_characters_have_two_spellings() {
+    fn text_with_ambiguous_characters_has_two_spellings() {
         assert_eq!(accepted("A/B c"), ["A/B%20c"]);
         assert_eq!(accepted("R&D's 1+1=2?"), ["R%26D%27s%201%2B1%3D2%3F", "R&D's%201+1=2%3F"]);
     }

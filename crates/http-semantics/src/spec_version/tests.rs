@@ -111,7 +111,7 @@ fn request_for_another_version_is_refused() {
 
 /// The request is refused only if every member that matches the stored type names a profile that cannot be returned.
 #[test]
-fn any_other_member_accepts_the_stored_version() {
+fn stored_version_is_returned_if_another_member_accepts_it() {
     for other in ["text/html", "text/html;q=0.1", "*/*;q=0.001", "text/*"] {
         assert_eq!(choice(&[&format!("{}, {other}", html("3.0.0"))], &[]), Choice::Stored, "{other}");
         assert_eq!(choice(&[&html("3.0.0"), other], &[]), Choice::Stored, "{other}");
