@@ -107,8 +107,8 @@ impl RequestBody {
         self.body.size_hint().upper()
     }
 
-    /// Returns the next piece, or `None` at the end of the body. After the end or an error of the transfer, every call
-    /// returns `None`.
+    /// Returns the next piece, or `None` at the end of the body. After the end, and after any error except
+    /// [`BodyError::TooLarge`], every call returns `None`.
     pub async fn next(&mut self) -> Result<Option<Bytes>, BodyError> {
         while !self.ended {
             self.ended = true;

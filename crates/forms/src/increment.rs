@@ -89,7 +89,9 @@ async fn parse_form(mut form: FormReader) -> Result<Option<i64>, FormError> {
             )));
         }
         if found.is_some() {
-            return Err(FormError::Malformed(format!("the field '{INCREMENT}' is given twice")));
+            return Err(FormError::Malformed(format!(
+                "the field '{INCREMENT}' is given twice: send it once"
+            )));
         }
         let mut value = Vec::new();
         while let Some(piece) = form.chunk().await? {
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn form_and_json_have_any_64_bit_integer() {
+    async fn increment_is_received_from_forms_and_json() {
         for (content_type, body, expected) in [
             ("", "", None),
             (FORM, "", None),
@@ -209,6 +211,7 @@ mod tests {
                 error.to_string().contains("increment") || !["OutOfRange", "Unsupported"].contains(&kind)
             );
         }
+        // Leading zeros are accepted, as far as the limit of the body allows.
         let long = "increment=00000000000000000000000000000000000000000000000000000000000000000000000000000000000000001";
         let error = received(FORM, long).await;
         assert_eq!(error.unwrap(), Some(1));

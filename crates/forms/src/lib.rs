@@ -26,7 +26,7 @@ pub use urlencoded::hex_pair;
 /// The maximum size of a field's name: enough for `_http-equiv.` with the longest name of a property.
 const MAX_NAME_BYTES: usize = 256;
 
-/// The start of a field.
+/// The name and the headers of a field. [`FormReader::chunk`] returns its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {
     /// The name of the field.
@@ -140,12 +140,15 @@ impl FormReader {
     }
 }
 
-/// Refuses a content encoding. Bodies are stored as they arrive, so a compressed body would be stored compressed,
-/// without a record of its encoding.
+/// Refuses a content encoding other than `identity`. Bodies are stored as they arrive, so a compressed body would be
+/// stored compressed, without a record of its encoding.
 pub fn refuse_content_encoding(headers: &HeaderMap) -> Result<(), FormError> {
     match headers.get(header::CONTENT_ENCODING) {
         Some(encoding) if !encoding.as_bytes().eq_ignore_ascii_case(b"identity") => {
-            Err(FormError::Unsupported("send the body without Content-Encoding".to_owned()))
+            Err(FormError::Unsupported(
+                "encoded bodies are not supported: send the body uncompressed, without Content-Encoding"
+                    .to_owned(),
+            ))
         }
         _ => Ok(()),
     }

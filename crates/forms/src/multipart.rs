@@ -1,7 +1,7 @@
 //! Multipart bodies (RFC 2046, section 5.1; RFC 7578), parsed as they arrive.
 //!
-//! The service has its own parser because of two faults of libraries for multipart bodies: they read as long as the
-//! client sends, even if the store cannot keep up, and they hold header blocks of any length in memory.
+//! The service has its own parser, since libraries for multipart bodies have two faults: the library reads as long as
+//! the client sends, even if the store cannot keep up, and it holds a header block of any length in memory.
 
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memmem::Finder;
@@ -35,7 +35,7 @@ pub(crate) enum PartNaming {
 pub(crate) struct Multipart {
     body: RequestBody,
     naming: PartNaming,
-    /// Searches for a line break with the boundary.
+    /// Searches for a delimiter: a line break, `--` and the boundary.
     delimiter: Finder<'static>,
     /// Received bytes that have not been parsed yet.
     buffer: BytesMut,
@@ -62,7 +62,8 @@ impl Multipart {
             || !boundary.bytes().all(allowed)
         {
             return Err(FormError::malformed(format!(
-                "a boundary has 1 to {MAX_BOUNDARY_BYTES} of the characters that RFC 2046 allows"
+                "a boundary must have 1 to {MAX_BOUNDARY_BYTES} of the characters that RFC 2046 allows, and must not \
+                 end with a space"
             )));
         }
         let delimiter = Finder::new(format!("\r\n--{boundary}").as_bytes()).into_owned();
@@ -77,7 +78,7 @@ impl Multipart {
     }
 
     pub(crate) async fn next_field(&mut self) -> Result<Option<Field>, FormError> {
-        // The preamble, or the rest of the previous part.
+        // Skips the preamble, or the rest of the previous part.
         while self.chunk().await?.is_some() {}
         if self.state == ParserState::AfterDelimiter {
             self.state =
@@ -101,7 +102,7 @@ impl Multipart {
                 self.state = ParserState::AfterDelimiter;
                 return Ok(Some(content).filter(|content| !content.is_empty()));
             }
-            // The remaining bytes may be the beginning of a delimiter.
+            // The last bytes of the buffer may be the beginning of a delimiter.
             let safe = (self.buffer.len() + 1).saturating_sub(length);
             if safe > 0 {
                 return Ok(Some(self.buffer.split_to(safe).freeze()));
@@ -119,7 +120,8 @@ impl Multipart {
         self.body
     }
 
-    /// Reads the rest of the delimiter's line. Returns whether it is the last delimiter.
+    /// Reads the text that follows a delimiter: `--` if the delimiter is the last one, else spaces and a line break.
+    /// Returns whether the delimiter is the last one.
     async fn read_end_of_delimiter(&mut self) -> Result<bool, FormError> {
         loop {
             if self.buffer.starts_with(b"--") {
@@ -154,7 +156,7 @@ impl Multipart {
             }
             if self.buffer.len() > MAX_HEADER_BLOCK_BYTES {
                 return Err(FormError::malformed(format!(
-                    "the headers of a part have at most {MAX_HEADER_BLOCK_BYTES} bytes"
+                    "the headers of a part must have at most {MAX_HEADER_BLOCK_BYTES} bytes"
                 )));
             }
             self.fill("the end of the headers of a part").await?;
@@ -182,7 +184,9 @@ impl Multipart {
                 "content-length" | "mime-version" => {}
                 _ if headers.iter().any(|(known, _)| *known == header) => {
                     let header = excerpt(header);
-                    return Err(FormError::malformed(format!("a part has the header {header} twice")));
+                    return Err(FormError::malformed(format!(
+                        "a part has the header {header} twice: send it once"
+                    )));
                 }
                 _ => headers.push((header, value.to_owned())),
             }

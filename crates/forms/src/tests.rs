@@ -6,7 +6,7 @@ use prometheus_client::metrics::counter::Counter;
 use super::*;
 
 /// A complete field: its name, its headers, its bytes.
-type Whole = (String, Vec<(String, String)>, Vec<u8>);
+type WholeField = (String, Vec<(String, String)>, Vec<u8>);
 
 fn limits(bytes: u64) -> BodyLimits {
     let time = std::time::Duration::from_secs(10);
@@ -14,7 +14,7 @@ fn limits(bytes: u64) -> BodyLimits {
 }
 
 /// Reads a form whose bytes arrive in pieces of `piece`.
-async fn read_in_pieces(content_type: &str, body: &[u8], piece: usize) -> Result<Vec<Whole>, FormError> {
+async fn read_in_pieces(content_type: &str, body: &[u8], piece: usize) -> Result<Vec<WholeField>, FormError> {
     let pieces: Vec<_> =
         body.chunks(piece).map(|piece| Ok::<_, std::io::Error>(Bytes::copy_from_slice(piece))).collect();
     let body =
@@ -37,7 +37,7 @@ async fn read_in_pieces(content_type: &str, body: &[u8], piece: usize) -> Result
 }
 
 /// Reads a form in pieces of many sizes, and checks that the result does not depend on the sizes.
-async fn read(content_type: &str, body: &[u8]) -> Result<Vec<Whole>, FormError> {
+async fn read(content_type: &str, body: &[u8]) -> Result<Vec<WholeField>, FormError> {
     let whole = read_in_pieces(content_type, body, body.len().max(1)).await;
     for piece in 1..body.len().min(90) {
         let in_pieces = read_in_pieces(content_type, body, piece).await;
@@ -46,7 +46,7 @@ async fn read(content_type: &str, body: &[u8]) -> Result<Vec<Whole>, FormError> 
     whole
 }
 
-fn plain(fields: &[(&str, &str)]) -> Vec<Whole> {
+fn plain(fields: &[(&str, &str)]) -> Vec<WholeField> {
     fields.iter().map(|(name, value)| ((*name).to_owned(), Vec::new(), value.as_bytes().to_vec())).collect()
 }
 
@@ -155,7 +155,8 @@ async fn spaces_after_a_boundary_are_limited() {
 
 #[tokio::test]
 async fn endless_headers_are_refused() {
-    // The header exceeds the limit of a body. Reading all of it would report a body that is too large.
+    // The headers are larger than the limit of the whole body. A parser without a limit for headers would fail with
+    // `BodyError::TooLarge`.
     let body = format!("--b d\r\nx-long: {}", "a".repeat(2 << 20));
     let result = read_in_pieces(FORM_DATA, body.as_bytes(), 10_000).await;
     assert!(matches!(result, Err(FormError::Malformed(_))), "{result:?}");

@@ -90,7 +90,7 @@ impl UrlEncoded {
         self.body
     }
 
-    /// Decodes received bytes up to the next separator.
+    /// Decodes received bytes up to the next `&`, or in a name also up to `=`. Waits for bytes if there are none.
     async fn decode(&mut self, is_name: bool, decoded: &mut Vec<u8>) -> Result<TextEnd, FormError> {
         if self.buffer.is_empty() {
             match self.body.next().await? {
@@ -131,7 +131,7 @@ impl UrlEncoded {
     }
 }
 
-/// The value of two hex digits.
+/// Returns the value of two hex digits. `None` if a byte is not a hex digit.
 #[must_use]
 pub fn hex_pair(high: u8, low: u8) -> Option<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16);
