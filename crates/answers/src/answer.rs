@@ -76,8 +76,8 @@ pub fn check_version(request: &HeaderMap, content_type: &HeaderValue) -> Result<
     }
 }
 
-/// Makes the answer with a document that can be cached and revalidated: 200 with an entity tag made from its bytes,
-/// 304, or 412.
+/// Makes the answer with a document that can be cached and revalidated: 200 with an entity tag made from its bytes, or
+/// 304. Fails with 406 or 412.
 pub fn json<T: Serialize>(request: &HeaderMap, name: &str, document: &T) -> Result<Response> {
     json_with_caching(request, name, document, Caching::Mutable)
 }
@@ -108,7 +108,7 @@ pub fn document(
         Verdict::Failed => {
             return Err(Problem::new(
                 Kind::PreconditionFailed,
-                "the document has changed: If-Match names another version",
+                "the document has changed: If-Match names another version; read the document again",
             ));
         }
         Verdict::NotModified { .. } => no_body(StatusCode::NOT_MODIFIED),

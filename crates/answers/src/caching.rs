@@ -9,7 +9,8 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, header};
 use rashomon_buckets::{MUTABLE_LIFE, TID_LIFE};
 
-/// Keeps shared caches from storing an answer that only clients with a right may read.
+/// Keeps shared caches from storing an answer that only clients with a right may read. Changes only a `Cache-Control`
+/// of [`Caching`]; the caller is responsible for other values.
 pub fn restrict(headers: &mut HeaderMap) {
     let Some(stored) = headers.get(header::CACHE_CONTROL) else { return };
     let restricted = [Caching::Tid, Caching::Mutable].into_iter().find(|caching| caching.header() == stored);
@@ -18,9 +19,9 @@ pub fn restrict(headers: &mut HeaderMap) {
     }
 }
 
-/// Lets shared caches keep an answer until it is purged, but not longer than `left`. Returns `false`, and changes
-/// nothing, if the answer has neither [`Caching::Tid`] nor [`Caching::Mutable`]. The caller excludes parts of lists,
-/// since [`Caching::Part`] has the same header as [`Caching::Mutable`].
+/// Lets shared caches keep an answer until it is purged: for at most a year with [`Caching::Tid`], or a day with
+/// [`Caching::Mutable`], and not longer than `left`. Returns `false`, and changes nothing, if the answer has neither.
+/// The caller excludes parts of lists, since [`Caching::Part`] has the same header as [`Caching::Mutable`].
 pub fn keep_until_purged(headers: &mut HeaderMap, left: Option<Duration>) -> bool {
     let stored = headers.get(header::CACHE_CONTROL);
     let is_tid = stored == Some(&Caching::Tid.header());
@@ -50,7 +51,7 @@ pub enum Caching {
     /// An answer that changes when the page does: the latest, all documents, and most redirects.
     Mutable,
     /// A part of a list, requested with `&limit=` or `&page=`. Its URLs are too many to be purged one by one,
-    /// so caches will always have to revalidate it.
+    /// so caches must always revalidate it.
     Part,
     /// A lookup by time or title, an error, or the answer to a write, to `OPTIONS` or to an operator.
     NoStore,

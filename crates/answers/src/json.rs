@@ -244,12 +244,11 @@ pub fn revision<'a>(detail: &'a RevisionDetail, next: Option<Tid>, limit: Option
     RevisionJson { renders, next, ..json }
 }
 
-/// The size at which a part of a JSON list ends early. An entry that exceeds this size is included only if it is the
-/// first one.
+/// The maximum size of the entries in a part of a JSON list. The first entry is always included, even if it is larger.
 pub const MAX_RESULT_PAGE_BYTES: usize = 1 << 20;
 
-/// Returns the entries that fit into a part of at most [`MAX_RESULT_PAGE_BYTES`], at least one. Also returns the
-/// position after which the next part begins. `next` is that position if all entries fit.
+/// Returns the entries that fit into a part of at most [`MAX_RESULT_PAGE_BYTES`], and always the first one. Also
+/// returns the position after which the next part begins. `next` is that position if all entries fit.
 fn fitting<T: Serialize, P: Copy>(
     entries: impl Iterator<Item = (T, P)>,
     next: Option<P>,

@@ -39,7 +39,7 @@ impl Problem {
             Error::NotExpected => Self::new(
                 Kind::PreconditionFailed,
                 "the property has been changed: If-Match names another version, or If-Unmodified-Since an \
-                 earlier time",
+                 earlier time; read the current version, and decide again",
             ),
             Error::Invalid(detail) => Self::invalid(detail),
             Error::TooLarge { .. } => Self::new(Kind::TooLarge, error.to_string()),
