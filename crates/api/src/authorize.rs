@@ -48,8 +48,8 @@ impl Api {
     ///
     /// # Errors
     ///
-    /// Returns 401 for a caller without a token, and 403 for another one. The answer depends only on the rights
-    /// of the caller and on the request, not on what is stored.
+    /// Returns 401 for a caller without a token, and 403 for a caller with a token. The answer depends only on the
+    /// rights of the caller and on the request, not on what is stored.
     pub(crate) fn check_right(
         &self,
         caller: &Caller,
@@ -229,7 +229,7 @@ impl Writer {
         Err(refusal(self.is_anonymous, format!("the right 'read' for {what}")))
     }
 
-    /// Checks that the caller may send a time in the past.
+    /// Checks that the caller may send `_timestamp`.
     pub(crate) fn check_timestamp(self) -> Result<()> {
         if self.may_import {
             return Ok(());

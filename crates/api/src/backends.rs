@@ -33,7 +33,7 @@ pub trait Backends: fmt::Debug + Send + Sync + 'static {
     /// parts: the domain, the bucket, and the parts between the slashes of the title or the key.
     fn find(&self, path: &[String]) -> Option<Backend>;
 
-    /// Counts the backends by their state, as far as it is known.
+    /// Counts the backends that are lists of servers, by their last known state. Does not count the other stores.
     fn health(&self) -> BackendHealth;
 }
 
@@ -59,7 +59,7 @@ pub struct BackendHealth {
 
 /// Other servers, which answer the requests of a path.
 pub trait Upstream: fmt::Debug + Send + Sync + 'static {
-    /// Whether clients without a token have their rights also on the buckets other than `page`.
+    /// Whether this server treats the buckets other than `page` as public, since it does not know their definitions.
     fn is_public(&self) -> bool;
 
     /// Sends a request on, and returns the answer with a body that is streamed.

@@ -184,8 +184,8 @@ fn cross_site(origin: Option<&HeaderValue>) -> Problem {
     Problem::new(Kind::CrossSite, detail)
 }
 
-/// Logs refusals of browsers' requests, each kind at most once per minute. The line names the setting that allows such
-/// requests, since a refused request may be legitimate and come through a proxy.
+/// Logs the refusals by [`check_browser_request`], each kind at most once per minute. The line names the setting that
+/// allows such requests, since a refused request may be legitimate and come through a proxy.
 #[derive(Debug, Default)]
 pub(crate) struct RefusalLog {
     misdirected: OncePerMinute,

@@ -13,7 +13,7 @@ const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto")
 ///
 /// A proxy appends the address of its own client to `X-Forwarded-For`. The client can send such a header itself,
 /// so only addresses that a trusted proxy has appended count: the list is read from its end, and the first
-/// address that is not one of `proxies` is the client.
+/// address that is not one of `proxies` is the client. If there is none, the last address that was read counts.
 pub(crate) fn client_address(
     extensions: &Extensions,
     headers: &HeaderMap,

@@ -38,7 +38,7 @@ pub(crate) fn token_of(headers: &HeaderMap, is_open: bool) -> Result<Option<&str
     let token = token.trim_start();
     if token.len() > MAX_TOKEN_BYTES {
         return Err(Problem::invalid_token(format!(
-            "a token has at most {MAX_TOKEN_BYTES} bytes, not {}",
+            "a token must have at most {MAX_TOKEN_BYTES} bytes, not {}",
             token.len()
         )));
     }
@@ -53,7 +53,7 @@ fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte)
 }
 
-/// The problem for a header that has no token.
+/// The problem for a header that has no well-formed token.
 fn unreadable() -> Problem {
     Problem::invalid_token("the Authorization header must be the word Bearer, a space and a token")
 }

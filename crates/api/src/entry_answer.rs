@@ -23,7 +23,7 @@ pub(crate) struct EntryAnswer {
 }
 
 impl EntryAnswer {
-    /// Prepares the answer.
+    /// Prepares the headers that every answer with the entry has.
     pub(crate) fn new(entry: &Entry) -> Self {
         let Entry { etag, modified, expires_at, headers: stored, size, .. } = entry;
         let mut headers = HeaderMap::with_capacity(16);
@@ -50,7 +50,7 @@ impl EntryAnswer {
         self.directives.is_some()
     }
 
-    /// Answers a request for the entry. `is_public`: whether everybody may read it.
+    /// Answers a request for the entry. `is_public`: whether everybody may read the entry.
     pub(crate) fn answer(
         &self,
         request: &HeaderMap,
@@ -73,7 +73,7 @@ impl EntryAnswer {
     }
 }
 
-/// The entity tag of a version.
+/// The entity tag of a version, with quotes.
 pub(crate) fn quoted(tag: &EntryTag) -> String {
     format!("\"{tag}\"")
 }

@@ -76,8 +76,8 @@ impl From<ForwardError> for Problem {
     }
 }
 
-/// The middleware that sends each request to the backend of its path, unless that is the main store. It wraps every
-/// route.
+/// The middleware that sends each request to the backend of its path, unless this backend is the main store. The
+/// middleware wraps every route.
 #[derive(Debug, Clone)]
 pub(crate) struct ForwardLayer(Arc<Destinations>);
 
@@ -85,7 +85,7 @@ pub(crate) struct ForwardLayer(Arc<Destinations>);
 struct Destinations {
     api: Api,
     backends: Arc<dyn Backends>,
-    /// The resources of the other stores.
+    /// A router for each of the other stores.
     stores: Vec<Router>,
 }
 
@@ -254,9 +254,9 @@ fn sender_of(api: &Api, head: &Parts) -> Sender {
     }
 }
 
-/// Keeps shared caches from storing an answer of another server that only clients with a right may read. An answer
-/// without `public`, `s-maxage` or `must-revalidate` stays as it is: without these directives, shared caches do not
-/// store an answer to a request with `Authorization` (RFC 9111, section 3.5).
+/// Keeps shared caches from storing an answer of another server that only clients with a right may read. An answer that
+/// has none of `public`, `s-maxage` and `must-revalidate` stays as it is: without these directives, shared caches do
+/// not store an answer to a request with `Authorization` (RFC 9111, section 3.5).
 fn restrict(headers: &mut HeaderMap) {
     caching::restrict(headers);
     let values = headers.get_all(header::CACHE_CONTROL).iter();

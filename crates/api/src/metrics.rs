@@ -34,7 +34,7 @@ pub(crate) enum Route {
     Import,
     /// A batch. Its requests are counted in addition.
     Batch,
-    /// A resource for operators.
+    /// `/healthz`, `/readyz` or `/metrics`.
     Operators,
     /// Any other request: tokens, HTML pages and their files, `/openapi.json`, unknown paths, unreadable requests.
     Other,
@@ -202,7 +202,7 @@ impl Metrics {
         self.refused_tokens.get_or_create(&RefusedTokenLabels { reason }).inc();
     }
 
-    /// Counts a request that was answered. A request whose client goes away before that is not counted.
+    /// Counts a request that was answered. A request whose client goes away before the answer is not counted.
     pub(crate) fn answered(
         &self,
         route: Route,

@@ -236,7 +236,7 @@ fn check(request: &Request, settings: &Settings) -> Result<Option<CrossOrigin>> 
     let max_url_bytes = settings.max_url_bytes;
     let length = request.uri().path_and_query().map_or(0, |url| url.as_str().len());
     if length > max_url_bytes {
-        let detail = format!("a URL has at most {max_url_bytes} bytes, not {length}");
+        let detail = format!("a URL must have at most {max_url_bytes} bytes, not {length}");
         return Err(Problem::new(Kind::UriTooLong, detail));
     }
     let mut hosts = request.headers().get_all(header::HOST).iter();
@@ -259,7 +259,7 @@ fn is_host(host: &[u8]) -> bool {
 }
 
 pin_project! {
-    /// A request in progress.
+    /// The future of the answer to a request.
     #[project = ObserveFutureProjection]
     pub(crate) enum ObserveFuture<F, E> {
         Running { #[pin] future: Admitted<F>, record: Option<Record> },
@@ -400,7 +400,7 @@ impl Record {
                 )
             };
         }
-        // A flood of requests must not become a flood of log lines. The metric counts all of them.
+        // A flood of requests must not become a flood of log lines. The metric counts every request.
         let is_repeated = problem.is_some_and(|problem| problem.kind() == Kind::Busy)
             && !self.api.busy_log.should_log(self.api.clock.monotonic());
         match self.api.settings.access_log {

@@ -42,8 +42,8 @@ impl WritePermits {
         })))
     }
 
-    /// Takes a permit. Refuses the request if no permit becomes free in time. A request that has already had a permit
-    /// is not refused, but waits as long as necessary.
+    /// Takes a permit. Refuses the request if no permit becomes free in time, or if too many writes wait already. A
+    /// request that has already had a permit is not refused, but waits as long as necessary.
     pub(crate) async fn take(&self) -> Result<Permit> {
         self.0.take().await.map_err(|_refused| {
             Problem::busy(format!(

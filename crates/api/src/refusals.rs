@@ -24,9 +24,10 @@ pub(crate) fn answer(api: &Api, refusal: Refusal, cause: Option<&dyn fmt::Displa
 
 fn problem_of(refusal: Refusal) -> Problem {
     match refusal {
-        Refusal::UrlTooLong => {
-            Problem::new(Kind::UriTooLong, "the URL is too long to be read; a title has at most 1,024 bytes")
-        }
+        Refusal::UrlTooLong => Problem::new(
+            Kind::UriTooLong,
+            "the URL is too long to be read: send a shorter URL; a title has at most 1,024 bytes",
+        ),
         Refusal::HeadTooLarge { max_head_bytes } => Problem::new(
             Kind::HeadTooLarge,
             format!(

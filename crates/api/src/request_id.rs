@@ -18,7 +18,7 @@ pub(crate) struct RequestIds {
 }
 
 impl RequestIds {
-    /// `seed` must be random, so that no two processes have the same seed.
+    /// `seed` must be random, so that the ids of two processes differ.
     pub(crate) const fn new(seed: u64) -> Self {
         Self { seed: (seed ^ (seed >> 32)) as u32, last: AtomicU64::new(0) }
     }

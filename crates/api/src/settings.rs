@@ -15,7 +15,7 @@ pub(crate) const MAX_WRITES: &str = "max_writes";
 pub(crate) const OVERLOAD_WAIT: &str = "overload_wait";
 
 /// Which requests are written to the log. Failures of the server itself are always logged: the status 500 at the level
-/// `error`, the other 5xx at the level `warn`. Of problems of the type `busy`, only one a minute is such a failure.
+/// `error`, the other 5xx at the level `warn`. Of problems of the type `busy`, only one a minute is logged in this way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessLog {
@@ -97,8 +97,7 @@ pub struct Settings {
     pub prepared_answers: u64,
     /// Which requests are logged.
     pub access_log: AccessLog,
-    /// The header in which answers carry their surrogate keys, in lower case. `None` if no HTTP caches are purged. Then
-    /// caches must revalidate their answers.
+    /// The header in which answers carry their surrogate keys, in lower case. `None` if no HTTP caches are purged.
     pub surrogate_key_header: Option<String>,
 }
 

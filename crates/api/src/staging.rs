@@ -272,7 +272,7 @@ impl Drop for Claim {
     }
 }
 
-/// A batch's part of the budget. Releases it when it is dropped.
+/// A batch's part of the budget. The part is released when the claim is dropped.
 #[derive(Debug)]
 pub(crate) struct BatchClaim {
     /// The bytes in use.

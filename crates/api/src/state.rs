@@ -261,7 +261,7 @@ impl Api {
         Ok(claim)
     }
 
-    /// Claims the memory and the permit for a write of an operator. Waits for them as long as necessary.
+    /// Claims the memory and the permit for a write of an operator. Waits for the permit as long as necessary.
     pub(crate) async fn claim_for_operator(&self) -> Result<Claim> {
         never_refused(self.claim(Some(0))).await
     }
@@ -296,8 +296,9 @@ impl Api {
             done
         });
         let done = task.await.map_err(|error| {
-            Problem::new(Kind::Internal, "internal error: the write may or may not have happened")
-                .with_cause(error)
+            let detail = "internal error: the write may or may not be stored; read the resource before you repeat the \
+                          write";
+            Problem::new(Kind::Internal, detail).with_cause(error)
         })?;
         match done {
             Some(done) => Ok(done),

@@ -9,7 +9,8 @@ use rashomon_http_semantics::cache_control::Directives;
 
 use crate::problem::{Problem, Result};
 
-/// Parses headers. Refuses headers that are not stored or are too long (422), and malformed ones (400).
+/// Parses headers, except those of `ignored`. Refuses headers that are not stored or are too long (422), and malformed
+/// ones (400).
 pub(crate) fn parse<'a>(
     headers: impl IntoIterator<Item = (&'a str, &'a str)>,
     ignored: &IgnoredHeaders,
@@ -42,8 +43,8 @@ pub(crate) fn of_entry(headers: &HeaderMap, default_type: &str, ignored: &Ignore
         bytes += name.as_str().len() + value.len();
         if bytes > Headers::MAX_BYTES {
             return Err(Problem::invalid(format!(
-                "the headers that are stored with an entry have at most {} bytes together, names and values: send fewer \
-                 or shorter ones",
+                "the headers that are stored with an entry must have at most {} bytes together, names and values: send \
+                 fewer or shorter ones",
                 Headers::MAX_BYTES
             )));
         }

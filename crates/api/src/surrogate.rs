@@ -1,4 +1,5 @@
-//! Headers of answers that HTTP caches keep until they are purged: the time to keep them, and their surrogate keys.
+//! Headers of answers that HTTP caches keep until a purge: how long a cache may keep the answer, and its surrogate
+//! keys.
 
 use axum::response::Response;
 use http::{HeaderName, StatusCode};
@@ -11,7 +12,7 @@ use crate::{Api, caching, problem::header_value};
 impl Api {
     /// Lets caches keep an answer about a page, and adds its surrogate keys. `tid` is `Some` if the answer is a
     /// property under its tid. Must be called only if everybody may read the page. Does nothing if no caches are
-    /// configured.
+    /// configured, or if caches may not keep the answer.
     pub(crate) fn mark_page(&self, response: &mut Response, page: &Page, tid: Option<Tid>) {
         let Some(name) = &self.surrogate_key_header else { return };
         // Redirects from other spellings of a title are not purged, since a title has too many spellings.
@@ -27,8 +28,8 @@ impl Api {
         mark(response, name, own, SurrogateKey::of_bucket(&page.domain, &page.bucket));
     }
 
-    /// Lets caches keep an answer with an entry, and adds its surrogate keys. Must be called only if everybody may read
-    /// the entry. Does nothing if no caches are configured.
+    /// Lets caches keep an answer with an entry, unless the entry has its own `Cache-Control`, and adds its surrogate
+    /// keys. Must be called only if everybody may read the entry. Does nothing if no caches are configured.
     pub(crate) fn mark_entry(
         &self,
         response: &mut Response,

@@ -22,7 +22,7 @@ pub(crate) async fn enter() {
             return Poll::Ready(());
         }
         has_yielded = true;
-        // A combinator between this future and `run` polls only futures that were woken.
+        // This future wakes itself, since a combinator between it and `run` polls only futures that were woken.
         context.waker().wake_by_ref();
         Poll::Pending
     })
@@ -45,8 +45,8 @@ pub(crate) async fn run<T: Send + 'static>(
     if let Some(answer) = ended.await {
         return answer;
     }
-    // A task that runs at the moment when it is aborted continues to its next step. hyper ends the body of its request
-    // with an error, so an incomplete body is not taken for a complete one.
+    // If the task is running when it is aborted, it continues to its next `await`. hyper ends the body of the aborted
+    // request with an error, so an incomplete body is not taken for a complete one.
     match AbortOnDropHandle::new(writes.spawn(request)).await {
         Ok(answer) => answer,
         Err(error) => match error.try_into_panic() {

@@ -35,7 +35,7 @@ fn verdict(method: &Method, fields: Headers<'_>) -> Verdict {
 }
 
 #[test]
-fn only_requests_of_other_origins_are_refused() {
+fn only_writes_of_other_origins_are_refused() {
     let refused = Err(Kind::CrossSite);
     let rows: [(Headers<'_>, Verdict); 19] = [
         // A program that is not a browser.
@@ -95,7 +95,7 @@ fn only_an_origin_that_equals_the_host_is_accepted() {
 }
 
 #[test]
-fn foreign_hosts_are_refused_on_loopback() {
+fn unknown_hosts_are_refused_if_hosts_are_checked() {
     for (host, known) in [
         ("localhost", true),
         ("LOCALHOST:7231", true),

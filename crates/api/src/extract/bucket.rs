@@ -62,8 +62,8 @@ pub(crate) fn bucket_of_v1(path: &str) -> Result<BucketTarget> {
     Ok(BucketTarget { domain, bucket })
 }
 
-/// Parses the bucket of `/v1/{domain}/{bucket}/{key}`. Also returns the raw key: which keys are valid depends on the
-/// type of the bucket.
+/// Parses the bucket of `/v1/{domain}/{bucket}/{key}`. Also returns the key, which stays raw, since the type of the
+/// bucket decides which keys are valid.
 pub(crate) fn bucket_and_key_of_v1(path: &str) -> Result<(BucketTarget, &str)> {
     let (domain, rest) = domain_of_v1(path)?;
     let (bucket, raw) = rest.split_once('/').unwrap_or((rest, ""));

@@ -1,5 +1,5 @@
-//! The header `Idempotency-Key`. Only the increment of a counter may have this header. Any other request of a method of
-//! the API that has this header is answered with 400.
+//! The header `Idempotency-Key`. Only the increment of a counter may have this header. Any other request with this
+//! header, and with one of the API's methods, is answered with 400.
 //!
 //! The middleware (`observe`) refuses the header by method and path, with [`check_route`]. However,
 //! `/v1/{domain}/{bucket}/{key}` is also the URL of entries and of pages. For these URLs, [`refuse`] is called when the

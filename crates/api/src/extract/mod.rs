@@ -1,5 +1,6 @@
 //! Parses requests into types whose constructors validate. The parsers read the raw path and the raw query, since
-//! further spellings of a URL are redirected or refused. A cache would store the answer once for each spelling.
+//! spellings of a URL that are not accepted are redirected or refused: a cache would store the answer once for each
+//! spelling.
 
 mod bucket;
 pub(crate) mod idempotency_key;

@@ -26,7 +26,7 @@ impl<'a> Parameters<'a> {
                 return Err(Problem::malformed(detail));
             }
             if parameters.iter().any(|(other, _)| *other == name) {
-                return Err(Problem::malformed(format!("{name}= is given twice")));
+                return Err(Problem::malformed(format!("{name}= is given twice: send it once")));
             }
             let value = percent_decode(value).ok_or_else(|| {
                 Problem::malformed(format!(

@@ -128,7 +128,10 @@ impl Resource {
         for parameter in parameters.split('&') {
             let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
             if seen.contains(&name) {
-                return Err(Problem::malformed(format!("&{}= is given twice", truncate_for_error(name))));
+                return Err(Problem::malformed(format!(
+                    "&{}= is given twice: send it once",
+                    truncate_for_error(name)
+                )));
             }
             seen.push(name);
             match (&mut *self, name) {
@@ -393,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn result_pages_begin_where_the_previous_one_ended() {
+    fn page_tokens_are_parsed_to_positions() {
         let rev: Revision = "9223372036854775807".parse().unwrap();
         let list = ListRange { limit: Some(1), after: Some(rev) };
         assert_eq!(parse(&format!("rev/&page={}&limit=1", PageToken(rev))), Ok(Resource::RevisionList(list)));

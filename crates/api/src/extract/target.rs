@@ -29,7 +29,7 @@ impl Target {
     }
 }
 
-/// Parses the page of `/v1/{domain}/page/{title}`.
+/// Parses the page of `/v1/{domain}/page/{title}`. `bucket` is the bucket `page`.
 pub(crate) fn page_of_v1(path: &str, bucket: &BucketName) -> Result<Target> {
     let rest = path.strip_prefix("/v1/").unwrap_or_default();
     let (domain, rest) = rest.split_once('/').unwrap_or((rest, ""));
@@ -44,7 +44,7 @@ pub(crate) fn page_in_bucket(domain: DomainName, bucket: BucketName, raw: &str) 
     Ok(Target { page: Page { domain, bucket, title }, prefix, needs_redirect })
 }
 
-/// Parses the page of `/wiki/{title}`, in the domain of the request's host.
+/// Parses the page of `/wiki/{title}`, in the domain of the request's host. `bucket` is the bucket `page`.
 pub(crate) fn page_of_wiki(
     uri: &Uri,
     headers: &HeaderMap,
@@ -71,7 +71,7 @@ pub(crate) fn domain_of_host(
     let (host, with_port) = configured_names(authority);
     with_port.and_then(|name| hosts.get(&name)).or_else(|| hosts.get(&host)).cloned().ok_or_else(|| {
         Problem::not_found(format!(
-            "no domain is configured for the host '{}': add it to the hosts in the configuration, \
+            "no domain is configured for the host '{}': add the host to 'hosts' in the configuration, \
              or ask for a URL under /v1/{{domain}}/",
             excerpt(host)
         ))

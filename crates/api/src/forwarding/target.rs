@@ -16,7 +16,7 @@ use crate::{
 pub(super) struct ForwardTarget {
     pub(super) domain: DomainName,
     pub(super) bucket: BucketName,
-    /// The domain, the bucket, and the parts of the title or the key. Only the domain for a request for the domain.
+    /// The domain, the bucket, and the parts of the title or the key. For `/v1/{domain}/`, only the domain.
     pub(super) path: Vec<String>,
     pub(super) is_import: bool,
     kind: TargetKind,
@@ -40,7 +40,7 @@ enum TargetKind {
 
 impl ForwardTarget {
     /// Finds the target of a request. `None` if the path is malformed, or not inside a domain, or if a request for
-    /// `/wiki/` is not a read. The routes of this server answer such a request.
+    /// `/wiki/` is not a read. The routes of this server answer a request that has no target.
     pub(super) fn of(
         method: &Method,
         uri: &Uri,
@@ -66,7 +66,7 @@ impl ForwardTarget {
                 let (bucket, kind) = (BucketName::page(), TargetKind::Domain);
                 return Some(Self { domain, bucket, path, is_import: false, kind });
             }
-            // The backend that has the titles of a bucket receives its imports.
+            // An import goes to the backend of the bucket as a whole.
             Some("import") => {
                 let named = uri.query().and_then(|query| query.strip_prefix("bucket="));
                 let bucket = named.map_or(Ok(BucketName::page()), parse_bucket).ok()?;
@@ -82,7 +82,8 @@ impl ForwardTarget {
             Some(_) => TargetKind::Entry,
         };
         let key = percent_decode(key.unwrap_or_default())?;
-        // This server does not know whether the bucket has pages in the backend, but only pages have such queries.
+        // This server does not know whether the bucket has pages in the backend. A query such as `rev/` shows that the
+        // key is a title.
         let key = if is_of_page(uri.query()) { with_underscores(&key) } else { key.into_owned() };
         Some(Self::of_decoded(domain, bucket, key, kind))
     }
@@ -102,8 +103,8 @@ impl ForwardTarget {
         Self { domain, bucket, path, is_import: kind == TargetKind::Import, kind }
     }
 
-    /// Whether the routes of this server answer a request although its path belongs to other servers. They answer
-    /// OPTIONS and unsupported methods of pages and imports, since these answers do not depend on stored content.
+    /// Whether the routes of this server answer a request although its path belongs to other servers: OPTIONS and
+    /// unsupported methods of pages and imports. Their answers do not depend on stored content.
     pub(super) fn is_answered_here(&self, method: &Method) -> bool {
         matches!(self.kind, TargetKind::Page | TargetKind::Wiki | TargetKind::Import)
             && self.right(method, None).is_none()
@@ -114,7 +115,7 @@ impl ForwardTarget {
         let is_bad = |part: &String| part == "." || part == ".." || part.chars().any(char::is_control);
         if self.path.iter().any(is_bad) {
             let detail =
-                "no part of a path between slashes is '.' or '..', and a path has no control characters";
+                "a part of a path between slashes must not be '.' or '..', or have control characters";
             return Err(Problem::malformed(detail));
         }
         Ok(())

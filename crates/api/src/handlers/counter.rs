@@ -1,4 +1,4 @@
-//! Counters.
+//! Requests for counters: reads, increments and deletes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -135,7 +135,7 @@ fn answer(value: i64) -> Result<Response> {
     Ok(response)
 }
 
-/// The answer without a value.
+/// The answer 204, without the value.
 fn done() -> Response {
     let mut response = no_body(StatusCode::NO_CONTENT);
     response.headers_mut().insert(header::CACHE_CONTROL, Caching::NoStore.header());

@@ -77,7 +77,7 @@ pub(crate) async fn list(State(api): State<Api>, request: Request) -> Result<Res
     list_entries(&api, &bucket, &head).await
 }
 
-/// Finds the bucket for a caller that has at least one of the rights.
+/// Finds the bucket for a caller that has at least one of the rights. Refuses writes if the server is read-only.
 async fn find(api: &Api, rights: &[Right], of: &BucketTarget, head: &Parts) -> Result<Arc<Bucket>> {
     if api.settings.read_only && rights != [Right::Read] {
         return Err(Problem::read_only());

@@ -1,4 +1,4 @@
-//! Entries of key-value buckets.
+//! Requests for entries of key-value buckets.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Receives a write: its fields and its properties. The chunks of a property go to the store as they arrive.
+//! Receives a write: its fields and its properties. The chunks of a large property go to the store as they arrive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -106,7 +106,10 @@ impl FormReceiver {
     async fn read(&mut self, api: &Api, page: &Page, reader: &mut FormReader, known: &[&str]) -> Result<()> {
         while let Some(field) = reader.next_field().await? {
             if !self.seen.insert(field.name.clone()) {
-                return Err(Problem::malformed(format!("the field '{}' is given twice", field.name)));
+                return Err(Problem::malformed(format!(
+                    "the field '{}' is given twice: send it once",
+                    field.name
+                )));
             }
             let headers = field.headers.iter().map(|(name, value)| name.len() + value.len());
             self.count(field.name.len() + headers.sum::<usize>())?;
@@ -159,8 +162,8 @@ impl FormReceiver {
         self.keep_newest(api, page).await
     }
 
-    /// Keeps the last body in memory if the claim covers it. Otherwise writes bodies to chunks, the largest
-    /// first, until the claim is large enough.
+    /// Keeps the newest body in memory if the claim covers it. Otherwise writes bodies to chunks, the largest
+    /// first, until the claim is large enough, or until the newest body itself is in chunks.
     async fn keep_newest(&mut self, api: &Api, page: &Page) -> Result<()> {
         let newest = self.properties.last().map_or(0, |received| received.body.memory());
         while !self.claim.keep(newest) {
@@ -192,7 +195,9 @@ impl FormReceiver {
 
     fn finish(mut self) -> Result<(Form, Claim)> {
         if self.properties.is_empty() {
-            return Err(Problem::malformed("a write has at least one property, such as html or wikitext"));
+            return Err(Problem::malformed(
+                "a write must have at least one property, such as html or wikitext",
+            ));
         }
         let mut properties = Vec::with_capacity(self.properties.len());
         for ReceivedProperty { name, headers, body } in self.properties {
@@ -216,7 +221,7 @@ pub(crate) async fn spill(api: &Api, page: &Page, body: Staged) -> Result<Staged
 }
 
 fn too_many() -> Problem {
-    Problem::malformed(format!("a write has at most {MAX_PROPERTIES} properties"))
+    Problem::malformed(format!("a write must have at most {MAX_PROPERTIES} properties"))
 }
 
 /// Reads the text of a field. The text must be UTF-8 of at most [`MAX_TEXT_BYTES`] bytes.
@@ -224,7 +229,9 @@ async fn read_text(reader: &mut FormReader, name: &str) -> Result<String> {
     let mut bytes = Vec::new();
     while let Some(piece) = reader.chunk().await? {
         if bytes.len() + Bytes::len(&piece) > MAX_TEXT_BYTES {
-            return Err(Problem::invalid(format!("the field '{name}' has more than {MAX_TEXT_BYTES} bytes")));
+            return Err(Problem::invalid(format!(
+                "the field '{name}' must have at most {MAX_TEXT_BYTES} bytes"
+            )));
         }
         bytes.extend_from_slice(&piece);
     }

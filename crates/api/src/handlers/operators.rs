@@ -1,4 +1,4 @@
-//! The resources for operators.
+//! The resources for operators: `/healthz`, `/readyz` and `/metrics`.
 
 use axum::{
     extract::{Request, State},

@@ -119,7 +119,7 @@ fn check_whole_list<T: PartialEq>(list: &ListRange<T>) -> Result<()> {
     if *list == ListRange::default() {
         return Ok(());
     }
-    Err(Problem::malformed("POST to ?rev/ or ?rev/12345/, without &limit= and &page="))
+    Err(Problem::malformed("a write takes no &limit= and no &page=: POST to ?rev/ or ?rev/12345/"))
 }
 
 /// `/wiki/{title}`: the same resources, read-only, in the domain of the host.

@@ -114,7 +114,7 @@ fn kept_headers(headers: &HeaderMap, ignored: &IgnoredHeaders) -> Result<Request
     for name in [header::CONTENT_TYPE, header::CONTENT_LANGUAGE] {
         for value in headers.get_all(&name) {
             let value =
-                value.to_str().map_err(|_| Problem::malformed(format!("{name} is not visible ASCII")))?;
+                value.to_str().map_err(|_| Problem::malformed(format!("{name} must be visible ASCII")))?;
             kept.push((name.as_str().to_owned(), value));
         }
     }

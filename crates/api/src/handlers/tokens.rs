@@ -121,8 +121,9 @@ async fn list(api: &Api, query: Option<&str>) -> Result<Response> {
         match parameter.split_once('=') {
             Some(("limit", value)) => {
                 let parsed = value.parse().ok().filter(|limit| (1..=MAX_LISTED).contains(limit));
-                limit = parsed
-                    .ok_or_else(|| Problem::malformed(format!("limit is a number from 1 to {MAX_LISTED}")))?;
+                limit = parsed.ok_or_else(|| {
+                    Problem::malformed(format!("limit= must be a number from 1 to {MAX_LISTED}"))
+                })?;
             }
             Some(("after", value)) => after = Some(value.parse::<TokenId>()?),
             _ => {
@@ -151,7 +152,10 @@ async fn create(api: &Api, head: &Parts, body: Body) -> Result<Response> {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media_type = content_type.and_then(|text| text.split(';').next()).unwrap_or_default().trim();
     if !media_type.eq_ignore_ascii_case("application/json") {
-        return Err(Problem::new(Kind::UnsupportedMediaType, "send the new token as application/json"));
+        return Err(Problem::new(
+            Kind::UnsupportedMediaType,
+            "the Content-Type of a request for a new token must be application/json",
+        ));
     }
     let limits = BodyLimits { bytes: MAX_REQUEST_BYTES, ..api.body_limits() };
     let mut body = RequestBody::new(body, limits, api.metrics.received_bytes.clone())?;

@@ -242,8 +242,8 @@ fn document(name: &'static str) -> DocumentView {
     DocumentView { name, example, members }
 }
 
-/// The values of all variables in the examples. If possible, they name stored pages and entries, so that the examples
-/// work when they are pasted.
+/// The values of all variables in the URLs of the examples. If possible, they name stored pages and entries, so that
+/// the examples work when they are pasted.
 struct Sample([(&'static str, String); URL_VARIABLES.len()]);
 
 impl Default for Sample {
@@ -254,7 +254,7 @@ impl Default for Sample {
 
 impl Sample {
     async fn find(api: &Api) -> Self {
-        // If the store does not answer, the examples have made-up names.
+        // If no page is found, or the store does not answer, the examples have made-up names.
         let found = api.read(find_render(api)).await.ok().flatten();
         let Some((page, render)) = found else { return Self::default() };
         let entry = api.read(find_entry(api, &page.domain)).await.ok().flatten();

@@ -15,7 +15,7 @@ use http::HeaderValue;
 
 use crate::{Api, answer, authorize::caller_of, caching::Caching, extract::MAX_LIMIT, problem::Result};
 
-/// The document and its page.
+/// The routes of the document and of its page.
 pub(crate) fn routes() -> [(&'static str, MethodRouter<Api>); 2] {
     [("/openapi.json", get(openapi)), ("/docs", get(docs::show))]
 }

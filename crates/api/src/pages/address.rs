@@ -99,7 +99,7 @@ pub(super) fn bucket_url(domain: &DomainName, bucket: &BucketName) -> String {
     }
 }
 
-/// The name of a bucket for people: the domain for the bucket `page`, and such as `enwiki/docs` for another bucket.
+/// The name of a bucket for people: `enwiki` for the bucket `page` of this domain, `enwiki/docs` for another bucket.
 pub(super) fn bucket_text(domain: &DomainName, bucket: &BucketName) -> String {
     if *bucket == BucketName::page() { domain.to_string() } else { format!("{domain}/{bucket}") }
 }

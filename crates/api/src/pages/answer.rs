@@ -1,4 +1,4 @@
-//! HTML answers.
+//! Answers in HTML: pages, and problems as pages.
 
 use askama::Template;
 use axum::{body::Body, response::Response};
@@ -22,7 +22,7 @@ const CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
 pub(crate) fn html<T: Template>(template: &T) -> Result<Response> {
     let text = template.render().map_err(|error| {
         tracing::error!(%error, "cannot render an HTML page");
-        Problem::new(Kind::Internal, "The page could not be written.")
+        Problem::new(Kind::Internal, "The page cannot be written as HTML; the server's log has the cause.")
     })?;
     let mut response = Response::new(Body::from(text));
     response.headers_mut().insert(header::CACHE_CONTROL, Caching::Mutable.header());

@@ -83,7 +83,7 @@ async fn readable(
     Ok((names, has_more))
 }
 
-/// Whether a caller may read a bucket of pages of a domain.
+/// Whether a caller may read at least one bucket of pages of a domain.
 async fn may_read(api: &Api, caller: &Caller, domain: &DomainName) -> Result<bool> {
     let may = |bucket| api.access.may(caller, Right::Read, domain, bucket, BucketKind::Revisioned);
     if may(&api.page_bucket) {

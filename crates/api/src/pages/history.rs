@@ -51,7 +51,7 @@ struct HistoryPage {
     latest: Vec<PropertyName>,
     /// Whether the latest render cannot be read, so that its properties are unknown.
     latest_is_damaged: bool,
-    /// The initial value of the time field: the time of the newest revision.
+    /// The initial value of the time field: the time of the newest revision in the list whose row is not damaged.
     at: Option<String>,
     /// Whether there are newer revisions before the listed ones.
     continued: bool,
@@ -119,7 +119,8 @@ pub(super) async fn redirect_to_time(api: &Api, page: &Page, time: &str) -> Resu
 }
 
 /// Parses a time as people or browsers write it. The result is the end of the day, minute or second that the text
-/// names. So a time that is copied from the list selects the revision that was saved at this time.
+/// names. So a time that is copied from the list selects the revision that was saved at this time. A time with a
+/// fraction of a second, or with a time zone, is taken exactly.
 fn parse_time(text: &str) -> Option<Timestamp> {
     let text = text.trim().replacen(' ', "T", 1);
     let rest = match text.len() {

@@ -66,7 +66,7 @@ struct RenderPage {
     properties: Vec<PropertyLine>,
 }
 
-/// `?rev/12345/`: redirects to its newest render.
+/// `?rev/12345/`: redirects to the newest render of the revision.
 pub(super) async fn newest_of(api: &Api, page: &Page, rev: Revision) -> Result<Response> {
     let render = api.read_page(page, api.buckets.newest_render(page, rev)).await?;
     Ok(redirect(&render_href(render.tid), Caching::Mutable))

@@ -127,7 +127,7 @@ async fn a_page_is_opened_by_its_title() {
     assert_eq!(answer.header("cache-control"), "no-store");
     let page = world.page("/pages/enwiki/?title=Some+%3Cthing%3E", 200).await;
     let text = text_of(&page);
-    assert!(text.contains("There is no page of the title Some <thing> ."), "{text}");
+    assert!(text.contains("There is no page with the title Some <thing> ."), "{text}");
     let links = addresses(&page);
     assert!(links.contains(&"/pages/enwiki/Zebra".to_owned()), "{links:?}");
     assert!(!links.contains(&"/pages/enwiki/R%26D".to_owned()), "{links:?}");
@@ -313,7 +313,7 @@ async fn missing_resources_have_an_html_page() {
         // Clients that do not ask for HTML get a problem.
         world.get(&url).await.expect(status).check_problem();
     }
-    // Each page links to existing ones.
+    // The page of a problem links to existing pages.
     for url in [format!("{MAIN_PAGE}?rev/9/"), "/pages/enwiki/No_such".to_owned()] {
         let page = world.page(&url, 404).await;
         world.follow(&url, &page).await;

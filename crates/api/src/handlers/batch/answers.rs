@@ -1,8 +1,9 @@
 //! The answers of a batch, and the memory for them.
 //!
 //! Each answer has a reserved part, so that small answers always have room. Beyond the reserved parts, answers to
-//! earlier requests take precedence: if there is no room for an answer, a later answer is dropped. Two limits apply:
-//! the size of the whole answer in JSON, and the memory of all batches (see [`crate::staging`]).
+//! earlier requests take precedence: if there is no room for an answer, large later answers are dropped, the last one
+//! first. If there are none, the answer itself is dropped. Two limits apply: the size of the whole answer in JSON, and
+//! the memory of all batches (see [`crate::staging`]).
 
 use std::{
     borrow::Cow,
@@ -33,7 +34,8 @@ use crate::{
 /// reserved for each answer unless the size limit of the batch's answer is too low.
 pub(super) const RESERVED_BYTES: usize = 4 << 10;
 
-/// The minimum number of bytes that are reserved for each answer in the batch's answer. A problem fits into them.
+/// The minimum number of bytes that are reserved for each answer in the batch's answer. The replacement of a dropped
+/// answer fits into them.
 const MIN_RESERVED_BYTES: usize = 1 << 10;
 
 /// The longest URL in an answer that replaces a dropped answer.
@@ -129,9 +131,9 @@ struct Slot {
     /// The finished answer.
     json: Option<Bytes>,
     is_dropped: bool,
-    /// The bytes in memory.
+    /// The bytes that the answer takes in memory.
     memory: usize,
-    /// The bytes of the batch's answer.
+    /// The bytes that the answer takes in the batch's answer.
     size: usize,
 }
 
@@ -180,7 +182,7 @@ impl Answers {
         if self.lock().finish(at, &head) { Collected::Whole } else { Collected::Dropped }
     }
 
-    /// Drops the collected part of an answer, to make room for another one.
+    /// Discards the collected part of an answer, to make room for its replacement.
     pub(super) fn clear(&self, at: usize) {
         self.lock().clear(at);
     }
@@ -191,7 +193,8 @@ impl Answers {
         (0..state.slots.len()).filter(|at| state.slots[*at].is_dropped).collect()
     }
 
-    /// Replaces a dropped answer with a small answer, which fits into the reserved part.
+    /// Sets a small answer, which fits into the reserved part, in place of an answer that was dropped or is incomplete,
+    /// or whose request was not started.
     pub(super) async fn replace(&self, at: usize, response: Response) {
         let (head, body) = response.into_parts();
         let body = axum::body::to_bytes(body, MIN_RESERVED_BYTES).await.unwrap_or_default();
@@ -253,8 +256,8 @@ impl State {
         self.resize(at, size, size)
     }
 
-    /// Sets the size of an answer. Drops large later answers, the last one first, until there is room. If there is
-    /// still no room, drops the answer itself and returns `false`.
+    /// Sets the sizes of an answer in memory and in the batch. Drops large later answers, the last one first, until
+    /// there is room. If there is still no room, drops the answer itself and returns `false`.
     fn resize(&mut self, at: usize, memory: usize, size: usize) -> bool {
         let reserved = self.reserved;
         loop {
@@ -329,10 +332,11 @@ pub(super) fn too_large() -> Problem {
     )
 }
 
-/// Makes the answer that replaces a dropped answer. It must fit into [`MIN_RESERVED_BYTES`], so a long URL is left out.
+/// Makes the answer that replaces a dropped or incomplete answer. The new answer must fit into [`MIN_RESERVED_BYTES`],
+/// so a long URL is left out.
 pub(super) fn replacement_answer(problem: &Problem, id: http::HeaderValue, url: Option<&Uri>) -> Response {
     let url = url.and_then(Uri::path_and_query).map(PathAndQuery::as_str);
-    // All other characters take the same number of bytes in JSON.
+    // In JSON, these two characters would take more bytes.
     let url = url.filter(|url| url.len() <= MAX_SHORT_URL_BYTES && !url.contains(['"', '\\']));
     let mut response = problem.to_response(url);
     response.headers_mut().insert(crate::request_id::REQUEST_ID, id);

@@ -75,7 +75,10 @@ pub(crate) async fn v1(State(api): State<Api>, router: Router, request: Request)
     let content_type = head.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let media_type = content_type.and_then(|text| text.split(';').next()).unwrap_or_default().trim();
     if !media_type.eq_ignore_ascii_case("application/json") {
-        return Err(Problem::new(Kind::UnsupportedMediaType, "send a batch as application/json"));
+        return Err(Problem::new(
+            Kind::UnsupportedMediaType,
+            "the Content-Type of a batch must be application/json",
+        ));
     }
     let max_bytes = max_batch_bytes(&api.settings);
     let limits = BodyLimits { bytes: max_bytes, ..api.body_limits() };
@@ -94,7 +97,7 @@ pub(crate) async fn nested() -> Problem {
     nested_problem()
 }
 
-/// Receives the body of a batch. Claims the memory for the body first.
+/// Receives the body of a batch. First claims the memory for the body and for the answers' reserved parts.
 async fn receive(api: &Api, body: &mut RequestBody, max_bytes: u64) -> Result<(Vec<u8>, BatchClaim)> {
     let size = |length: u64| usize::try_from(length.min(max_bytes)).unwrap_or(usize::MAX);
     let length = body.length();
@@ -185,7 +188,7 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Groups the positions of the requests. The requests of a group run one after the other.
+    /// Groups the positions of the requests by their [`order_key`]. The requests of a group run one after the other.
     fn groups(&self, head: &Parts) -> Vec<Vec<usize>> {
         let domain = domain_of_host(&head.uri, &head.headers, &self.api.settings.hosts).ok();
         let (mut groups, mut known) = (Vec::<Vec<usize>>::new(), HashMap::new());

@@ -121,7 +121,7 @@ impl<'a> Members<'a> {
         // serde would also accept an array of the values, in the order of the members.
         if !element.get().starts_with('{') {
             return Err(Problem::malformed(
-                "an element of a batch is an object with the members method and path",
+                "an element of a batch must be an object with the members method and path",
             ));
         }
         serde_json::from_str(element.get()).map_err(|error| {
@@ -170,7 +170,7 @@ pub(super) fn request(element: &RawValue) -> Result<Request<Body>> {
 /// The value of a member that is a text.
 fn text(name: &str, value: Option<&RawValue>) -> Result<String> {
     let value = value.ok_or_else(|| Problem::malformed(format!("the element has no {name}")))?;
-    // The error of the parser could quote the value.
+    // The error of the parser is not shown, since it could quote the value.
     serde_json::from_str(value.get())
         .map_err(|_| Problem::malformed(format!("the member {name} is not a text in valid JSON")))
 }
@@ -184,7 +184,7 @@ fn method(value: Option<&RawValue>) -> Result<Method> {
     })
 }
 
-/// The URL of an element that may be invalid, if the URL is valid.
+/// Returns the URL of an element, even if another member is invalid. `None` if the URL itself is invalid.
 pub(super) fn url(element: &RawValue) -> Option<Uri> {
     /// An element of which only the path is read.
     #[derive(Deserialize)]
@@ -205,17 +205,18 @@ fn uri(path: &str) -> Result<Uri> {
 
 fn parse_uri(path: &str) -> Result<Uri> {
     if path.len() > MAX_URI_BYTES {
-        let detail = format!("a URL has at most {MAX_URI_BYTES} bytes, not {}", path.len());
+        let detail = format!("a URL must have at most {MAX_URI_BYTES} bytes, not {}", path.len());
         return Err(Problem::new(Kind::UriTooLong, detail));
     }
     if !path.starts_with('/') || path.contains('#') {
         return Err(Problem::malformed(
-            "a path begins with '/', has no host and no '#', and may have a query: /v1/enwiki/page/Main_Page?rev/",
+            "a path must begin with '/', has no host and no '#', and may have a query: /v1/enwiki/page/Main_Page?rev/",
         ));
     }
     let parsed: PathAndQuery = path.parse().map_err(|_| {
         Problem::malformed(
-            "the path is not valid: all characters except visible ASCII are percent-encoded, and so are <, > and `",
+            "the path is not valid: all characters except visible ASCII must be percent-encoded, and so must <, > \
+             and `",
         )
     })?;
     Ok(parsed.into())
@@ -231,7 +232,7 @@ fn is_batch(path: &str) -> bool {
 
 /// The problem for a batch in a batch.
 pub(super) fn nested() -> Problem {
-    Problem::malformed("a batch has no batch in it: send the requests of the inner batch themselves")
+    Problem::malformed("a batch must not contain a batch: send the requests of the inner batch themselves")
 }
 
 fn parse_headers(given: &RawValue) -> Result<HeaderMap> {
@@ -243,8 +244,9 @@ fn parse_headers(given: &RawValue) -> Result<HeaderMap> {
         .deserialize_map(HeaderList)
         .map_err(|_| Problem::malformed("the member headers has a name that is not valid JSON"))?;
     let too_large = || {
-        let detail =
-            format!("a request has at most {MAX_HEADERS} headers, of {MAX_HEADER_BYTES} bytes together");
+        let detail = format!(
+            "a request in a batch must have at most {MAX_HEADERS} headers, of {MAX_HEADER_BYTES} bytes together"
+        );
         Problem::new(Kind::HeadTooLarge, detail)
     };
     let list = list.ok_or_else(too_large)?;
@@ -259,7 +261,7 @@ fn parse_headers(given: &RawValue) -> Result<HeaderMap> {
         let value =
             HeaderValue::from_bytes(value.trim_matches([' ', '\t']).as_bytes()).map_err(|_| invalid())?;
         if headers.insert(name, value).is_some() {
-            return Err(Problem::malformed(format!("the header '{shown}' is given twice")));
+            return Err(Problem::malformed(format!("the header '{shown}' is given twice: send it once")));
         }
     }
     Ok(headers)
@@ -270,7 +272,7 @@ fn check_header(name: &HeaderName) -> Result<()> {
     let text = name.as_str();
     let is_prefixed = || BATCH_HEADER_PREFIXES.iter().any(|prefix| text.starts_with(prefix));
     let reason = if BATCH_HEADERS.contains(&text) || is_prefixed() {
-        "a request in a batch has this header from the batch, or not at all"
+        "a request in a batch takes this header from its batch, or does not have it"
     } else if CONNECTION_HEADERS.contains(&text) {
         "in a batch, headers about the connection or the length of the body are not allowed"
     } else {
@@ -306,8 +308,9 @@ impl<'de> Visitor<'de> for HeaderList {
 }
 
 /// Returns the key of an element. Requests with the same key run in the order of the batch. The key is the path without
-/// its query, decoded, with `_` for spaces. All URLs of a page, below `/v1/`, `/wiki/`, `/pages/` and `/buckets/`, have
-/// the same key. `domain` is the domain of the batch's host. `None` for an element from which no path can be read.
+/// its query, decoded, with `_` for spaces. All URLs of a page or an entry, below `/v1/`, `/wiki/`, `/pages/` and
+/// `/buckets/`, have the same key. `domain` is the domain of the batch's host, to which `/wiki/` belongs. `None` for an
+/// element from which no path can be read.
 pub(super) fn order_key(element: &RawValue, domain: Option<&DomainName>) -> Option<String> {
     let url = text("path", Members::of(element).ok()?.path).ok()?;
     let (path, query) = url.split_once(['?', '#']).unwrap_or((&url, ""));

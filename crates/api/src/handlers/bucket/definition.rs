@@ -55,12 +55,12 @@ impl<'de> Deserialize<'de> for Members {
     }
 }
 
-/// Receives a definition. Its values are not checked yet.
+/// Receives a definition. Checks only the names and the JSON types of its members: [`check`] checks the values.
 pub(super) async fn receive(api: &Api, headers: &HeaderMap, body: Body) -> Result<Definition> {
     refuse_content_encoding(headers)?;
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if !content_type.and_then(MediaType::parse).is_some_and(|media_type| media_type.is_json()) {
-        let detail = "send the definition of the bucket as application/json";
+        let detail = "the Content-Type of the definition of a bucket must be application/json";
         return Err(Problem::new(Kind::UnsupportedMediaType, detail));
     }
     let limits = BodyLimits { bytes: MAX_DEFINITION_BYTES, ..api.body_limits() };

@@ -26,7 +26,7 @@ const COMMON_PARAMETERS: [&str; 2] = ["limit", "after"];
 /// The further parameters of the lists of buckets of type `ordered-blob`.
 const ORDERED_PARAMETERS: [&str; 6] = ["gt", "ge", "lt", "le", "prefix", "order"];
 
-/// Answers a request for the list of the entries. The caller may read the bucket.
+/// Answers a request for the list of the entries or counters. The right to read the bucket has been checked.
 pub(crate) async fn list(api: &Api, bucket: &Bucket, head: &Parts) -> Result<Response> {
     let known = [&COMMON_PARAMETERS[..], &ORDERED_PARAMETERS].concat();
     let parameters = Parameters::parse(head.uri.query(), &known)?;
@@ -39,7 +39,8 @@ pub(crate) async fn list(api: &Api, bucket: &Bucket, head: &Parts) -> Result<Res
         && bucket.bucket_type() != BucketType::OrderedBlob
     {
         return Err(Problem::malformed(format!(
-            "{name}= is for buckets of type ordered-blob, and this one has the type {}: leave it out",
+            "{name}= is only for buckets of type ordered-blob, and this bucket has the type {}: leave the parameter \
+             out",
             bucket.bucket_type()
         )));
     }
@@ -75,7 +76,7 @@ fn summary(entry: EntrySummary) -> ListItemJson {
     })
 }
 
-/// The query of the next part of the list. It repeats the other parameters of this query.
+/// Returns the query of the next part of the list: the parameters of this request, with another `after`.
 fn next_query(parameters: &Parameters<'_>, last: &EntryKey) -> String {
     let mut query = "?".to_owned();
     for (name, value) in parameters.iter().filter(|(name, _)| *name != "after") {
@@ -88,7 +89,7 @@ fn next_query(parameters: &Parameters<'_>, last: &EntryKey) -> String {
 fn range(parameters: &Parameters<'_>) -> Result<KeyRange> {
     let prefix = parameters.get("prefix").unwrap_or_default();
     if prefix.len() > EntryKey::MAX_BYTES {
-        return Err(Problem::malformed(format!("prefix= has at most {} bytes", EntryKey::MAX_BYTES)));
+        return Err(Problem::malformed(format!("prefix= must have at most {} bytes", EntryKey::MAX_BYTES)));
     }
     Ok(KeyRange {
         lower: bound(parameters, "gt", "ge")?,
@@ -114,6 +115,6 @@ fn order(parameters: &Parameters<'_>) -> Result<Order> {
     match parameters.get("order") {
         None | Some("asc") => Ok(Order::Ascending),
         Some("desc") => Ok(Order::Descending),
-        Some(_) => Err(Problem::malformed("order= is asc or desc")),
+        Some(_) => Err(Problem::malformed("order= must be asc or desc")),
     }
 }

@@ -67,7 +67,7 @@ async fn readable(
     let may = |name: &BucketName, kind| api.access.may(caller, Right::Read, domain, name, kind);
     let page = &api.page_bucket;
     let mut found = Vec::new();
-    // The bucket of pages is in the list if the domain has a page.
+    // The bucket `page` is in the list only if it has a page.
     if after.as_ref().is_none_or(|after| after < page) && may(page, BucketKind::Revisioned) {
         let titles = api.read_catalog(api.buckets.catalog().titles(domain, page, None, 1)).await?;
         if !titles.items.is_empty() {

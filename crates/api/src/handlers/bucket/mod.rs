@@ -1,4 +1,4 @@
-//! Key-value buckets: their definitions, and the list of the buckets of a domain.
+//! The definitions of buckets, the list of the buckets of a domain, and the lists of entries and counters.
 
 mod definition;
 mod entries;
@@ -163,7 +163,8 @@ enum PutError {
 /// Whether a bucket was made, and its definition.
 type PutResult = std::result::Result<(bool, TaggedDefinition), PutError>;
 
-/// Answers a PUT of the definition of `page`. The request succeeds if it has the same definition, which never changes.
+/// Answers a PUT of the definition of `page`, which never changes. The request succeeds if its conditions allow this
+/// definition, and its body has the same definition.
 fn put_page(definition: &Definition, condition: &WriteCondition) -> PutResult {
     let page = TaggedDefinition::page();
     if !condition.allows(Some(TAG_OF_PAGE)) {

@@ -99,7 +99,7 @@ fn bucket_of_query(query: Option<&str>, page: &BucketName) -> Result<BucketName>
     match query.strip_prefix("bucket=") {
         Some(name) => parse_bucket(name),
         None => Err(Problem::malformed(format!(
-            "an import takes no query but ?bucket=, and the query of this URL has {} bytes",
+            "an import takes no query except ?bucket=, but this URL has another query, of {} bytes: leave it out",
             query.len()
         ))),
     }

@@ -73,7 +73,7 @@ struct ExceptionJson<'a> {
     detail: String,
 }
 
-/// The position of the damage in an input.
+/// The position in the input at which reading failed.
 #[derive(Serialize)]
 struct PositionJson<'a> {
     page: Option<&'a str>,
@@ -84,8 +84,8 @@ struct PositionJson<'a> {
 }
 
 impl<'a> ReportJson<'a> {
-    /// Makes the line for a report. For a client that may not read, the line shows neither which revisions were stored
-    /// before, nor how stored revisions differ.
+    /// Makes the line for a report. For a client that may not read, the line does not show how many revisions were
+    /// already stored unchanged, nor how stored revisions differ.
     pub(super) fn of(report: &'a ImportReport, error: Option<&'a ImportError>, may_read: bool) -> Self {
         let (created, unchanged) = match may_read {
             true => (report.created, report.unchanged),

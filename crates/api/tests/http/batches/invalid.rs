@@ -44,7 +44,7 @@ async fn batch_that_is_no_list_of_requests_is_refused() {
 
 #[tokio::test]
 async fn too_large_batches_are_refused() {
-    // An eighth of the staging memory.
+    // The limit is an eighth of the staging memory.
     let world = World::with(Settings { staging_bytes: 8 << 20, ..Settings::default() }).await;
     let fitting = format!("[{}]", " ".repeat((1 << 20) - 2));
     world.batch_with(&[], &fitting).await.expect(200);
@@ -63,10 +63,10 @@ fn invalid() -> Vec<(String, u64, &'static str)> {
     let headers = |headers: &str| with(&format!(r#", "headers": {headers}"#));
     let path = |path: &str| json!({"method": "POST", "path": path, "body": "[]"}).to_string();
     let mut all = vec![
-        ("null".to_owned(), 400, "is an object"),
-        ("7".to_owned(), 400, "is an object"),
-        (r#""/healthz""#.to_owned(), 400, "is an object"),
-        (r#"["GET", "/healthz"]"#.to_owned(), 400, "is an object"),
+        ("null".to_owned(), 400, "must be an object"),
+        ("7".to_owned(), 400, "must be an object"),
+        (r#""/healthz""#.to_owned(), 400, "must be an object"),
+        (r#"["GET", "/healthz"]"#.to_owned(), 400, "must be an object"),
         ("{}".to_owned(), 400, "has no method"),
         (r#"{"method": "GET"}"#.to_owned(), 400, "has no path"),
         (r#"{"path": "/"}"#.to_owned(), 400, "has no method"),
@@ -108,11 +108,11 @@ fn invalid() -> Vec<(String, u64, &'static str)> {
             "at most 100 headers",
         ),
         (headers(&json!({"a": "b".repeat(140_000)}).to_string()), 431, "131072 bytes"),
-        (path(""), 400, "begins with '/'"),
-        (path("*"), 400, "begins with '/'"),
-        (path("healthz"), 400, "begins with '/'"),
-        (path("http://localhost/healthz"), 400, "begins with '/'"),
-        (path("/healthz#a"), 400, "begins with '/'"),
+        (path(""), 400, "must begin with '/'"),
+        (path("*"), 400, "must begin with '/'"),
+        (path("healthz"), 400, "must begin with '/'"),
+        (path("http://localhost/healthz"), 400, "must begin with '/'"),
+        (path("/healthz#a"), 400, "must begin with '/'"),
         (path("/a b"), 400, "path is not valid"),
         (path("/a\nb"), 400, "path is not valid"),
         (path(&format!("/{}", "a".repeat(70_000))), 414, "at most 65534 bytes"),
@@ -128,7 +128,7 @@ fn invalid() -> Vec<(String, u64, &'static str)> {
         "//v1/batch",
         "/v1/./batch",
     ] {
-        all.push((path(batch), 400, "no batch in it"));
+        all.push((path(batch), 400, "must not contain a batch"));
     }
     for name in [
         "Authorization",

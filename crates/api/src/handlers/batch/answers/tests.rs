@@ -24,7 +24,7 @@ fn endless() -> Response {
     Response::new(Body::from_stream(pieces))
 }
 
-/// An answer in pieces.
+/// An answer whose body has `size` bytes, in two pieces.
 fn of_size(size: usize) -> Response {
     let pieces = vec![Bytes::from(vec![b'x'; size / 2]), Bytes::from(vec![b'x'; size - size / 2])];
     Response::new(Body::from_stream(stream::iter(pieces).map(Ok::<_, io::Error>)))
