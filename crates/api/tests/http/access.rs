@@ -25,7 +25,7 @@ use crate::world::{Answer, World};
 /// The domain that everybody may read.
 pub(crate) const PUBLIC: &str = "pubwiki";
 
-/// The page of a domain.
+/// The URL of the main page of a domain.
 fn page_of(domain: &str) -> String {
     format!("/v1/{domain}/page/Main_Page")
 }

@@ -1,4 +1,4 @@
-//! The audit log.
+//! Tests of the audit log.
 
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
@@ -104,7 +104,7 @@ async fn each_write_has_one_line_and_reads_have_none() {
     let world = &audited.world;
     let forms = [("content-type", "application/x-www-form-urlencoded")];
     let mut expected = Vec::new();
-    // A write of `None` means that the body is not read, either.
+    // `write` is `None` if no write begins. The body is not read then, either.
     let mut send = async |method: &str, url: &str, body: &str, status: u16, write: Option<&str>| {
         let headers = if method == "POST" { &forms[..] } else { &[] };
         let answer = world.request(method, url, headers, body.to_owned()).await;

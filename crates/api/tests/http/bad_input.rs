@@ -9,7 +9,7 @@ use crate::world::{PAGE, World};
 
 const URLENCODED: [(&str, &str); 1] = [("content-type", "application/x-www-form-urlencoded")];
 
-/// A world with stored content, and a dump of it.
+/// A world with one revision, the tid of its render, and a dump of the store.
 async fn world() -> (World, String, std::collections::BTreeMap<String, String>) {
     let world = World::new().await;
     let tid = world.revision("_rev=5&html=x&wikitext=w").await;
@@ -105,7 +105,7 @@ async fn too_long_urls_are_refused() {
         assert!(answer.body.len() < 1000);
         world.post(&url, "_rev=6&html=y").await.expect(414);
     }
-    // Below the limit of URLs, the title is what is too long.
+    // The limit of URLs is higher than the limit of titles.
     world.get(&format!("/v1/enwiki/page/{}", "a".repeat(16_000))).await.expect(400);
     assert_eq!(world.dump().await, before);
 }
@@ -372,7 +372,7 @@ async fn too_large_bodies_are_refused() {
     let url = format!("{PAGE}?rev/");
     let form = format!("_rev=6&html={}", "y".repeat(1000));
     world.post(&url, &form).await.expect(413);
-    // Also without a declared length.
+    // A body without a declared length is refused, too.
     let pieces: Vec<_> = form
         .as_bytes()
         .chunks(100)

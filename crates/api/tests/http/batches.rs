@@ -1,4 +1,4 @@
-//! Batches: several requests in one.
+//! Tests of batches: several requests in one.
 
 mod bounds;
 mod callers;
@@ -103,7 +103,7 @@ async fn answers_are_in_the_order_of_the_requests() {
 }
 
 #[tokio::test]
-async fn empty_body_differs_from_none() {
+async fn empty_body_differs_from_a_missing_body() {
     let world = World::new().await;
     let tid = world.revision("_rev=1&html=one").await;
     let replace = |member: &str| {
@@ -125,7 +125,7 @@ async fn requests_with_the_same_path_run_in_their_order() {
     for rev in 1..=60 {
         elements.push(write("/v1/enwiki/page/A_B", rev, &format!("a{rev}")));
         elements.push(write(&format!("/v1/enwiki/page/Other{rev}"), rev, "other"));
-        // A spelling that is redirected is in order, too, but shows nothing of the page.
+        // A request with a spelling that is redirected runs in order, too, but its answer has no body.
         elements.push(get(&format!("/v1/enwiki/page/{}?rev/latest/html", spellings[rev % 3])));
         elements.push(get("/wiki/A_B?rev/latest/html"));
         elements.push(get("/pages/enwiki/A_B?rev/latest/html"));

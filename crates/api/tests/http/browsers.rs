@@ -107,7 +107,7 @@ async fn web_pages_of_configured_origins_can_write_and_read() {
 }
 
 #[tokio::test]
-async fn foreign_hosts_are_refused_on_loopback() {
+async fn unknown_hosts_are_refused_if_hosts_are_checked() {
     let hosts = [("en.example.org".to_owned(), DomainName::new("enwiki").unwrap())].into();
     let world = World::with(Settings { hosts, check_host: true, ..Settings::default() }).await;
     world.revision("_rev=1&html=one").await;

@@ -1,4 +1,4 @@
-//! Definitions of key-value buckets, and the list of buckets.
+//! Tests of the definitions of buckets, and of the list of buckets.
 
 use serde_json::json;
 
@@ -31,7 +31,7 @@ async fn bucket_is_created_once_and_shown_with_its_defaults() {
         assert_eq!(answer.header("cache-control"), "no-store");
         assert_eq!(answer.header("content-type"), "application/json; profile=\"urn:rashomon:bucket/1.0\"");
     }
-    // The document that a client reads is the same definition.
+    // A client can send back the document that it has read.
     world.define(BUCKET, &[], read.text()).await.expect(200);
     world.get_with(BUCKET, &[("if-none-match", read.header("etag"))]).await.expect(304);
     world.get_with(BUCKET, &[("if-match", "\"other\"")]).await.expect(412);
@@ -128,7 +128,7 @@ async fn malformed_requests_for_buckets_are_refused() {
     }
     world.request("PUT", "/v1/enwiki/", &[], "").await.expect(405);
     assert_eq!(world.dump().await, before);
-    // A vendor's name for JSON is JSON.
+    // A vendor's media type that ends with `+json` counts as JSON.
     let vendor = [("content-type", "application/vnd.org.mediawiki.bucket.1.0+json")];
     world.request("PUT", BUCKET, &vendor, r#"{"type": "blob"}"#).await.expect(201);
 }

@@ -1,4 +1,4 @@
-//! Counters.
+//! Tests of counters.
 
 use std::time::Duration;
 
@@ -184,7 +184,7 @@ async fn repeat_with_the_same_key_counts_once() {
     assert_eq!(world.value(COUNTER).await, 0);
 }
 
-/// A store in memory, since only there the clock of the test decides when a row expires.
+/// The store is in memory, since only there the clock of the test decides when a row expires.
 #[tokio::test]
 async fn key_is_forgotten_after_a_day() {
     let world = World::in_memory().await;
@@ -200,7 +200,7 @@ async fn key_is_forgotten_after_a_day() {
 #[tokio::test]
 async fn concurrent_increments_are_exact() {
     const WRITERS: usize = 64;
-    // No increment is refused.
+    // With this limit, no increment is refused.
     let world = World::with(Settings { max_writes: 2 * WRITERS, ..Settings::default() }).await;
     world.request("PUT", BUCKET, &[JSON], DEFINITION).await.expect(201);
     let writer = |number: usize| {
@@ -222,7 +222,7 @@ async fn concurrent_increments_are_exact() {
     };
     let mut values: Vec<u64> = join_all((0..WRITERS).map(writer)).await.concat();
     values.sort_unstable();
-    // Each increment has got another value, so none was lost, and none counted twice.
+    // Each increment has got a different value, so none was lost, and none counted twice.
     assert_eq!(values, (1..=3 * WRITERS as u64).collect::<Vec<_>>());
     assert_eq!(world.value(COUNTER).await, 3 * WRITERS);
 }

@@ -67,7 +67,7 @@ async fn documented_fields_and_conditions_exist() {
         })
         .map(String::as_str)
         .collect();
-    let conditions = conditions_of_writes(&document);
+    let parameters = parameters_of_writes(&document);
     for (name, text) in documents() {
         // `_` alone is the character, not a field.
         for code in inline_code(&text).filter(|code| code.starts_with('_') && *code != "_") {
@@ -76,7 +76,7 @@ async fn documented_fields_and_conditions_exist() {
         for paragraph in text.split("\n\n").filter(|paragraph| paragraph.contains("onditional write")) {
             for header in inline_code(paragraph).filter_map(|code| code.split(':').next()) {
                 assert!(
-                    !header.starts_with("If-") || conditions.contains(header),
+                    !header.starts_with("If-") || parameters.contains(header),
                     "{name}: no write has a condition {header}"
                 );
             }
@@ -85,7 +85,7 @@ async fn documented_fields_and_conditions_exist() {
 }
 
 /// The names of the parameters that a POST or a PUT accepts, among them the headers of conditions.
-fn conditions_of_writes(document: &Value) -> BTreeSet<String> {
+fn parameters_of_writes(document: &Value) -> BTreeSet<String> {
     let mut headers = BTreeSet::new();
     for paths in ["paths", "x-ms-paths"] {
         for item in document[paths].as_object().unwrap().values() {

@@ -1,4 +1,4 @@
-//! Entries of key-value buckets.
+//! Tests of entries of key-value buckets.
 
 use std::time::Duration;
 
@@ -223,7 +223,7 @@ async fn ranges_and_stored_compression_are_sent() {
             format!("{};zstd\"", whole.header("etag").trim_end_matches('"'))
         );
         world.get_with(ENTRY, &[("if-none-match", compressed.header("etag"))]).await.expect(304);
-        // A range counts bytes of the entry, so a HEAD or a write ignores it.
+        // A HEAD ignores the range.
         let head = world.request("HEAD", ENTRY, &[("range", "bytes=0-1")], "").await.expect(200);
         assert_eq!(head.header("content-length"), length.to_string());
     }
@@ -301,7 +301,7 @@ async fn key_in_another_spelling_is_redirected() {
         world.delete_entry(&format!("{BUCKET}/{spelling}"), &[]).await.expect(204);
         world.get(&format!("{BUCKET}/{canonical}")).await.expect(404);
     }
-    // A space is no underscore.
+    // In a key, a space differs from an underscore.
     world.put_entry(&format!("{BUCKET}/a%20b"), &[], "space").await.expect(201);
     world.put_entry(&format!("{BUCKET}/a_b"), &[], "underscore").await.expect(201);
     assert_eq!(world.get(&format!("{BUCKET}/a%20b")).await.expect(200).text(), "space");

@@ -1,4 +1,4 @@
-//! Tests that headers that proxies add are neither stored nor an error.
+//! Tests that headers that proxies add are not stored, and cause no error.
 
 use rashomon_api::Settings;
 
@@ -7,7 +7,7 @@ use crate::world::{Answer, PAGE, World};
 const JSON: (&str, &str) = ("content-type", "application/json");
 const MULTIPART: (&str, &str) = ("content-type", "multipart/form-data; boundary=b");
 
-/// Headers of a request, without those that are configured.
+/// The headers of a write besides [`CONFIGURED`]: five that proxies usually add, and `x-review` of the client.
 const ADDED: [(&str, &str); 6] = [
     ("x-forwarded-for", "192.0.2.1"),
     ("x-real-ip", "192.0.2.1"),

@@ -1,4 +1,4 @@
-//! Imports over HTTP.
+//! Tests of imports over HTTP.
 
 use std::{io::Write, time::Duration};
 
@@ -63,7 +63,7 @@ async fn export_is_imported_and_repeating_changes_nothing() {
 }
 
 #[tokio::test]
-async fn compressed_imports_and_imports_in_pieces_are_the_same() {
+async fn compressed_import_in_pieces_stores_the_same() {
     let world = World::new().await;
     import(&world, export()).await.expect(200);
     let expected = world.dump().await;
@@ -94,7 +94,7 @@ async fn conflicting_revision_is_named() {
 #[tokio::test]
 async fn truncated_import_names_the_place() {
     let world = World::new().await;
-    // Long enough that the first revisions are stored before the missing end is noticed.
+    // The texts are so long that the first revisions are stored before the missing end is noticed.
     let padding = "x".repeat(3 << 20);
     let whole = export().replace("one", &padding).replace("two", &padding).replace("three", &padding);
     let half = &whole[..whole.len() - 1_000_000];

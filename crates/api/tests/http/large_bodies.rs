@@ -1,4 +1,4 @@
-//! Bodies that are stored and sent in chunks.
+//! Tests of bodies that are stored and sent in chunks.
 
 use std::{num::NonZeroUsize, sync::Arc};
 
@@ -11,7 +11,7 @@ use rashomon_tables::TableStore as _;
 
 use crate::world::{PAGE, World};
 
-/// More than three chunks, all different. A third of the bytes is pseudo-random, and the others are equal.
+/// A body of more than three chunks, all different. A third of the bytes is pseudo-random, and the others are equal.
 fn large_body() -> Vec<u8> {
     let mut state = 7_u64;
     (0..3_500_000_u32)

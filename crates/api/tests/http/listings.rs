@@ -1,4 +1,4 @@
-//! Lists of the entries of a bucket.
+//! Tests of the lists of the entries of a bucket.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ async fn world_with(definition: &str) -> World {
     world
 }
 
-/// Returns the keys of all result pages, beginning with the one at this URL.
+/// Returns the keys of all result pages, beginning with the result page of this query.
 async fn keys(world: &World, query: &str) -> Vec<String> {
     let (mut keys, mut query) = (Vec::new(), query.to_owned());
     for _ in 0..20 {

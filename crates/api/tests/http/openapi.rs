@@ -15,12 +15,12 @@ use self::{
 };
 use crate::world::{Answer, World};
 
-/// The document.
+/// Returns `/openapi.json`.
 async fn document() -> Value {
     World::new().await.get("/openapi.json").await.expect(200).json()
 }
 
-/// All operations, each with its name, its method and its URL.
+/// All operations, each with its name, its method, its URL and its description.
 fn operations(document: &Value) -> Vec<(String, String, String, Value)> {
     let mut operations = Vec::new();
     for paths in ["paths", "x-ms-paths"] {
@@ -48,8 +48,8 @@ async fn document_equals_its_snapshot() {
     let line = kept.lines().zip(served.lines()).position(|(kept, served)| kept != served);
     assert!(
         kept == served,
-        "the API has changed, first {}: look whether clients can live with it, say so in CHANGELOG.md, and \
-         run `{BLESS}=1 cargo test -p rashomon-api --test http openapi`",
+        "the API has changed, first {}: check whether existing clients still work, describe the change in \
+         CHANGELOG.md, and run `{BLESS}=1 cargo test -p rashomon-api --test http openapi`",
         line.map_or_else(
             || "after the end of the shorter text".to_owned(),
             |line| format!("in line {}", line + 1)
@@ -95,7 +95,7 @@ fn check_references(document: &Value, part: &Value) {
     }
 }
 
-/// Checks that exactly the names in a URL are declared, and that their examples match their patterns.
+/// Checks that exactly the names in a URL are declared, and are required, and that every parameter has a description.
 fn check_parameters(url: &str, operation: &Value) {
     let in_url: BTreeSet<&str> = url.split('{').skip(1).map(|rest| rest.split_once('}').unwrap().0).collect();
     let none = Vec::new();
@@ -281,7 +281,7 @@ async fn idempotency_key_is_refused_except_for_increments() {
     }
     assert_eq!(servers.open.dump().await, before);
     assert!(asked.len() > 80, "{}", asked.len());
-    // The type of the bucket decides where the method is the same.
+    // For a POST to a key, the type of the bucket decides whether the header is refused.
     let answer = servers.open.request("POST", "/v1/enwiki/math-png/a.png", &headers, "").await.expect(400);
     assert!(answer.text().contains("takes the header Idempotency-Key"), "{}", answer.text());
     // Some pages for people, and paths without a resource, are not in the document.
@@ -317,7 +317,7 @@ async fn document_names_every_type_of_a_bucket() {
 }
 
 #[tokio::test]
-async fn the_public_url_answers_as_the_page_does() {
+async fn url_below_wiki_answers_as_the_page_does() {
     let document = document().await;
     let servers = Servers::start().await;
     let host = [("host", "en.example.org")];

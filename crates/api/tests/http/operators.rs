@@ -1,4 +1,4 @@
-//! The resources for operators, and the ids of requests.
+//! Tests of the resources for operators, and of the ids of requests.
 
 use rashomon_api::Settings;
 

@@ -43,7 +43,7 @@ fn send(world: &Arc<World>, method: &'static str, url: String, body: Body) -> Jo
     tokio::spawn(async move { world.request(method, &url, headers, body).await })
 }
 
-/// Posts a revision of a page of its own.
+/// Posts revision 1 of a page.
 fn post(world: &Arc<World>, page: &str) -> JoinHandle<Answer> {
     send(world, "POST", format!("/v1/enwiki/page/{page}?rev/"), Body::from("_rev=1&html=x"))
 }
@@ -214,8 +214,8 @@ fn archiving() -> rashomon_buckets::Settings {
     rashomon_buckets::Settings { archive, unpacks, ..rashomon_buckets::Settings::default() }
 }
 
-/// Stores the latest revision of a page, and seals the previous revision into a block of its own. Returns the path of
-/// the sealed html.
+/// Stores two revisions of a page, and seals all revisions before the latest that are not sealed yet into one block.
+/// Returns the path of the html of the first of the two.
 async fn seal_before_latest(world: &World, buckets: &RevisionStore, page: &str, rev: usize) -> String {
     let url = format!("/v1/enwiki/page/{page}?rev/");
     let sealed = world.post(&url, &format!("_rev={rev}&html={page}{rev}")).await.expect(201);
@@ -229,8 +229,9 @@ async fn seal_before_latest(world: &World, buckets: &RevisionStore, page: &str, 
     format!("{url}{}/html", sealed.json()["tid"].as_str().unwrap())
 }
 
-/// A server with the pages `One` and `Two`. The latest revision of each is in the tables, and others are in two blocks
-/// of `One`, and one of `Two`. No block is in memory. Also returns the paths of a sealed html of each page.
+/// A server with the pages `One` and `Two`. The latest revision of each is in the tables, and the earlier revisions are
+/// in two blocks of `One`, and in one block of `Two`. No block is in memory. Also returns the paths of a sealed html of
+/// each page.
 async fn archive() -> (Arc<World>, [String; 2]) {
     let world = World::in_memory().await;
     let (store, clock) = (world.store.clone(), world.clock.clone());

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::world::{Answer, PAGE, World};
 
-/// The size at which a part of a JSON list ends early.
+/// The maximum size of the entries in a part of a JSON list.
 const MAX_RESULT_PAGE_BYTES: usize = 1 << 20;
 
 /// Stores a page with one revision of `count` renders. Returns their tids, oldest first.
@@ -119,7 +119,7 @@ async fn every_render_can_be_reached_from_the_html_pages() {
         seen.extend(listed);
     }
     assert_eq!(seen.len(), tids.len());
-    // The last one is the oldest.
+    // The last shown render is the oldest.
     assert_eq!(shown, tids[0]);
 }
 

@@ -1,4 +1,4 @@
-//! The answers to reads: their JSON and their headers.
+//! Tests of the answers to reads: their JSON and their headers.
 
 use serde_json::json;
 

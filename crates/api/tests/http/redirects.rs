@@ -1,4 +1,4 @@
-//! Redirects: from short URLs to their targets, and to the canonical spelling of titles.
+//! Tests of redirects: from short URLs to their targets, and to the canonical spelling of titles.
 
 use super::world::{PAGE, World};
 

@@ -129,7 +129,7 @@ async fn endless_head_is_answered_and_idle_connection_is_not() {
     let server = Server::of(&world, ServeOptions { head_seconds: 1, ..ServeOptions::default() }).await;
     refused(&server, b"GET / HTTP/1.1\r\nhost: a\r\n", 408).await;
     assert_eq!(server.exchange(b"").await, "");
-    // The same after an earlier answer on the connection.
+    // The same holds after an earlier answer on the connection.
     let mut stream = server.connect().await;
     stream.write_all(&get("/healthz", "")).await.unwrap();
     read_until(&mut stream, "}").await;

@@ -1,4 +1,4 @@
-//! Replacing a property in place.
+//! Tests of the replacement of a property in place.
 
 use std::time::Duration;
 

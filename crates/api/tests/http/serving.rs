@@ -254,7 +254,11 @@ async fn connections_are_bounded() {
         tokio::time::timeout(STEP_TIMEOUT, read_until(&mut first, "}")).await.unwrap();
     }
     let early = second.try_read(&mut [0]).unwrap_err();
-    assert_eq!(early.kind(), std::io::ErrorKind::WouldBlock, "it waits for the first to end");
+    assert_eq!(
+        early.kind(),
+        std::io::ErrorKind::WouldBlock,
+        "the second connection waits for the end of the first"
+    );
     drop(first);
     let answer = tokio::time::timeout(STEP_TIMEOUT, read_until(&mut second, "}")).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");

@@ -60,7 +60,7 @@ fn whole(properties: &[(String, Bytes)]) -> Body {
     Body::from_stream(stream::iter(pieces.map(Ok::<_, std::io::Error>)))
 }
 
-/// A body that stops halfway and never ends.
+/// A body that stops before its end, and never ends.
 fn half_way(properties: &[(String, Bytes)]) -> Body {
     let pieces = stream::iter(pieces(properties).into_iter().map(Ok::<_, std::io::Error>));
     Body::from_stream(pieces.chain(stream::pending()))

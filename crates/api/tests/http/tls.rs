@@ -1,4 +1,4 @@
-//! Connections with TLS.
+//! Tests of connections with TLS.
 
 use std::{fs, io::ErrorKind, time::Duration};
 
@@ -128,7 +128,7 @@ async fn request_without_tls_is_answered_with_advice() {
     drop(server.connect().await);
     answer(&mut server.connect_with_tls("localhost").await, "/healthz", "}").await;
     assert_eq!(failed_handshakes(&world).await, 0);
-    // Bytes of no known protocol are no text.
+    // Bytes of no known protocol get no HTTP answer.
     let mut stream = server.connect().await;
     stream.write_all(&[0x80; 10]).await.unwrap();
     let mut answer = Vec::new();
@@ -184,7 +184,7 @@ async fn unusable_files_leave_the_old_certificate_in_use() {
     let (world, files) = (World::new().await, Files::of(LOCALHOST));
     let tls = files.tls();
     let server = Server::over(Some(tls.clone()), &world, ServeOptions::default()).await;
-    // The certificate is new, and the key is not yet.
+    // The certificate has been replaced, and the key has not yet.
     fs::write(&files.files.certificate, ELSEWHERE.0).unwrap();
     assert_eq!(tls.reload(false).await, TlsReload::Failed);
     server.connect_with_tls("localhost").await;

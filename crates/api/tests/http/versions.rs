@@ -1,4 +1,4 @@
-//! Spec versions: the `Accept` header, 406, and versions that a transformer makes.
+//! Tests of spec versions: the `Accept` header, 406, and versions that a transformer makes.
 
 use std::sync::{
     Arc,
@@ -23,7 +23,7 @@ fn html(version: &str) -> String {
     format!("text/html; charset=utf-8; profile=\"{SPEC}/{version}\"")
 }
 
-/// A page whose latest revision has `html` of version 2.8.0, and the tid of its render.
+/// Stores a page whose latest revision has `html` of version 2.8.0. Returns the tid of its render.
 async fn page(world: &World) -> String {
     let content_type = serde_json::json!({ "content-type": html("2.8.0") }).to_string();
     let content_type =
@@ -40,7 +40,7 @@ async fn serve(router: Router) -> String {
     address
 }
 
-/// A server whose transformer makes 1.4.0 of 2.0.0 and higher minor versions.
+/// A server whose transformer makes version 1.4.0 from version 2.0.0 and from its higher minor versions.
 async fn transforming(respond: impl Fn(Bytes) -> Response + Clone + Send + Sync + 'static) -> World {
     let transformer = post(async move |body: Bytes| respond(body)).layer(DefaultBodyLimit::disable());
     let address = serve(Router::new().route("/", transformer)).await;
@@ -91,7 +91,7 @@ async fn version_that_cannot_be_returned_is_406_with_both_versions() {
             assert_eq!(answer.headers["cache-control"], "no-store");
         }
     }
-    // A body that was stored without a profile.
+    // The wikitext was stored without a profile.
     let accept = "text/x-wiki; profile=\"https://example.org/wiki/1.0.0\"";
     let answer =
         world.get_with(&format!("{PAGE}?rev/latest/wikitext"), &[("accept", accept)]).await.expect(406);

@@ -1,4 +1,4 @@
-//! The public URL of a page, `/wiki/{title}`.
+//! Tests of the public URLs of pages, `/wiki/{title}`, and of entries, `/wiki/?blob/{bucket}/{key}`.
 
 use crate::world::{PAGE, World};
 

@@ -25,7 +25,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tower::ServiceExt;
 
-/// 2024-01-01T00:00:00Z
+/// The start of a test's clock: 2024-01-01T00:00:00Z.
 pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_704_067_200_000_000);
 
 /// The page of most tests.

@@ -56,7 +56,7 @@ async fn render_copies_missing_properties() {
 }
 
 #[tokio::test]
-async fn revisions_are_named_in_either_form() {
+async fn fields_name_revisions_with_or_without_a_title() {
     let world = World::new().await;
     let url = "/v1/enwiki/page/%C3%9Cber_uns?rev/";
     let form = "_rev=%25C3%259Cber_uns%3Frev/12&_parent=%C3%9Cber+uns%3Frev/11&_if_latest=0&html=x";
@@ -104,7 +104,7 @@ async fn imported_times_are_stored() {
     let again = world.post(&format!("{PAGE}?rev/"), form).await.expect(200);
     assert_eq!(again.json()["tid"], tid.as_str());
     world.post(&format!("{PAGE}?rev/1/"), "html=y&_timestamp=2014-01-01T00:00:00Z").await.expect(201);
-    // Up to five minutes in the future are accepted, since clocks may be wrong.
+    // Times up to five minutes in the future are accepted, since clocks may be wrong.
     world.post(&format!("{PAGE}?rev/"), "_rev=2&html=x&_timestamp=2024-01-01T00:04:00Z").await.expect(201);
     for wrong in
         ["2024-01-01T00:06:00Z", "9999-12-31T23:59:59Z", "1989-12-31T23:59:59Z", "0001-01-01T00:00:00Z"]

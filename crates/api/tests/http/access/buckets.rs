@@ -170,7 +170,8 @@ async fn definitions_need_admin_and_entries_need_write() {
     }
 }
 
-/// Every client may write to revisioned and public buckets, and administer them.
+/// Clients without a token have all rights here, but no grant names a bucket. So the rights do not hold on private
+/// buckets, nor on the definitions of key-value buckets.
 #[tokio::test]
 async fn rights_without_a_token_do_not_hold_on_private_buckets() {
     let all = Rights::from_iter(Right::ALL);
@@ -250,7 +251,7 @@ async fn answers_to_a_writer_without_read_do_not_show_the_value_of_a_counter() {
     }
     world.ask(&write, "GET", url, &[], "").await.expect(403);
     world.ask(&write, "GET", "/v1/enwiki/clicks/", &[], "").await.expect(403);
-    // Otherwise, a search by halves finds the value with 63 increments: each tells whether it would overflow.
+    // Otherwise, a binary search finds the value with 63 increments: each answer tells whether it would overflow.
     for by in ["2147483648", "-2147483649", "9223372036854775807", "-9223372036854775808"] {
         let refused = increment(&write, by).await.expect(403);
         assert!(refused.text().contains("the right 'read' for an increment beyond"), "{}", refused.text());
@@ -333,7 +334,7 @@ async fn private_and_missing_buckets_look_the_same() {
                 for key in ["", "/a", "/none", "/%61"] {
                     for (method, body) in [("GET", ""), ("PUT", PRIVATE_BLOB), ("DELETE", ""), ("POST", "x")]
                     {
-                        // No type of bucket takes a POST at its own URL.
+                        // No bucket takes a POST at the URL of its definition.
                         if method == "POST" && key.is_empty() {
                             continue;
                         }

@@ -1,4 +1,4 @@
-//! The header `Authorization`, and tokens in other places.
+//! Tests of the header `Authorization`, and of tokens in other places.
 
 use rashomon_access::{AnonymousRights, Right};
 use rashomon_api::{AccessLog, Settings};
@@ -192,7 +192,7 @@ async fn failed_lookup_of_a_token_is_not_reported_as_an_invalid_token() {
         assert_eq!(answer.json()["type"], "urn:rashomon:problem:unavailable");
         assert!(!answer.header("retry-after").is_empty());
     }
-    // No token is needed for this answer, so no store is.
+    // These answers need no lookup of a token, so they do not need the store.
     expect_challenge(world.get(&url).await);
     world.get("/healthz").await.expect(200);
     world.store.set_plan(Plan::empty());

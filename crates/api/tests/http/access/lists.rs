@@ -9,7 +9,8 @@ use crate::{
     world::{Answer, World},
 };
 
-/// A server with these domains, of which everybody may read those with an even number.
+/// An open server and a guarded one with these domains. On the guarded server, everybody may read the domains with an
+/// even number.
 async fn server(numbers: impl Iterator<Item = u32>) -> (World, World) {
     let even = |number: &u32| number.is_multiple_of(2);
     let rights = || DomainRights { anonymous: Some(Rights::from_iter([Right::Read])), ..Default::default() };

@@ -106,7 +106,7 @@ const LEGEND: &str = "\
 struct Matrix {
     world: World,
     open: World,
-    /// The headers, in the order of the columns.
+    /// The name and the header `Authorization` of each role, in the order of the columns.
     roles: Vec<(&'static str, String)>,
     /// The tids of the second revisions.
     tids: BTreeMap<&'static str, String>,

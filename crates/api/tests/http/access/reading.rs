@@ -30,7 +30,7 @@ impl Pair {
         let (_, empty) = servers(settings(), AnonymousRights::default()).await;
         let [_, tid] = fill(&open, "enwiki").await;
         open.post("/v1/enwiki/page/Other?rev/", "_rev=9&meta=x").await.expect(201);
-        // The same callers on both servers.
+        // Both servers have the same time and the same callers.
         empty.clock.set(rashomon_clock::Clock::now(&*full.clock));
         let not_read = [Right::Write, Right::Import, Right::Rewrite, Right::Admin];
         let mut callers = vec![("nobody", [String::new(), String::new()])];
@@ -167,7 +167,7 @@ async fn refused_read_does_not_ask_the_store() {
 }
 
 #[tokio::test]
-async fn pages_of_problems_link_to_what_the_url_names() {
+async fn page_of_a_problem_does_not_show_whether_the_title_exists() {
     let pair = Pair::new().await;
     let (_, [token, _]) = &pair.callers[1];
     let show = async |title: &str| {

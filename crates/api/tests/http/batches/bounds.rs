@@ -150,7 +150,7 @@ async fn concurrent_requests_are_bounded_in_a_batch_and_in_all_batches() {
     };
     let mut batches = vec![send(0)];
     tokio::time::sleep(Duration::from_secs(1)).await;
-    // The batch, and the request for the metrics.
+    // 16 requests of the batch, the batch itself, and the request for the metrics.
     assert_eq!(metric(&world, "requests_in_flight").await, 16 + 1 + 1);
     batches.extend((1..40).map(send));
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -208,7 +208,7 @@ async fn import_is_bounded_by_the_time_of_its_batch() {
         assert_eq!(staged(&world).await, 0);
     }
     assert!(cut > 0, "no answer was cut after its beginning");
-    // In memory, since the time of the test is paused, and a node would seem not to answer.
+    // The store is in memory: since the time of the test is paused, a node would seem not to answer.
     let world = World::in_memory_with(Settings::default()).await;
     let answers = world.batch(&[import]).await;
     assert!(answers[0]["body"].as_str().unwrap().contains("\"status\":\"done\""), "{answers:?}");

@@ -31,9 +31,9 @@ pub(crate) enum Server {
     Failing,
     /// Has a full disk.
     Full,
-    /// Gets a token that may only read.
+    /// Gets requests with a token that may only read.
     Restricted,
-    /// Gets a token that may only write.
+    /// Gets requests with a token that may only write.
     WriteOnly,
 }
 
@@ -151,8 +151,8 @@ const fn revoke_token(status: u16, url: &'static str) -> Scenario {
     Scenario { method: "DELETE", ..get("revokeToken", status, url) }
 }
 
-/// At least one request for every answer of every operation. The page has revisions 1 and 2; revision 2 has
-/// html, wikitext and small.
+/// At least one request for every answer of every operation except 301, in the order in which they are sent. The page
+/// has revisions 1 and 2; revision 2 has html, wikitext and small.
 pub(crate) const SCENARIOS: &[Scenario] = &[
     get("readLatestProperty", 200, "/v1/enwiki/page/Main_Page?rev/latest/html"),
     get("readLatestProperty", 206, "/v1/enwiki/page/Main_Page?rev/latest/html").with(RANGE),

@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::{Run, model::parameter};
 
-/// Beginnings of keys, and texts between them.
+/// Texts for bounds and prefixes: beginnings of keys, and texts between two keys.
 const TEXTS: [&str; 9] = ["a", "a/", "a b", "k", "\u{fc}", "\u{ffff}", "\u{10000}", "m", "B"];
 
-/// The parameters of a listing, and the keys that they admit.
+/// The parameters of a listing.
 #[derive(Debug, Default)]
 struct Query {
     gt: Option<String>,
@@ -154,7 +154,7 @@ impl Run {
         let distinct: BTreeSet<_> = listed.iter().collect();
         self.check(distinct.len() == listed.len(), "a key is listed twice");
         self.check(listed.iter().all(|key| query.admits(key)), "a key is beyond the bounds");
-        // The time has passed with the writes.
+        // The writes have advanced the clock, so entries may have expired.
         let later = self.world.clock.now();
         let bucket = &self.model.buckets[index];
         before.retain(|key| !changed.contains(key) && (now == later || bucket.live(key, later).is_some()));
