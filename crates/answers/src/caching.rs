@@ -2,7 +2,8 @@
 //!
 //! If no HTTP caches are purged, caches must revalidate every answer that a normal write can change. They may keep the
 //! property of a tid for an hour only, since it can be replaced or erased. If HTTP caches are purged,
-//! [`keep_until_purged`] lets them keep answers for long.
+//! [`keep_until_purged`] lets them keep answers for long. None of this applies to an entry that was stored
+//! with its own `Cache-Control`.
 
 use std::time::Duration;
 

@@ -1,8 +1,9 @@
 //! Selects the requests that are written to the audit log, and collects the content of their lines.
 //!
 //! If there is an audit log, each request has an entry. The middleware (`observe`) holds the entry until the request is
-//! answered or its client is gone. The task of a write holds the entry until the write is done. The line is written
-//! when the last holder drops the entry. So the line is also written if the client disconnects or the handler panics.
+//! answered or its client is gone. The task of a write holds the entry until the write is done. When the last holder
+//! drops the entry, the line is written if the request is selected. So the line is also written if the client
+//! disconnects or the handler panics.
 
 use std::{
     net::IpAddr,

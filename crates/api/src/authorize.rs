@@ -1,4 +1,4 @@
-//! Checks the rights of a caller before its request reads or writes anything.
+//! Checks the rights of the caller of a request.
 
 use axum::response::Response;
 use http::{Extensions, HeaderMap, HeaderValue, header};

@@ -1,5 +1,5 @@
 //! Checks against attacks through browsers. A web page of another origin may change nothing, unless its origin is
-//! configured; requests without `Origin` and `Sec-Fetch-Site` pass this check. With `check_host`, requests of all
+//! configured; requests with neither `Origin` nor `Sec-Fetch-Site` pass this check. With `check_host`, requests of all
 //! clients for an unknown host are refused, against DNS rebinding.
 //!
 //! [`check_browser_request`] decides without I/O. The middleware (`observe`) calls it before a request reaches its

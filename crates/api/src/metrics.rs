@@ -203,7 +203,7 @@ impl Metrics {
     }
 
     /// Counts a request that was answered. A request whose client goes away before the answer is not counted.
-    pub(crate) fn answered(
+    pub(crate) fn count_answer(
         &self,
         route: Route,
         method: &Method,
@@ -257,7 +257,7 @@ mod tests {
                 for status in [101, 200, 302, 404, 503] {
                     let method = Method::from_bytes(method.as_bytes()).unwrap();
                     let status = StatusCode::from_u16(status).unwrap();
-                    metrics.answered(route, &method, status, Some(3), Duration::from_millis(1));
+                    metrics.count_answer(route, &method, status, Some(3), Duration::from_millis(1));
                 }
             }
         }

@@ -370,7 +370,7 @@ impl Record {
         }
         let duration = self.api.clock.monotonic().saturating_sub(self.started);
         let sent = response.body().size_hint().exact();
-        self.api.metrics.answered(self.route, &self.method, response.status(), sent, duration);
+        self.api.metrics.count_answer(self.route, &self.method, response.status(), sent, duration);
         self.log(response.status(), problem.as_ref(), duration);
         self.audit.set_status(response.status());
         let status = response.status();

@@ -1,8 +1,8 @@
 //! The permits of writes, and the metrics of all permits.
 //!
-//! A write takes its permit before its body is read, so that a refused write costs little. A slow client must not keep
-//! a permit from others: if the body does not arrive promptly, the write gives its permit back, and takes another one
-//! before it is stored.
+//! A write takes its permit before its body is read, so that a refused write costs little. Definitions of buckets and
+//! requests for tokens take it later, since their bodies are small. A slow client must not keep a permit from others:
+//! if the body does not arrive promptly, the write gives its permit back, and takes another one before it is stored.
 
 use std::{fmt, num::NonZeroUsize, pin::pin, sync::Arc, time::Duration};
 

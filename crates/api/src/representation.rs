@@ -55,7 +55,7 @@ pub(crate) struct Representation {
     /// All headers of the plain body.
     identity: HeaderMap,
     /// The entity tag of the compressed body.
-    flavored: HeaderValue,
+    compressed_etag: HeaderValue,
 }
 
 impl Representation {
@@ -118,8 +118,8 @@ impl Representation {
         headers.insert(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY);
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-        let flavored = header_value(&flavored(&etag));
-        Self { etag, modified, size, identity: headers, flavored }
+        let compressed_etag = header_value(&compressed_etag(&etag));
+        Self { etag, modified, size, identity: headers, compressed_etag }
     }
 
     /// Answers a request for the body, with the whole body, a part of the body, the compressed body, or no body.
@@ -171,7 +171,7 @@ impl Representation {
     /// All headers of the compressed body.
     fn compressed(&self, size: Option<usize>) -> HeaderMap {
         let mut headers = self.identity.clone();
-        headers.insert(header::ETAG, self.flavored.clone());
+        headers.insert(header::ETAG, self.compressed_etag.clone());
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("zstd"));
         headers.remove(header::ACCEPT_RANGES);
         match size {
@@ -189,7 +189,7 @@ impl Representation {
         }
         // The client has the compressed form under this tag; another tag would not be found in its cache.
         if zstd {
-            headers.insert(header::ETAG, self.flavored.clone());
+            headers.insert(header::ETAG, self.compressed_etag.clone());
         }
         *response.headers_mut() = headers;
         response
@@ -263,7 +263,7 @@ pub(crate) fn links(name: &PropertyName) -> String {
     )
 }
 
-fn flavored(etag: &str) -> String {
+fn compressed_etag(etag: &str) -> String {
     format!("{}{ZSTD_FLAVOR}\"", &etag[..etag.len() - 1])
 }
 

@@ -1,10 +1,13 @@
 //! Staging memory: one budget of all requests, for bodies on their way from the connection to the store.
 //!
-//! Before a request reads the first byte of a body, it claims the memory for receiving a body of any size
-//! ([`Staging::claim`]). The request holds the claim until its write is over, even if its client goes away. With the
-//! claim, the request can continue independently of other requests: it receives a chunk, compresses the chunk, and has
-//! the store write it. A finished body may stay in memory only if the claim covers the body, or can be extended at once
-//! ([`Claim::keep`]). Other bodies are written to chunks in the store.
+//! Before a write, an import or a batch reads the first byte of its body, it claims memory. Definitions of buckets and
+//! requests for tokens are exceptions: their bodies are small, and are received first.
+//!
+//! A write claims enough memory for receiving a body of any size ([`Staging::claim`]). It holds the claim until it is
+//! over, even if its client goes away. With the claim, the write can continue independently of other requests: it
+//! receives a chunk, compresses the chunk, and has the store write it. A finished body may stay in memory only if the
+//! claim covers the body, or can be extended at once ([`Claim::keep`]). Other bodies are written to chunks in the
+//! store.
 //!
 //! # What a claim covers
 //!
@@ -16,8 +19,8 @@
 //! - the fields that are not properties,
 //! - [`COVERED_BODY_BYTES`] bytes of finished bodies.
 //!
-//! After the body has arrived, the claim covers the copy that the store makes of all finished bodies. Together they
-//! have at most [`MAX_BODIES`] bytes. A short body of known length needs a smaller claim: see [`claim_size`].
+//! After the body has arrived, the claim covers the copy that the store makes of all finished bodies. These bodies
+//! together have at most [`MAX_BODIES`] bytes. A short body of known length needs a smaller claim: see [`claim_size`].
 //!
 //! # Batches
 //!
@@ -28,9 +31,9 @@
 //!
 //! # Why nothing deadlocks
 //!
-//! A request waits for the budget only in [`Staging::claim`]. At that point the request holds no part of the budget,
-//! since it has not begun to receive. It also holds no permit to write, and no lock of a page. [`Claim::keep`] does
-//! not wait.
+//! A request waits for the budget only in [`Staging::claim`], [`Staging::claim_import`] and [`Staging::claim_batch`].
+//! At that point the request holds no part of the budget, no permit to write, and no lock of a page.
+//! [`Claim::keep`] and [`BatchClaim::grow`] do not wait.
 //!
 //! Requests that hold a part of the budget wait for three things, and none of the three waits for the budget:
 //!

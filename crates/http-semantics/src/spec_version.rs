@@ -106,7 +106,7 @@ pub enum Choice {
 /// without a profile accepts the stored version. If no member has the media type of the document, or if the content
 /// type is malformed, the header is treated as absent. Members that are malformed, or have the weight 0, are ignored.
 pub fn choose(headers: &HeaderMap, content_type: &str, can_make: impl Fn(&Profile) -> bool) -> Choice {
-    if !headers.get_all(header::ACCEPT).iter().any(|value| names_a_profile(value.as_bytes())) {
+    if !headers.get_all(header::ACCEPT).iter().any(|value| may_name_a_profile(value.as_bytes())) {
         return Choice::Stored;
     }
     let Ok(stored_type) = MediaType::parse(content_type) else { return Choice::Stored };
@@ -160,7 +160,7 @@ pub fn choose(headers: &HeaderMap, content_type: &str, can_make: impl Fn(&Profil
 }
 
 /// Whether a value of `Accept` can have a profile. Most requests have no profile, and are not parsed further.
-fn names_a_profile(value: &[u8]) -> bool {
+fn may_name_a_profile(value: &[u8]) -> bool {
     value.windows(PROFILE.as_str().len()).any(|part| part.eq_ignore_ascii_case(PROFILE.as_str().as_bytes()))
 }
 

@@ -81,7 +81,7 @@ async fn increment(
         Box::pin(async move { key_value.increment(&bucket, &key, by, idempotency_key.as_ref()).await });
     match api.write(claim, Audit::of(&head.extensions), write).await? {
         Ok(value) if writer.may_read() => answer(value),
-        Ok(_) => Ok(done()),
+        Ok(_) => Ok(no_content()),
         // The error contains the value of the counter.
         Err(error @ Error::Overflow { .. }) if !writer.may_read() => {
             let detail = "with the increment, the counter would exceed the range of 64-bit integers: use an increment \
@@ -104,7 +104,7 @@ async fn delete(api: &Api, bucket: Arc<Bucket>, target: EntryTarget, head: &Part
     let claim = api.claim(Some(0)).await?;
     let deleted = api.write(claim, Audit::of(&head.extensions), write).await?;
     deleted.map_err(Problem::of_key_value)?;
-    Ok(done())
+    Ok(no_content())
 }
 
 /// Checks that the caller may write to the bucket. Returns the rights of the caller.
@@ -136,7 +136,7 @@ fn answer(value: i64) -> Result<Response> {
 }
 
 /// The answer 204, without the value.
-fn done() -> Response {
+fn no_content() -> Response {
     let mut response = no_body(StatusCode::NO_CONTENT);
     response.headers_mut().insert(header::CACHE_CONTROL, Caching::NoStore.header());
     response

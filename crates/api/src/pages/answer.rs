@@ -26,11 +26,11 @@ pub(crate) fn html<T: Template>(template: &T) -> Result<Response> {
     })?;
     let mut response = Response::new(Body::from(text));
     response.headers_mut().insert(header::CACHE_CONTROL, Caching::Mutable.header());
-    protect(response.headers_mut());
+    insert_html_headers(response.headers_mut());
     Ok(response)
 }
 
-fn protect(headers: &mut HeaderMap) {
+fn insert_html_headers(headers: &mut HeaderMap) {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     headers.insert(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY);
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
@@ -83,7 +83,7 @@ pub(super) fn problem_page(problem: &Problem, address: Option<&Address>, has_que
     };
     if let Ok(text) = template.render() {
         *response.body_mut() = Body::from(text);
-        protect(response.headers_mut());
+        insert_html_headers(response.headers_mut());
         response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
     }
     response

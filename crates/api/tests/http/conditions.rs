@@ -1,4 +1,4 @@
-//! Conditional requests, ranges, and bodies that are sent compressed.
+//! Tests of conditional requests, ranges, and bodies that are sent compressed.
 
 use super::world::{PAGE, World};
 

@@ -162,7 +162,7 @@ mod in_memory {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let begun = tokio::time::Instant::now();
         let refused = world.post(&format!("{PAGE}?rev/"), "_rev=1&html=x").await.expect(503);
-        // The wait, plus the time in which the body is read so that the answer arrives.
+        // This is the wait, plus the time in which the body is read so that the answer arrives.
         assert!((3..=5).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
         assert_eq!(refused.json()["type"], "urn:rashomon:problem:busy");
         assert!(refused.text().contains("staging_memory") && refused.text().contains("staging_wait"));

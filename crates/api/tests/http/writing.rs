@@ -84,7 +84,7 @@ async fn failed_if_latest_condition_is_answered_with_the_latest() {
     let before = world.dump().await;
     let stale = world.post(&url, "_rev=3&html=z&_if_latest=1").await.expect(409);
     assert_eq!(stale.json()["type"], "urn:rashomon:problem:not-latest");
-    // Compared as text, so that the order of members counts.
+    // The documents are compared as texts, so that the order of members counts.
     let latest = world.get(&format!("{PAGE}?rev/latest/")).await;
     assert!(stale.text().contains(&format!("\"latest\":{}", latest.text())), "{}", stale.text());
     world.post(&url, "_rev=3&html=z&_if_latest=0").await.expect(409);

@@ -2,8 +2,8 @@
 //!
 //! Each answer has a reserved part, so that small answers always have room. Beyond the reserved parts, answers to
 //! earlier requests take precedence: if there is no room for an answer, large later answers are dropped, the last one
-//! first. If there are none, the answer itself is dropped. Two limits apply: the size of the whole answer in JSON, and
-//! the memory of all batches (see [`crate::staging`]).
+//! first. If that is not enough, the answer itself is dropped. Two limits apply: the size of the whole answer in JSON,
+//! and the memory of all batches (see [`crate::staging`]).
 
 use std::{
     borrow::Cow,

@@ -1,4 +1,4 @@
-//! Where reading needs a right, shared caches may store nothing.
+//! Tests that shared caches may store nothing where reading needs a right.
 
 use rashomon_access::{AnonymousRights, Right, Rights};
 use rashomon_api::{OperatorPages, Settings};

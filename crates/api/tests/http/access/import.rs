@@ -1,4 +1,4 @@
-//! Imports by clients that may not read.
+//! Tests of imports by clients that may not read.
 
 use rashomon_access::Right;
 use rashomon_buckets::Revision;

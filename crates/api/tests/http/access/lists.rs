@@ -1,4 +1,4 @@
-//! The list of domains shows only domains that the client may read.
+//! Tests that the list of domains shows only domains that the client may read.
 
 use rashomon_access::{AnonymousRights, DomainRights, Right, Rights};
 use rashomon_api::Settings;

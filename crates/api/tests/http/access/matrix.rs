@@ -13,7 +13,7 @@ use crate::world::World;
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"];
 
-/// URLs that `/openapi.json` does not describe: incomplete ones, files, and sub-resources of pages for people.
+/// URLs that `/openapi.json` does not describe: incomplete URLs, files, and sub-resources of pages for people.
 const OTHER_URLS: [&str; 15] = [
     "/v1/{domain}/open",
     "/v1/{domain}/open/{key}",
