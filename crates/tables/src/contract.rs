@@ -18,7 +18,8 @@
 //! A durable store implements [`Factory`], so that the tests can close it and open it again.
 //!
 //! The tests require nothing that a cluster cannot promise. No two different rows have the same key and the same
-//! write time. No put follows a delete with a later time. All write times are in 2025.
+//! write time. No row is put with a write time at or before that of an earlier delete of the row. All write times are
+//! in 2025.
 
 mod columns;
 mod creation;
@@ -189,7 +190,7 @@ macro_rules! contract_tests {
             a_scan_passes_over_expired_rows
             a_swap_compares_and_sets
             a_swap_compares_values_alone
-            swaps_follow_one_another
+            each_swap_has_a_later_write_time
             one_of_many_swaps_wins
             concurrent_swaps_lose_no_increment
             rows_written_by_swaps_are_readable

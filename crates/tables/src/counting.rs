@@ -43,8 +43,8 @@ struct Counter {
 
 impl Counter {
     fn add(&self, count: Count) {
-        // Zeros are skipped, since most of the four numbers are zero. The numbers are added separately, since no
-        // caller needs a consistent snapshot of all four.
+        // Most calls change only some of the four numbers. No caller needs a consistent snapshot of all four, so
+        // they are added separately.
         for (counter, more) in [
             (&self.operations, count.operations),
             (&self.failures, count.failures),
@@ -105,7 +105,7 @@ impl<S> Counting<S> {
         tables.entry(table).or_default()[kind as usize].add(count);
     }
 
-    /// Counts the batches of a call that was answered.
+    /// Counts a call that was answered, with its batches and mutations.
     fn count_batches(&self, mut tally: Counts, is_acknowledged: bool) {
         if !is_acknowledged {
             tally.fail();

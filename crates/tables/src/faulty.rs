@@ -16,12 +16,12 @@ use crate::{
     TableStore,
 };
 
-/// A store that passes each call on to another store, unless its [`Plan`] has a fault for the call. With an empty
-/// plan, it passes all calls on.
+/// A store that passes its calls on to another store. If its [`Plan`] has a fault for a call, the call fails or is
+/// delayed.
 ///
 /// The faults stay within the contract of a store. Each batch is applied whole or not at all, and `then` or
-/// the row of a swap is applied after all of `first`. A call that is answered `Unavailable` has happened, has
-/// not happened, or has happened in part.
+/// the row of a swap is applied after all of `first`. A call that is answered `Unavailable` was executed completely,
+/// in part, or not at all.
 #[derive(Debug)]
 pub struct Faulty<S> {
     store: S,
@@ -43,7 +43,7 @@ impl<S: TableStore> Faulty<S> {
         Self { store, progress: Mutex::new(PlanProgress { plan, ..PlanProgress::default() }) }
     }
 
-    /// Returns the store below, which has no faults.
+    /// Returns the store below, to which calls can be made without planned faults.
     #[must_use]
     pub const fn store(&self) -> &S {
         &self.store

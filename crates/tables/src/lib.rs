@@ -4,7 +4,7 @@
 //! promises nothing that a cluster cannot keep. The test suite `contract` (behind the feature of this name) checks
 //! these promises, and runs on every store.
 //!
-//! This crate has three stores. [`Memory`] is for tests, and is the oracle with which other stores are compared.
+//! This crate has three stores. [`Memory`] is for tests and for the store `memory:`. Other stores are compared with it.
 //! [`Counting`] and [`Faulty`] wrap any other store: `Counting` counts calls, and `Faulty` fails according to a
 //! plan. Both are [`Decorator`]s. Two more stores for tests are behind features. `Isolated` (`isolated`) is a
 //! namespace in a shared store. `ReplicaStore` (`replicas`) has replicas, and a write may reach only some of them.

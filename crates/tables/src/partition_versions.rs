@@ -17,7 +17,7 @@ const SLOTS: usize = 1 << 16;
 /// The store calls [`PartitionVersions::begin`] before each commit. It calls [`PartitionVersions::end`] after
 /// the commit, before it acknowledges the write. A reader takes the version of the partition before its read
 /// ([`PartitionVersions::begin_read`]). It caches the value with this version if the version is the same after
-/// the read and no commit is in progress. A cached value is current until a later commit has ended.
+/// the read and no commit is in progress. A cached value is current until a later commit to the partition has ended.
 ///
 /// While a commit is in progress, the cache still serves the value from before the commit. So a read must not
 /// return a value of the commit before the commit has ended. If the reads of a store can see the value earlier,

@@ -139,8 +139,8 @@ pub struct DamagedRow {
     pub reason: String,
 }
 
-/// The position at which a scan continues. A cursor is opaque. It is valid only for the store that returned
-/// it, and for the same scan, whose limits may differ.
+/// The position at which a scan, or a list of partitions, continues. A cursor is opaque. It is valid only for the
+/// store that returned it, and for the same scan or list, whose limits may differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor(pub Bytes);
 
@@ -155,10 +155,10 @@ pub struct Scan {
     pub order: Order,
     /// The maximum number of rows in a result page.
     pub limit: NonZeroUsize,
-    /// A result page ends with the row that reaches this many bytes ([`crate::Row::size`]). So a result page has
-    /// at least one row, even if the row is larger.
+    /// A result page ends at the latest with the row that reaches this many bytes ([`crate::Row::size`]). So a row
+    /// that is larger than this is returned, too.
     pub max_bytes: usize,
-    /// The cursor of the previous page.
+    /// The cursor of the previous result page. `None` for the first result page.
     pub after: Option<Cursor>,
     /// What to do at a damaged row.
     pub on_damage: OnDamage,

@@ -36,9 +36,9 @@ type Plan = Box<dyn FnMut(&Batch) -> Reach + Send>;
 /// reached. [`ReplicaStore::spread`] makes every batch reach all replicas, as hints and repairs do.
 ///
 /// Two replicas answer a read, or all replicas if the scan requires this. Of two versions of a row, or of a row
-/// and its delete, the later version wins. After the read, every quorum returns the rows that were returned, and
-/// hides the rows that were hidden by deletes. The blocking read repair of Cassandra has the same effect.
-/// Swaps reach all replicas.
+/// and its delete, the later version wins. After a `get` or a `scan`, every quorum returns the rows that were
+/// returned, and hides the rows that were hidden by deletes. The blocking read repair of Cassandra has the same
+/// effect. Swaps reach all replicas.
 ///
 /// The store does not keep the replicas themselves. For each quorum, and for all replicas together, the store keeps
 /// a view: the rows that these replicas together return. A batch is applied to each view that includes a replica
@@ -86,7 +86,7 @@ impl ReplicaStore {
         self.state().plan = None;
     }
 
-    /// Makes the other two replicas answer reads of a quorum from now on.
+    /// Makes the two replicas other than `replica` answer reads of a quorum from now on.
     pub fn read_without(&self, replica: usize) {
         self.state().non_answering = replica % REPLICAS;
     }

@@ -12,8 +12,8 @@ use crate::{
 /// A store of tables.
 ///
 /// Many tasks may call a store at once. The kind of an error says how the caller has to react, see
-/// [`crate::Error`]. A call is `Invalid` if it names a table that was not created, if it has a value above
-/// [`crate::MAX_VALUE_BYTES`], or if it has a batch above [`crate::MAX_BATCH_BYTES`].
+/// [`crate::Error`]. A call is `Invalid` if it names a table that was not created, if it does not fit the schema of the
+/// table, or if it breaks a rule of [`Batch`] or [`Swap::check`].
 ///
 /// A row is invisible from its `expires_at` on, to the microsecond, by the clock of the store. Reads of two
 /// rows or of two tables do not form a snapshot.
@@ -27,19 +27,20 @@ pub trait TableStore: Debug + Send + Sync + 'static {
     /// Reads the row under `key`. The answer includes all acknowledged writes.
     async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>>;
 
-    /// Reads a result page: rows of one partition in clustering order, up to the limits of the scan, and the cursor
-    /// of the next page.
+    /// Reads a result page: rows of one partition in the order of the scan, up to the limits of the scan, and the
+    /// cursor of the next result page.
     ///
-    /// Over all pages of a scan, each row that exists during the whole scan is returned exactly once. A row that is
-    /// written or deleted meanwhile may be returned or not.
+    /// Over all result pages of a scan, each row that exists during the whole scan is returned exactly once. A row
+    /// that is written or deleted meanwhile may be returned or not.
     ///
     /// A damaged row makes the call `Corrupt`, unless [`Scan::on_damage`] says that damaged rows are
     /// reported. If the order of the rows or the structure around them is damaged, the call is always
     /// `Corrupt`.
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>>;
 
-    /// Lists each partition that has a visible row once, in an unspecified order. Exports, verification and
-    /// migration use this. A damaged row counts as visible; a scan of its partition reports it.
+    /// Reads a result page of the list of partitions. Over all result pages, each partition that has a visible row
+    /// during the whole time is listed exactly once, in an unspecified order. Exports, verification and migration use
+    /// this. A damaged row counts as visible; a scan of its partition reports it.
     async fn partitions(
         &self,
         table: &'static Schema,
@@ -66,8 +67,8 @@ pub trait TableStore: Debug + Send + Sync + 'static {
     /// nothing was changed, neither by a batch nor by the swap.
     ///
     /// `expected` and `new` are rows under `key`. The store ignores the `written_at` of `new`, and sets a write time
-    /// that is later than that of the previous swap of the row. If `new` has no expiry time, the default time to
-    /// live of the table applies.
+    /// that is later than that of the row that `new` replaces. If `new` has no expiry time, the default time to live
+    /// of the table applies.
     async fn swap(
         &self,
         first: Vec<Batch>,

@@ -56,8 +56,8 @@ impl<'s> RowStream<'s> {
     }
 }
 
-/// Returns the keys of the first result page of a scan that has rows. Damaged rows count, since their keys can be
-/// read. Returns no keys if the scan has no rows.
+/// Returns the keys of all rows in the first result page that is not empty. Damaged rows count, since their keys can
+/// be read. Returns no keys if the scan has no rows.
 pub async fn first_keys(store: &dyn TableStore, table: &'static Schema, scan: Scan) -> Result<Vec<Key>> {
     let mut scan = scan.reporting_damage();
     loop {

@@ -12,7 +12,7 @@ use crate::{ClusteringRange, Error, Key, Result, Row, Schema, Value};
 /// The maximum [`Value::size`] that a store accepts. Callers split larger values.
 pub const MAX_VALUE_BYTES: usize = 1 << 20;
 
-/// The maximum sum of [`Value::size`] in a batch, keys and bounds included. The sum is 64 KiB above 4 MiB, so that
+/// The maximum sum of [`Value::size`] in a batch, keys and bounds included. The limit is 64 KiB above 4 MiB, so that
 /// a caller that fills a batch with 4 MiB of values need not count the keys.
 pub const MAX_BATCH_BYTES: usize = (4 << 20) + (64 << 10);
 
@@ -81,7 +81,7 @@ impl Mutation {
 /// Changes of one partition, in any number of tables that share its key. Either all changes are applied or none.
 ///
 /// The mutations of a batch have no order. So a batch with two mutations of one row is invalid, and so is a batch
-/// with a range delete that puts or deletes a row in the range. Two range deletes may overlap.
+/// that deletes a range and also puts, or deletes, a row of this range. Two range deletes may overlap.
 /// [`MAX_VALUE_BYTES`] and [`MAX_BATCH_BYTES`] limit the size of a batch.
 #[derive(Debug, Clone)]
 pub struct Batch {
@@ -98,7 +98,7 @@ impl Batch {
         Self { partition, mutations: Vec::new() }
     }
 
-    /// Adds a put without an expiry.
+    /// Adds a put without an expiry time. The default time to live of the table applies, if there is one.
     pub fn put(
         &mut self,
         table: &'static Schema,
@@ -109,7 +109,7 @@ impl Batch {
         self.mutations.push(Mutation::Put { table, clustering, values, written_at, expires_at: None });
     }
 
-    /// Adds a put that expires.
+    /// Adds a put of a row that expires at `expires_at`.
     pub fn put_until(
         &mut self,
         table: &'static Schema,
@@ -141,7 +141,7 @@ impl Batch {
 /// The outcome of a `swap`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Swap {
-    /// The row was as expected, and was replaced by the new row.
+    /// The row was as expected, and was replaced by the new row, or deleted.
     Applied,
     /// The row was not as expected, and was not changed.
     Refused {
@@ -235,7 +235,7 @@ fn duplicate_row(table: &str) -> Error {
     Error::Invalid(format!("two mutations of one batch touch the same row of table {table}"))
 }
 
-/// Checks the values of a batch or of a swap, keys included.
+/// Checks the sizes of the values of a batch or of a swap, keys included.
 fn check_size<'a>(values: impl Iterator<Item = &'a Value>) -> Result<()> {
     let mut total = 0;
     for size in values.map(Value::size) {

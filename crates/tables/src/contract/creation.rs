@@ -28,7 +28,7 @@ pub async fn a_table_may_be_created_by_many_at_once(factory: &dyn Factory) {
         creations.spawn(async move { store.create(&PLAIN).await });
     }
     for created in creations.join_all().await {
-        created.expect("the table is created by the first caller");
+        created.expect("every caller succeeds");
     }
     world.put(&PLAIN, &key("page", "a"), numbered(1)).await;
 }
@@ -72,7 +72,8 @@ pub async fn an_added_column_is_none_in_old_rows(factory: &dyn Factory) {
     assert_unsupported(store.create(&PLAIN).await);
 }
 
-/// Every other change is `Unsupported`, and the table is unchanged.
+/// A change of a schema that is more than added value columns and a higher version is `Unsupported`, and the table is
+/// unchanged. So are added value columns without a higher version.
 pub async fn other_changes_of_a_schema_are_refused(factory: &dyn Factory) {
     let world = World::new(factory, &[&PLAIN, &SWAPPED]).await;
     world.put(&PLAIN, &key("page", "a"), numbered(1)).await;
@@ -85,7 +86,7 @@ pub async fn other_changes_of_a_schema_are_refused(factory: &dyn Factory) {
     assert_eq!(world.values(&PLAIN, &key("page", "a")).await, Some(numbered(1)));
 }
 
-/// Each schema differs from `PLAIN` or `SWAPPED` in one way that `create` refuses.
+/// Schemas of the names of `PLAIN` and `SWAPPED`, each with another change.
 fn other_schemas() -> Vec<Schema> {
     let base = || Schema::builder("plain").version(2);
     let keyed = || {

@@ -15,7 +15,8 @@ use crate::{
 /// The time at which every test begins: a day in 2025.
 const BEGINNING: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
 
-/// The maximum number of result pages of a scan. With more pages, a test fails, since the scan seems to be endless.
+/// The maximum number of result pages of a scan, or of a list of partitions. With more result pages, a test fails,
+/// since the scan or the list seems to be endless.
 const MAX_PAGES: usize = 10_000;
 
 /// A store and its clock.
@@ -25,7 +26,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// A store with these tables.
+    /// Opens a store, and creates these tables.
     pub(super) async fn new(factory: &dyn Factory, tables: &[&'static Schema]) -> Self {
         let clock = Arc::new(ManualClock::new(BEGINNING));
         let store = factory.open(clock.clone()).await;

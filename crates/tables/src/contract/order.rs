@@ -126,8 +126,8 @@ pub async fn time_uuids_are_sorted_by_time_then_by_signed_bytes(factory: &dyn Fa
     assert_sorted(factory, ColumnType::TimeUuid, uuids).await;
 }
 
-/// Checks that a store sorts these values in this order: in an ascending and in a descending column, in whole
-/// scans and in ranges between any bounds.
+/// Checks that a store sorts these values in this order: in an ascending and in a descending column, in scans of the
+/// whole partition and of ranges.
 async fn assert_sorted(factory: &dyn Factory, column_type: ColumnType, values: Vec<Value>) {
     let table = |name, direction| -> &'static Schema {
         let schema = Schema::builder(name)

@@ -17,7 +17,7 @@ static REVISIONS: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Creates a world whose partition `page` has the revisions 0, 10, 20, ... in `REVISIONS`.
+/// Creates a world whose partition `page` has `count` revisions in `REVISIONS`: 0, 10, 20, and so on.
 async fn with_revisions(factory: &dyn Factory, count: i64) -> World {
     let world = World::new(factory, &[&REVISIONS]).await;
     let mut batch = Batch::new(vec!["page".into()]);
@@ -57,7 +57,8 @@ pub async fn pages_of_a_scan_have_all_its_rows(factory: &dyn Factory) {
     }
 }
 
-/// A page ends with the row that reaches its limit of bytes, and has at least one row.
+/// A result page ends at the latest with the row that reaches its limit of bytes. A row that is larger than the limit
+/// is returned, too.
 pub async fn pages_are_bounded_in_bytes(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     let mut batch = Batch::new(vec!["page".into()]);

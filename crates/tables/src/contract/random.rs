@@ -26,11 +26,11 @@ use crate::{Batch, Cursor, Error, Key, Memory, Mutation, Row, Scan, Schema, Swap
 /// The maximum number of attempts to simplify a failing sequence.
 const MAX_SHRINKS: u32 = 1000;
 
-/// The distance between the write times of two successive calls, in microseconds. Later calls can use the write
-/// times in between.
-const BETWEEN_CALLS: i64 = 1000;
+/// The minimum distance between the write times of two successive calls, in microseconds. Later calls can use the
+/// write times in between.
+const MICROS_BETWEEN_CALLS: i64 = 1000;
 
-const _: () = assert!(MAX_OPERATIONS < BETWEEN_CALLS as usize);
+const _: () = assert!(MAX_OPERATIONS < MICROS_BETWEEN_CALLS as usize);
 
 /// Compares a store with the store in memory by `cases` random sequences of operations. Each sequence has its
 /// own factory and store.
@@ -132,8 +132,7 @@ impl Comparison {
         }
     }
 
-    /// Begins a call, and creates its batches. Omits changes that are not allowed in one batch, unless the call is
-    /// `spoilt`, so that its batches are invalid.
+    /// Begins a call, and creates its batches. Omits changes that make a batch invalid, unless `spoilt` is set.
     fn batches(&mut self, changes: &[Changes], spoilt: bool) -> Vec<Batch> {
         let now = self.times.begin(&self.store);
         let mut batches = Vec::new();
@@ -318,9 +317,9 @@ struct Times {
 }
 
 impl Times {
-    /// Begins a call, and returns its write time: a multiple of `BETWEEN_CALLS` that no other call has.
+    /// Begins a call, and returns its write time: a multiple of `MICROS_BETWEEN_CALLS` that no other call has.
     fn begin(&mut self, world: &World) -> Timestamp {
-        let round = (world.now().as_micros() / BETWEEN_CALLS + 1) * BETWEEN_CALLS;
+        let round = (world.now().as_micros() / MICROS_BETWEEN_CALLS + 1) * MICROS_BETWEEN_CALLS;
         let now = Timestamp::from_micros(round);
         world.clock.set(now);
         self.calls.push(now);

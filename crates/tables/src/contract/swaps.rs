@@ -80,9 +80,9 @@ pub async fn a_swap_compares_values_alone(factory: &dyn Factory) {
     }
 }
 
-/// The store sets the write time of swaps, and ignores the write time of the row. Each swap of a row is later than
-/// the previous swap, even if the clock is stopped or was set back.
-pub async fn swaps_follow_one_another(factory: &dyn Factory) {
+/// The store sets the write time of swaps, and ignores the write time of the new row. Each swap that replaces a row has
+/// a later write time than the row, even if the clock is stopped or was set back.
+pub async fn each_swap_has_a_later_write_time(factory: &dyn Factory) {
     const FAR: Timestamp = Timestamp::from_micros(i64::MAX / 2);
     let world = World::new(factory, &[&HEADS]).await;
     let key = key("page", "a");
@@ -227,7 +227,7 @@ pub async fn a_swapped_row_is_visible_after_its_batches(factory: &dyn Factory) {
         let swapped = number_in(&*world.store, &HEADS, &head).await;
         for page in ["page", "other"] {
             let written = number_in(&*world.store, &PAGES, &key(page, "a")).await;
-            assert!(written >= swapped, "row {swapped} of a swap is visible, and in {page} only {written}");
+            assert!(written >= swapped, "number {swapped} of a swap is visible, but {page} has {written}");
         }
         if ended {
             break;

@@ -18,7 +18,8 @@ pub enum Kind {
     Put,
     /// Deletes of single rows, whether the row existed or not.
     Delete,
-    /// Range deletes. No rows are counted, since their number is not known. The bytes are those of the range.
+    /// Range deletes. No rows are counted, since their number is not known. The bytes are those of the partition and
+    /// of the range.
     DeleteRange,
     /// Calls of `swap`, with the rows that were set, and the rows that refused swaps returned.
     Swap,
@@ -49,11 +50,12 @@ impl Kind {
 pub struct Count {
     /// The number of operations.
     pub operations: u64,
-    /// The number of operations whose answer was an error.
+    /// The number of operations whose call was answered with an error.
     pub failures: u64,
     /// The number of rows that were returned or written.
     pub rows: u64,
-    /// The size of these rows in bytes, keys included. For a delete, the size of its key.
+    /// The size of these rows in bytes, keys included. For a delete, the size of its key. For a list of partitions,
+    /// the size of the values of the partitions.
     pub bytes: u64,
 }
 
@@ -138,7 +140,7 @@ impl Counts {
 impl Sub<&Self> for Counts {
     type Output = Self;
 
-    /// The counts since an earlier count of the same store.
+    /// The counts since `earlier`, which are earlier counts of the same store.
     fn sub(mut self, earlier: &Self) -> Self {
         self.writes = self.writes - earlier.writes;
         self.batches = self.batches - earlier.batches;

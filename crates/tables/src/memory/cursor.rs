@@ -1,4 +1,5 @@
-//! The codec of cursors. A cursor contains the values of the last key of a result page, one after the other.
+//! The codec of cursors. A cursor contains values of the last item of a result page, one after the other: the
+//! clustering values of a row, or the values of a partition.
 
 use bytes::Bytes;
 use rashomon_clock::Timestamp;

@@ -61,7 +61,7 @@ pub(super) fn span(schema: &Schema, range: &ClusteringRange) -> Span {
 }
 
 /// Whether no row can be in the span. Callers check this first, since the maps of the standard library panic for
-/// some of these ranges.
+/// some empty ranges.
 pub(super) fn is_empty(span: &Span) -> bool {
     match span {
         (Bound::Included(start), Bound::Included(end)) => start > end,

@@ -117,7 +117,7 @@ impl Table {
         }
     }
 
-    /// Deletes rows that were written at `latest` or before.
+    /// Deletes the rows of the span that were written at `latest` or before.
     fn delete(&mut self, partition: &[Value], span: &Span, latest: Timestamp) {
         let Some(rows) = self.partitions.get_mut(partition) else { return };
         if position::is_empty(span) {
@@ -146,7 +146,7 @@ impl Table {
         if current.map(|row| &row.values) != expected.map(|row| &row.values) {
             return Swap::Refused { current: current.cloned() };
         }
-        // The write time of each swap is later than that of the swap before, even if the clock is behind.
+        // The write time is later than that of the row that is replaced, even if the clock is behind.
         let position = Position::new(self.schema, &key.clustering);
         let stored = self.partitions.get(&key.partition).and_then(|rows| rows.get(&position));
         let written_at = stored.map_or(now, |row| now.max(row.written_at.just_after()));

@@ -119,7 +119,7 @@ async fn an_invalid_write_stays_invalid_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_swap_may_happen_and_not_be_answered() {
+async fn only_a_fault_after_a_swap_leaves_it_applied() {
     let key = Key::new(vec!["page".into()], Vec::new());
     let row = Row { key: key.clone(), values: Vec::new(), written_at: NOW, expires_at: None };
     for (fault, happened) in
@@ -276,19 +276,19 @@ async fn a_delayed_call_happens_later() {
 #[tokio::test]
 async fn seed_determines_which_calls_fail() {
     let rates = Rates { before: 100, after: 100, midway: 100 };
-    let fates = async |seed| {
+    let outcomes = async |seed| {
         let store = store(Plan::seeded(seed, rates)).await;
         store.create(&PAGES).await.expect("creating does not fail");
-        let mut fates = Vec::new();
+        let mut outcomes = Vec::new();
         for page in 0..1000 {
             let name = page.to_string();
-            fates.push(store.write(vec![batch(&format!("{name} first"))], batch(&name)).await.is_ok());
+            outcomes.push(store.write(vec![batch(&format!("{name} first"))], batch(&name)).await.is_ok());
         }
-        fates
+        outcomes
     };
-    let fate = fates(1).await;
-    assert_eq!(fates(1).await, fate);
-    assert_ne!(fates(2).await, fate);
-    let failed = fate.iter().filter(|ok| !**ok).count();
+    let outcome = outcomes(1).await;
+    assert_eq!(outcomes(1).await, outcome);
+    assert_ne!(outcomes(2).await, outcome);
+    let failed = outcome.iter().filter(|ok| !**ok).count();
     assert!((200..400).contains(&failed), "{failed} of 1000 failed, at a rate of 300");
 }

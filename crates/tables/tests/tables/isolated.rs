@@ -49,7 +49,7 @@ fn random_operations() {
 async fn namespaces() -> Vec<Isolated<Arc<Memory>>> {
     let memory = Arc::new(Memory::new(Arc::new(ManualClock::new(NOW))));
     for table in [&*TEXTS, &*NUMBERS, &*BLOBS, &*TIMES, &*HEADS] {
-        memory.create(table).await.expect("made");
+        memory.create(table).await.expect("created");
     }
     [0, 1, 2, 0x17, u64::MAX].map(|number| Isolated::new(Arc::clone(&memory), number)).into()
 }

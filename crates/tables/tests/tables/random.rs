@@ -151,7 +151,8 @@ fn factory(flaw: Flaw) -> impl Factory {
     }
 }
 
-/// Like `random::assert_matches_memory`, but any sequence that shows the flaw is enough.
+/// Checks that the comparison with the store in memory fails for a store with this flaw. The first sequence that fails
+/// is not simplified.
 fn assert_found(flaw: Flaw) {
     let mut runner = TestRunner::new(Config {
         cases: 64,

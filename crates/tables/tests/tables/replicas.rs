@@ -1,5 +1,5 @@
-//! Tests that the replica store keeps the contract if every write reaches all replicas. Otherwise, its reads find
-//! partial writes in the same way as reads of a cluster.
+//! Tests that the replica store keeps the contract if every write reaches all replicas, and that its reads find partial
+//! writes in the same way as reads of a cluster.
 
 use std::{num::NonZeroUsize, sync::Arc, sync::LazyLock, time::Duration};
 
@@ -175,7 +175,7 @@ async fn partial_delete_hides_an_older_row_that_spreads_later() {
 }
 
 #[tokio::test]
-async fn read_of_all_replicas_is_unavailable_while_one_is_away() {
+async fn read_of_all_replicas_is_unavailable_while_one_is_unreachable() {
     let store = store().await;
     put(&store, 1, at(0)).await.unwrap();
     store.set_unreachable(Some(2));

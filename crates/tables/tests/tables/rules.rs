@@ -116,11 +116,11 @@ fn keys_and_range_bounds_count_towards_the_size_limit_of_a_batch() {
     }
     batch.check().unwrap();
     let keys = 4 + 4 * (4 + 8);
-    let slack = MAX_BATCH_BYTES - 4 * MAX_VALUE_BYTES - keys;
+    let room = MAX_BATCH_BYTES - 4 * MAX_VALUE_BYTES - keys;
     let mut exact = batch.clone();
-    exact.delete(&PAGES, row(&"x".repeat(slack - 8), 1), NOW);
+    exact.delete(&PAGES, row(&"x".repeat(room - 8), 1), NOW);
     exact.check().unwrap();
-    batch.delete_range(&PAGES, ClusteringRange::all().above("x".repeat(slack + 1)), NOW);
+    batch.delete_range(&PAGES, ClusteringRange::all().above("x".repeat(room + 1)), NOW);
     assert_invalid(batch.check());
 }
 

@@ -16,11 +16,11 @@ pub(super) const MAX_OPERATIONS: usize = 80;
 /// One operation on both stores.
 #[derive(Debug, Clone)]
 pub enum Operation {
-    /// One call of several batches, the last of which is `then`.
+    /// A call with one batch or more. The last batch is `then`.
     Write {
         /// The batches, of different partitions.
         batches: Vec<Changes>,
-        /// Whether contradictory changes stay in a batch, so that the batch is invalid.
+        /// Whether contradictory changes stay in a batch. They make the batch invalid.
         spoilt: bool,
     },
     /// Reads a row.
@@ -45,7 +45,7 @@ pub enum Operation {
     Swap {
         /// The batches of `first`, of different partitions.
         first: Vec<Changes>,
-        /// Whether contradictory changes stay in a batch, so that the batch is invalid.
+        /// Whether contradictory changes stay in a batch. They make the batch invalid.
         spoilt: bool,
         /// The key.
         key: Key,
@@ -209,7 +209,7 @@ pub(super) fn partition(number: usize) -> Partition {
     vec![title.into(), Value::Int(number)]
 }
 
-fn domain(column: &Column) -> Vec<Value> {
+fn sample_values(column: &Column) -> Vec<Value> {
     match column.column_type {
         ColumnType::Text => ["", "a", "a\0", "ab", "\u{10ffff}"].map(Value::from).into(),
         ColumnType::Int => [i64::MIN, -1, 0, 1, 256, i64::MAX].map(Value::from).into(),
@@ -225,11 +225,11 @@ fn domain(column: &Column) -> Vec<Value> {
 }
 
 fn clustering(table: &'static Schema) -> Vec<impl Strategy<Value = Value>> {
-    table.clustering().iter().map(|(column, _)| select(domain(column))).collect()
+    table.clustering().iter().map(|(column, _)| select(sample_values(column))).collect()
 }
 
 fn values(table: &'static Schema) -> Vec<impl Strategy<Value = Option<Value>>> {
-    table.values().iter().map(|column| option::weighted(0.8, select(domain(column)))).collect()
+    table.values().iter().map(|column| option::weighted(0.8, select(sample_values(column)))).collect()
 }
 
 fn range(table: &'static Schema) -> impl Strategy<Value = ClusteringRange> {
