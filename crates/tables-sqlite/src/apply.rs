@@ -14,16 +14,16 @@ use crate::{
     span::Span,
 };
 
-/// The maximum size of an envelope that is stored beside its key. Longer envelopes are stored in `large_values`,
-/// so that the keys of a partition are close together. SQLite puts at least four rows on a page, so the part of
-/// a row above 1,002 bytes (key included) would be on an overflow page.
+/// The maximum size of an envelope (values with their checksum) that is stored beside its key. Longer envelopes are
+/// stored in `large_values`, so that the keys of a partition are close together. SQLite puts at least four rows on a
+/// page, so the part of a row above 1,002 bytes (key included) would be on an overflow page.
 const MAX_SMALL_BYTES: usize = 700;
 
 /// Applies all changes of a call. If a change fails, the changes before it stay applied, and the caller rolls
 /// back.
 ///
-/// Compares the write time of each change with the stored write time. A stored write time is trusted only if
-/// the checksum of its row agrees. Only deletes in tables whose values have their own checksums trust it unchecked.
+/// Compares the write time of each change with the stored write time, after a check of the stored row's checksum. In
+/// tables whose values have their own checksums, deletes compare it without this check.
 pub(crate) fn write(connection: &Connection, write: &Write) -> Result<()> {
     write.changes.iter().try_for_each(|one| change(connection, one))
 }
@@ -168,8 +168,8 @@ fn insert_large(connection: &Connection, envelope: &[u8]) -> rusqlite::Result<i6
     connection.prepare_cached("INSERT INTO large_values (value) VALUES (?1)")?.insert([envelope])
 }
 
-/// Applies the batches of a swap, then compares the row and sets it. The batches stay applied if the swap is
-/// refused. The write time of the new row is always later than that of the stored row, even if the clock is
+/// Applies the batches of a swap, then compares the row, and sets or deletes it. The batches stay applied if the swap
+/// is refused. The write time of the new row is always later than that of the stored row, even if the clock is
 /// behind.
 pub(crate) fn swap(connection: &AuditConnection, call: &SwapCall, now: Timestamp) -> Result<Swap> {
     write(connection, &call.first)?;

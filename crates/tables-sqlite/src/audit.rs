@@ -143,7 +143,7 @@ impl AuditConnection {
     }
 
     /// Checks the pages on the paths to all keys of the range, inside a snapshot. `range.end` is excluded.
-    /// `Corrupt` if a page is in the wrong place.
+    /// `Corrupt` if a page is damaged or in the wrong place.
     pub(crate) fn audit(&self, range: Range<&[u8]>) -> Result<AuditResult> {
         let mut found = AuditResult::default();
         let root = self.root()?;
@@ -256,7 +256,7 @@ impl AuditConnection {
 
     /// Checks that the root leads to all pages that the pointer map names as its children, and returns the
     /// number of pages above each leaf. A leaf in the place of the root, or the root of an earlier commit,
-    /// would hide all other pages. The root has no parent page whose rows would reveal the damage.
+    /// would hide other pages. The root has no parent page whose rows would reveal the damage.
     ///
     /// With pages of 4 KiB, the pointer map takes one page for each 3.4 MB of the file. The map is read when the root
     /// has changed, which is rare, and for each audit while all rows are on one page.

@@ -32,8 +32,8 @@ pub(crate) enum Change {
     },
 }
 
-/// All batches of a call of [`TableStore::write`](rashomon_tables::TableStore::write). All changes are in one
-/// list, since `first` and `then` form one transaction.
+/// The batches of a call of [`TableStore::write`](rashomon_tables::TableStore::write), or those of a swap. All changes
+/// are in one list, since they form one transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Write {
     pub(crate) changes: Vec<Change>,
@@ -56,7 +56,7 @@ pub(crate) struct SwapCall {
 }
 
 impl Write {
-    /// Creates the changes of these batches. `Invalid` if [`Batch::check`] refuses a batch.
+    /// Creates the changes of these batches. `Invalid` if [`Batch::check`] refuses a batch, or a table was not created.
     pub(crate) fn new<'a>(
         catalog: &Catalog,
         partition_versions: &PartitionVersions,

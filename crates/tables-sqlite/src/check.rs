@@ -31,14 +31,14 @@ pub struct CheckProgress {
     pub rows: u64,
     /// Bytes of the keys and values of these rows.
     pub bytes: u64,
-    /// The size of the file. `bytes` ends near it; the file also contains more than keys and values.
+    /// The size of the file, which `bytes` approaches. The file contains more than keys and values.
     pub file_bytes: u64,
 }
 
 /// The steps of a check, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckStep {
-    /// Reads every row of every table, and compares it with its checksum.
+    /// Checks the pages of all rows, without progress. Then reads every row, and compares it with its checksum.
     Rows,
     /// Checks the structures of the file, mostly by SQLite's own check. This takes about as long as the other step, and
     /// reports no progress.
@@ -223,8 +223,8 @@ fn check_rows_by_pages(connection: &AuditConnection, report: &mut CheckReport) -
     })
 }
 
-/// Checks that each large value belongs to a row, by comparing the two numbers. [`check_row`] checks that no
-/// row lacks its value.
+/// Checks that as many large values are stored as rows refer to: otherwise, a value belongs to no row. [`check_row`]
+/// checks that no row lacks its value.
 fn check_large_values(connection: &AuditConnection, report: &mut CheckReport) -> Result<()> {
     // One statement counts the values and the rows, so both numbers are from the same snapshot.
     let counts = connection.query_row(

@@ -93,7 +93,7 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T>>;
 pub(crate) struct Counters {
     pub(crate) calls: AtomicU64,
     pub(crate) commits: AtomicU64,
-    /// The time that the commits of calls took, and the longest of them, in microseconds.
+    /// The total time of the transactions of calls, and the time of the longest transaction, in microseconds.
     pub(crate) commit_micros: AtomicU64,
     pub(crate) longest_commit_micros: AtomicU64,
     pub(crate) panics: Arc<Panics>,
@@ -161,7 +161,7 @@ impl Committer {
         self.close();
     }
 
-    /// Does one job, or upkeep if no job comes within `wait`.
+    /// Does one job and some upkeep, or only upkeep if no job comes within `wait`.
     fn step(&mut self, wait: Duration) -> Next {
         let job = match self.deferred_job.take() {
             Some(job) => Ok(job),
@@ -304,8 +304,9 @@ impl Committer {
         Ok(())
     }
 
-    /// Runs `changes` as one transaction, and returns when the transaction is on disk. `changes` adds the slots
-    /// of the partitions that it touches to the list. If the log has no mark yet, also writes the mark into the file.
+    /// Runs `changes` as one transaction, and returns when the transaction is on disk. `changes` adds the slots of the
+    /// partitions that it touches to its second argument. If rows have changed and the log has no mark yet, also
+    /// writes the mark into the file.
     fn transaction<T>(
         &mut self,
         changes: impl FnOnce(&AuditConnection, &mut Vec<Slot>) -> Result<T>,
@@ -487,8 +488,7 @@ fn apply_all(connection: &AuditConnection, group: &[Call], now: Timestamp) -> Re
     group.iter().map(|call| call.apply(connection, now)).collect()
 }
 
-/// Applies each call, and undoes the calls that fail. An outer error means that the whole transaction was rolled
-/// back.
+/// Applies each call, and undoes the calls that fail. An outer error means that the whole transaction has failed.
 fn apply_each(
     connection: &AuditConnection,
     group: &[Call],
@@ -498,7 +498,7 @@ fn apply_each(
 }
 
 /// Runs a change in a savepoint. If the change fails, only this change is undone. An outer error means that the
-/// whole transaction was rolled back.
+/// whole transaction has failed.
 fn savepoint<T>(connection: &Connection, change: impl FnOnce() -> Result<T>) -> Result<Result<T>> {
     let sqlite = |error| from_sqlite(&error);
     execute(connection, "SAVEPOINT call").map_err(sqlite)?;

@@ -38,7 +38,7 @@ const BUSY_MILLISECONDS: u32 = 5_000;
 const PREPARED_STATEMENTS: usize = 64;
 
 /// The statements that create the tables of the file. The rows of all tables of the store are in `rows`, ordered by
-/// keys that begin with the partition. So the rows of one wiki page are on one or two pages of the file, and a
+/// keys that begin with the partition. So the rows of most wiki pages are on one or two pages of the file, and a
 /// write to six tables changes two pages of the file instead of six. Longer values are in `large_values`, in the
 /// order of their writes: in `rows`, each longer value would take a page of its own.
 pub(crate) const LAYOUT: &str = "
@@ -160,7 +160,7 @@ pub(crate) fn check_is_store(directory: &Path) -> Result<()> {
     }
 }
 
-/// `Unsupported` if the directory has a store that this version cannot read. A missing file is no error.
+/// `Unsupported` if the file is a store of another version, or no store. A missing or unfinished file is no error.
 pub(crate) fn check_format(directory: &Path) -> Result<()> {
     let path = path(directory);
     match read_header(&path)? {

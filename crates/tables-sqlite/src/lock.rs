@@ -30,7 +30,7 @@ impl DirectoryLock {
             Err(TryLockError::WouldBlock) => {
                 let owner = owner(&mut file);
                 return Err(Error::unavailable(format!(
-                    "the store {} is in use by {owner}: stop it, or name another directory",
+                    "the store {} is in use by {owner}: stop that process, or name another directory",
                     directory.display()
                 )));
             }

@@ -48,7 +48,7 @@ struct Header {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Checksum(u32, u32);
 
-/// Reads the number in the header of a log. The inner error describes the damage of the log.
+/// Reads the number in the header of a log. The inner error says that the log is missing, or describes its damage.
 pub(crate) fn number_of(log: &Path) -> std::io::Result<Result<u32, &'static str>> {
     let Some(mut file) = open(log)? else { return Ok(Err(LOG_MISSING)) };
     Ok(read_header(&mut file)?.map(|header| header.number))

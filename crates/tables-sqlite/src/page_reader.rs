@@ -139,8 +139,8 @@ impl PageReader {
         Ok(read(bytes.map_err(failed)?))
     }
 
-    /// Returns the pages that commits have changed since the last call, or since the store was opened. Includes
-    /// all changes that are visible in a snapshot that was opened before this call.
+    /// Returns the pages that commits have changed since the last call, or since [`PageReader::open`]. Includes all
+    /// changes that are visible in a snapshot that was opened before this call.
     ///
     /// `Unavailable` if the log cannot be read.
     pub fn changes(&mut self) -> Result<Changes> {
@@ -167,8 +167,8 @@ impl PageReader {
     }
 }
 
-/// Checks that the log is not missing. The check reads the mark, and then the log. A server that stops between
-/// the two reads closes the mark and deletes the log, so a failed check is repeated.
+/// Checks that the log is neither missing nor damaged. The check reads the mark, and then the log. A server that stops
+/// between the two reads closes the mark and deletes the log, so a failed check is repeated.
 fn check_log(directory: &Path, options: &Options) -> Result<()> {
     const ATTEMPTS: usize = 5;
     const PAUSE: Duration = Duration::from_millis(100);

@@ -85,7 +85,7 @@ fn check_structure(connection: &Connection) -> Result<()> {
     Ok(())
 }
 
-/// Finds the flipped bits in the keys of all rows. `Corrupt` if a page is in the wrong place.
+/// Finds the flipped bits in the keys of all rows. `Corrupt` if the structure of a page is damaged.
 fn find_flipped(connection: &AuditConnection) -> Result<KeyRepair> {
     let mut repair = KeyRepair::default();
     let salvage = Salvage::new(connection)?;

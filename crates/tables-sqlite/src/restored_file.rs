@@ -64,7 +64,7 @@ impl RestoredFile {
     /// `Unsupported` or `Corrupt` if the content is not a store. `Unavailable` if the file cannot be written.
     pub fn complete(self) -> Result<()> {
         let path = self.path();
-        // The backup was made of a store in use, so the pages have the mark of an open log. The backup already
+        // If the backup was made of a store in use, the pages have the mark of an open log. The backup already
         // includes the content of this log, so the mark is closed.
         file::change(&path, log_mark::close)?;
         file::install(&path, &self.directory)

@@ -3,7 +3,7 @@
 //!
 //! The checksum of a row covers its key. If the checksum agrees after one bit of the key is flipped back, the
 //! resulting key is the true key, and the row is in the right place. A row is *lost* if it is out of order and no
-//! such key agrees with the checksum; the other rows of its page are not lost. If a row is undamaged but out of
+//! such key agrees with the checksum; the other rows of its page can still be read. If a row is undamaged but out of
 //! order, its page is in the wrong place, which is an error. See decision 0019.
 
 use std::{cell::Cell, ops::ControlFlow, sync::Arc};
@@ -113,8 +113,8 @@ impl<'a> Salvage<'a> {
         &self.tables
     }
 
-    /// Visits the rows of a span, and the lost rows that may belong to the span. `Corrupt` if a page is in
-    /// the wrong place.
+    /// Visits the rows of a span, and the lost rows that may belong to the span. `Corrupt` if the structure of a page
+    /// is damaged, or if a page is in the wrong place.
     pub(crate) fn visit_rows(&self, span: &Span, order: Order, visit: &mut RowVisitor<'_>) -> Result<()> {
         if span.start >= span.end {
             return Ok(());

@@ -50,7 +50,7 @@ pub struct TableStats {
 
 impl SqliteStore {
     /// Measures the store by reading every row. Blocks the thread meanwhile. Rows that are written during the
-    /// count may or may not be counted. `Corrupt` if rows are missing.
+    /// count may or may not be counted. `Corrupt` if a page of rows is damaged, or if a key cannot be decoded.
     pub fn stats(&self) -> Result<Stats> {
         let sqlite = |error| from_sqlite(&error);
         let connection = file::open_reader(self.directory(), self.options()).map_err(sqlite)?;

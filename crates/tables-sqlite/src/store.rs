@@ -278,7 +278,7 @@ impl SqliteStore {
 impl Workers {
     /// Stops the threads. Stops the readers first, so that no reader delays the last checkpoint.
     fn close(&self) {
-        // The lock is kept until the end, so that a second caller waits for the first.
+        // The mutex stays locked until the end, so that a second caller waits for the first.
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(RunningThreads { readers, committer, _lock }) = running.take() else { return };
         self.readers.stop();

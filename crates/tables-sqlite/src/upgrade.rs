@@ -57,7 +57,7 @@ pub struct UpgradeOptions {
 /// The outcome of an upgrade.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpgradeOutcome {
-    /// The store has the format of this program already. Nothing was changed.
+    /// The store already has the format of this program, and all columns. Nothing was changed.
     Current {
         /// The format version.
         format: u32,
@@ -79,7 +79,7 @@ pub struct UpgradeProgress {
     pub rows: u64,
     /// Bytes of keys and values that the step has processed.
     pub bytes: u64,
-    /// The size of the used pages of the old file. `bytes` ends near it.
+    /// The size of the used pages of the old file, which `bytes` approaches.
     pub total_bytes: u64,
 }
 
@@ -139,9 +139,9 @@ pub(crate) type OnProgress<'a> = &'a mut dyn FnMut(UpgradeProgress);
 /// The old store stays until the new file is complete, synchronized, and compared with the old file. If an upgrade
 /// fails, is interrupted, or is killed, the next call begins the upgrade again.
 ///
-/// `Unavailable` if another process uses the store, or if a file cannot be read or written. `Unsupported` if
-/// the store is of a later version, or has tables that no version has. `Corrupt` if damage of the old file
-/// would lose rows, or if its log is missing or damaged.
+/// `Unavailable` if another process uses the store, or if a file cannot be read or written. `Unsupported` if there
+/// is no store, or if it is of a later version or has unknown tables. `Corrupt` if damage of the old file would lose
+/// rows, if its log is missing or damaged, or if the new file differs from the old file.
 pub fn upgrade(
     options: &UpgradeOptions,
     is_interrupted: &Arc<AtomicBool>,
@@ -227,7 +227,7 @@ impl Size {
     /// for the log, which is first written into the old file, where all its pages may be new pages.
     fn missing_space(&self, directory: &Path) -> Result<Option<MissingSpace>> {
         let copy = self.used_bytes + self.log_bytes;
-        let needed_bytes = copy + copy / SPARE_PART + self.log_bytes + MARGIN_BYTES;
+        let needed_bytes = copy + copy / SPARE_DIVISOR + self.log_bytes + MARGIN_BYTES;
         let free_bytes = free_bytes(directory).map_err(|error| Error::from_io(directory, &error))?;
         let is_missing = free_bytes < needed_bytes;
         Ok(is_missing.then(|| MissingSpace { directory: directory.to_owned(), needed_bytes, free_bytes }))
@@ -236,7 +236,7 @@ impl Size {
 
 /// The new file is assumed to be larger than the used pages of the old file by at most one part in this many. If
 /// the new file becomes even larger, and the disk is full, the upgrade fails, and the old file stays.
-const SPARE_PART: u64 = 20;
+const SPARE_DIVISOR: u64 = 20;
 
 /// The size of a file.
 fn size_of(path: &Path) -> Result<u64> {
@@ -291,7 +291,7 @@ fn keep(path: &Path, kept: &Path) -> Result<()> {
     }
 }
 
-/// The parts of a conversion.
+/// A conversion of the old file into the new file.
 struct Conversion<'a> {
     options: &'a UpgradeOptions,
     old: &'a OldFile,

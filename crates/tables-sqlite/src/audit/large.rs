@@ -8,7 +8,7 @@ use super::{AuditConnection, MAX_DEPTH, page};
 const LEAF: u8 = 0x0d;
 const INTERIOR: u8 = 0x05;
 
-/// How many bytes of a leaf page the part of a value on this page can never use (SQLite file format).
+/// The number of bytes of a leaf page that no record can use (SQLite file format: `U - 35`).
 const UNUSABLE_LEAF_BYTES: usize = 35;
 
 /// The next step of a search for a large value.

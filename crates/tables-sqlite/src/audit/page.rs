@@ -50,7 +50,7 @@ enum Key {
 }
 
 impl TreePage {
-    /// Parses a page. An error if its rows are not in ascending order.
+    /// Parses a page. An error if the page is damaged, or if its rows are not in ascending order.
     ///
     /// `overflow` reads the rest of a key from its overflow pages. Its arguments are the first overflow page
     /// and the number of bytes. The error describes the damage.

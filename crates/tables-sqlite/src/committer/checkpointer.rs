@@ -77,7 +77,7 @@ impl Checkpointer {
         }
     }
 
-    /// Waits for the end of the running pass, and returns its result. `None` if no pass runs.
+    /// Waits for the end of the running pass, and returns its result. `None` if no pass runs, or the thread has ended.
     pub(super) fn wait(&mut self) -> Option<rusqlite::Result<Pass>> {
         let passes = &self.thread.as_ref().filter(|_| self.is_running)?.passes;
         self.is_running = false;

@@ -32,9 +32,9 @@ const MAX_PASSES: u32 = 4;
 pub(super) struct Checkpoints {
     /// The number of frames in the log, as of the last commit.
     frames: Arc<AtomicU32>,
-    /// A checkpoint begins when the log has this many frames that are not in the file.
+    /// While writes come in, a checkpoint begins when a new log has this many frames.
     max_frames: u32,
-    /// The number of frames that the log had at the last checkpoint.
+    /// The number of frames that the log had at the last checkpoint. 0 for a new log.
     done: u32,
     checkpointer: Checkpointer,
     /// The number of passes since the last checkpoint.

@@ -213,7 +213,7 @@ async fn failing_call_fails_no_other_call_of_its_commit() {
 }
 
 /// Creates a trigger that refuses puts with the write time [`REFUSED`]. `RAISE(FAIL)` does not undo the
-/// earlier changes of the same call, so the committer has to. Damages the row `damaged`.
+/// earlier changes of the same call, so the committer has to undo them. Also damages the row `damaged`.
 fn refuse_a_write_time(directory: &TempDir) {
     let connection = Connection::open(crate::file::path(directory.path())).expect("opens");
     let sql = format!(

@@ -64,8 +64,8 @@ impl Upkeep {
 }
 
 impl Committer {
-    /// Does upkeep after the calls of a commit were answered. Takes a step of a checkpoint if the log is long,
-    /// and runs a sweep or a step of the vacuum if its interval has passed. During an outage, only probes.
+    /// Does upkeep after a job was answered. Takes a step of a checkpoint if the log is long, and runs a sweep or a
+    /// step of the vacuum if its interval has passed. During an outage, only probes.
     pub(super) fn upkeep_beside_writes(&mut self) {
         if self.parts.health.outage().is_some() {
             let since = self.parts.clock.monotonic().saturating_sub(self.upkeep.probed_at);

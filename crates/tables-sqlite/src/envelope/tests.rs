@@ -48,7 +48,7 @@ fn numbers_of_every_size_are_opened_unchanged() {
 }
 
 #[test]
-fn columns_that_were_added_after_the_row_are_empty() {
+fn columns_that_were_added_after_the_row_are_none() {
     let envelope = seal(identity(), &values()[..2]);
     let expected = [&values()[..2], &[None, None, None]].concat();
     assert_eq!(open_all_columns(identity(), &envelope), Ok(expected));

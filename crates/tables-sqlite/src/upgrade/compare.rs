@@ -103,5 +103,5 @@ fn differs(what: &str) -> Error {
 }
 
 /// The advice in the error if the new file is damaged.
-const ADVICE: &str = "it was deleted, and the store is unchanged. Check the disk and the memory of the machine, and \
-                      run the command again";
+const ADVICE: &str = "the new file was deleted, and the store is unchanged. Check the disk and the memory of the \
+                      machine, and run the command again";

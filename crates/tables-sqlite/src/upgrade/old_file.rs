@@ -106,7 +106,7 @@ impl OldFile {
         Ok(old)
     }
 
-    /// Removes an empty log and the index of the log. A process that only reads leaves them.
+    /// Removes an empty log and the index of the log, which a process that only reads does not remove.
     fn remove_empty_log(&self, directory: &Path) -> Result<()> {
         self.check_is_alone()?;
         file::remove(&self.log, &[""])?;

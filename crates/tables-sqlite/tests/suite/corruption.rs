@@ -130,7 +130,7 @@ async fn flipped_bit_of_a_key_is_always_detected() {
         read_all(copy.path(), &expected, &format!("byte {byte}"), &mut outcomes).await;
     }
     assert!(outcomes.refused >= FLIPS as usize / 3, "{outcomes:?}");
-    assert_eq!(outcomes.missing, 0, "a row is missing, and nothing says so: {outcomes:?}");
+    assert_eq!(outcomes.missing, 0, "rows are missing without an error: {outcomes:?}");
 }
 
 /// In a table whose values have their own checksums, damaged values are returned. A check finds the damage.

@@ -21,7 +21,7 @@ const ROUNDS: u64 = 8;
 const WRITERS: usize = 8;
 const LOG_BYTES: u64 = 1 << 20;
 
-/// Has, for each writer, the number of its last call that was a swap.
+/// A table that has, for each writer, the number of its last call that was a swap.
 static HEADS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("heads")
         .partition("title", ColumnType::Text)
@@ -75,10 +75,10 @@ fn write_until_killed(directory: &Path, calls: u64, acknowledged: &mut BTreeMap<
         .stdout(Stdio::piped())
         .spawn()
         .expect("a process");
-    let mut said = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
     let mut line = String::new();
     let mut count = 0;
-    while said.read_line(&mut line).expect("a line") > 0 {
+    while output.read_line(&mut line).expect("a line") > 0 {
         // A truncated line acknowledges nothing.
         let call = line.strip_suffix('\n').and_then(|line| line.strip_prefix("ack ")?.split_once(' '));
         if let Some((writer, rev)) = call {
@@ -101,7 +101,7 @@ fn child_process_that_writes() {
     let Some(directory) = std::env::var_os(KILLED_PROCESS) else { return };
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
-        // The log is written into the file all the time, mostly beside the commits.
+        // With a short log, checkpoints are frequent, and most of them run beside the commits.
         let options = Options { log_bytes: LOG_BYTES, ..Options::default() };
         let store = Arc::new(open(Path::new(&directory), system_clock(), options).await);
         store.create(&HEADS).await.expect("the table is made");
@@ -127,7 +127,7 @@ async fn write_without_end(store: Arc<SqliteStore>, writer: usize) {
             store.write(first, then).await.expect("written");
         }
         let acknowledgement = format!("ack {writer} {rev}\n");
-        std::io::stdout().lock().write_all(acknowledgement.as_bytes()).expect("said");
+        std::io::stdout().lock().write_all(acknowledgement.as_bytes()).expect("printed");
     }
 }
 

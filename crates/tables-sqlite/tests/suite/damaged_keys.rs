@@ -103,33 +103,33 @@ async fn scan(
     }
 }
 
-/// Checks that every row except `lost` is read, that `lost` is reported, and that every partition is listed.
-async fn check_others(store: &SqliteStore, table: &'static Schema, lost: &(String, i64), what: &str) {
-    let lost_key = key(&lost.0, lost.1);
+/// Checks that every row except `flipped` is read, that `flipped` is reported, and that every partition is listed.
+async fn check_others(store: &SqliteStore, table: &'static Schema, flipped: &(String, i64), what: &str) {
+    let flipped_key = key(&flipped.0, flipped.1);
     let listed = store.partitions(table, None, row_limit()).await.expect(what).items;
     let expected: Vec<Vec<Value>> = (0..TITLES).map(|number| vec![title(number).as_str().into()]).collect();
     assert_eq!(listed, expected, "{what}");
     for number in 0..TITLES {
         let title = title(number);
         for of in [&*BODIES, &*NOTES] {
-            let is_hit = title == lost.0 && of.name() == table.name();
+            let is_hit = title == flipped.0 && of.name() == table.name();
             for limit in [100, 7] {
                 let (rows, damaged) = scan(store, of, &title, limit).await.expect(what);
                 let revs: Vec<_> = rows.iter().map(|row| row.key.clustering[0].clone()).collect();
                 let expected: Vec<Value> =
-                    (0..REVISIONS).rev().filter(|rev| !is_hit || *rev != lost.1).map(Value::Int).collect();
+                    (0..REVISIONS).rev().filter(|rev| !is_hit || *rev != flipped.1).map(Value::Int).collect();
                 assert_eq!(revs, expected, "{what}: {title}");
                 let damaged: Vec<_> = damaged.into_iter().map(|row| row.key).collect();
-                assert_eq!(damaged, if is_hit { vec![lost_key.clone()] } else { Vec::new() }, "{what}");
+                assert_eq!(damaged, if is_hit { vec![flipped_key.clone()] } else { Vec::new() }, "{what}");
             }
         }
-        for rev in (0..REVISIONS).filter(|rev| title != lost.0 || *rev != lost.1) {
+        for rev in (0..REVISIONS).filter(|rev| title != flipped.0 || *rev != flipped.1) {
             let row = store.get(table, &key(&title, rev)).await.expect(what);
             assert!(row.is_some_and(|row| row.key.clustering == [Value::Int(rev)]), "{what}: {title} {rev}");
         }
         assert_eq!(store.get(table, &key(&title, REVISIONS)).await.expect(what), None);
     }
-    let error = store.get(table, &lost_key).await.expect_err(what);
+    let error = store.get(table, &flipped_key).await.expect_err(what);
     assert!(matches!(error, Error::Corrupt(_)), "{what}: {error:?}");
 }
 
@@ -155,7 +155,7 @@ fn flips(keys: &[Vec<u8>]) -> impl Iterator<Item = (&Vec<u8>, usize)> {
 }
 
 #[tokio::test]
-async fn flipped_bit_of_a_key_affects_its_row_only_until_the_next_write() {
+async fn flipped_bit_of_a_key_affects_only_its_row_and_is_restored_by_the_next_write() {
     let directory = TempDir::new().expect("a directory");
     let file = fill(directory.path()).await;
     for (table, bodies) in [(&*BODIES, true), (&*NOTES, false)] {

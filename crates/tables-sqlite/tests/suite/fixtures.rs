@@ -83,7 +83,7 @@ pub(crate) async fn rows(store: &SqliteStore, table: &'static Schema, title: &st
     }
 }
 
-/// Numbers that look random, but are the same in each run.
+/// Returns a number that looks random, but is the same in each run.
 pub(crate) fn scramble(number: u64) -> u64 {
     let mut x = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

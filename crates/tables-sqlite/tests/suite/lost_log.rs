@@ -45,7 +45,7 @@ async fn file_without_its_log_is_refused_until_the_loss_is_accepted() {
         let directory = TempDir::new().expect("a directory");
         write_files(directory.path(), &file, log);
         let error = SqliteStore::open(directory.path(), system_clock(), Options::default())
-            .expect_err("the log has gone");
+            .expect_err("the log is lost");
         assert!(matches!(error, Error::Corrupt(_)), "{what}: {error:?}");
         assert!(error.to_string().contains("--accept-lost-log"), "{what}: {error}");
         assert_eq!(fs::read(directory.path().join("rashomon.sqlite")).expect("read"), file, "{what}");
@@ -163,7 +163,7 @@ async fn log_that_lacks_commits_of_the_file_is_refused() {
         let is_in_file = |(page, frame): (&usize, &&[u8])| {
             file.get(page * PAGE_BYTES..(page + 1) * PAGE_BYTES) == Some(*frame)
         };
-        // The log is copied page by page.
+        // The checkpoint copies the log page by page, so the file may have only some of the pages yet.
         if pages.iter().all(is_in_file) {
             break (file, log);
         }
@@ -179,7 +179,7 @@ async fn log_that_lacks_commits_of_the_file_is_refused() {
     }
 }
 
-/// A backup is a copy of the file of a stopped store. The file of a scrubbed store needs no log either.
+/// After a store was closed or scrubbed, a copy of its file needs no log.
 #[tokio::test]
 async fn file_of_a_closed_store_needs_no_log() {
     let directory = TempDir::new().expect("a directory");

@@ -196,7 +196,7 @@ async fn statistics_of_misplaced_pages_are_errors() {
     assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
 }
 
-/// SQLite's own check does not detect this damage: the pages are valid, and it does not know which rows these
+/// SQLite's own check does not detect this damage: the pages are valid, and SQLite does not know which rows these
 /// two trees must have.
 #[tokio::test]
 async fn check_names_a_page_written_over_the_expiry_index_or_over_the_log_mark() {
@@ -234,8 +234,8 @@ async fn execute_sql(directory: &Path, sql: &str) {
     assert!(file.execute(sql, ()).expect("done") > 0);
 }
 
-/// A row was written after the time of a delete, but its damaged write time is before it. The delete must not
-/// remove the row.
+/// A row was written after the time of a delete, but its damaged write time is before the delete. The delete must
+/// not remove the row.
 #[tokio::test]
 async fn delete_does_not_act_on_a_damaged_time() {
     let directory = TempDir::new().expect("a directory");

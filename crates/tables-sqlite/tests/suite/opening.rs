@@ -76,7 +76,7 @@ async fn a_store_in_use_is_refused_and_its_process_is_named() {
     // In use by this process.
     let error = refusal(directory.path()).to_string();
     assert!(error.contains(&expected), "{error}");
-    assert!(error.contains("stop it, or name another directory"), "{error}");
+    assert!(error.contains("stop that process, or name another directory"), "{error}");
 
     // In use by another process.
     let this = std::env::current_exe().expect("a path");

@@ -1,4 +1,4 @@
-//! Pages are read beside a process that writes, and every changed page is reported.
+//! Tests that pages can be read while a process writes, and that every changed page is reported.
 
 use std::{
     collections::BTreeSet,
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::fixtures::{open, revision, system_clock, write};
 
-/// Upkeep runs whenever no write waits, so the log is often written into the file, and restarts.
+/// Options with which upkeep runs whenever no write waits, so the log is often written into the file, and restarts.
 fn frequent_upkeep() -> Options {
     Options { upkeep_interval: Duration::from_millis(1), ..Options::default() }
 }
@@ -165,7 +165,7 @@ const READING_PROCESS: &str = "RASHOMON_TEST_READ_PAGES";
 async fn snapshot_of_another_process_does_not_change() {
     let directory = TempDir::new().expect("a directory");
     let store = open(directory.path(), system_clock(), frequent_upkeep()).await;
-    // More than the reader's cache, so that it reads every page twice.
+    // More than the reader's cache has room for, so that the reader reads every page from the files twice.
     for rev in 1..8 {
         write(&store, revision("Title", -rev, 600_000)).await.expect("written");
     }

@@ -41,7 +41,7 @@ fn shell(directory: &Path, sql: &str) -> Connection {
     shell
 }
 
-/// Makes a store with small and large rows. It has the format that the program had before version 2.
+/// Makes a store of format version 1, with small and large rows.
 async fn earlier_store() -> TempDir {
     let directory = TempDir::new().expect("a directory");
     let store = open(directory.path(), system_clock(), Options::default()).await;
@@ -173,7 +173,7 @@ async fn later_store_and_missing_store_are_refused() {
     assert_eq!(fs::read_dir(empty.path()).expect("read").count(), 0);
 }
 
-/// The pages of the old file have another size than those of this program, and half of them are free.
+/// The old file has pages of another size than this program makes, and half of its pages are free.
 #[tokio::test]
 async fn new_file_has_the_page_size_of_this_program_and_no_free_pages() {
     let directory = earlier_store().await;
@@ -192,7 +192,7 @@ async fn new_file_has_the_page_size_of_this_program_and_no_free_pages() {
     check_whole(path).await;
 }
 
-/// Moves the rows of a title into the log, as they are in the store of a program that was killed.
+/// Copies a store, with the rows of one title only in the log, as after a kill of the program.
 fn move_into_log(from: &Path, to: &Path) {
     let shell = shell(
         from,
@@ -361,7 +361,7 @@ async fn old_file_is_kept_on_request_and_no_file_is_overwritten() {
     let refused = run(&options);
     assert!(matches!(&refused, Err(Error::Unavailable(why)) if why.to_string().contains("-format-1 exists")));
     assert_eq!(files(path), before);
-    // An upgrade that was killed after it had given the old file its second name.
+    // As after an upgrade that was killed when it had given the old file its second name.
     fs::remove_file(&kept).expect("removed");
     fs::hard_link(file(path), &kept).expect("linked");
     assert_eq!(upgrade_store(&options).old_file.as_deref(), Some(&*kept));

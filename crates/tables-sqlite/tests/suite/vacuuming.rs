@@ -14,7 +14,7 @@ const BODY_BYTES: usize = 60_000;
 const DELETED: i64 = 300;
 const KEPT: i64 = 200;
 
-/// Opens a new store with about 4,400 free pages before the rows.
+/// Opens a new store with about 4,400 free pages before the kept rows.
 async fn store_with_free_pages(directory: &Path) -> SqliteStore {
     let store = open(directory, system_clock(), Options::default()).await;
     for rev in 0..DELETED {

@@ -1,4 +1,4 @@
-//! Behaviour of the committer that the contract does not cover: shutdown, sweeps, and large values.
+//! Behaviour of the store that the contract does not cover, such as shutdown, sweeps, and large values.
 
 use std::{
     sync::{

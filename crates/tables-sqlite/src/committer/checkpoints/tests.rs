@@ -113,7 +113,7 @@ async fn commits_continue_during_a_pass() {
 }
 
 /// The log cannot restart while a reader uses it. Without early further attempts, the log would grow by its full
-/// length each time that a reader uses it at the wrong moment.
+/// length each time that a reader uses it during a checkpoint.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn log_restarts_soon_after_a_reader_has_prevented_it() {
     let mut world = World::new(checkpointer::pass).await;

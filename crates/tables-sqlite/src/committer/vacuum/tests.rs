@@ -1,5 +1,5 @@
-//! Steps of a store that is in use. The clock moves only when a test advances it, so each advance allows one
-//! step.
+//! Tests of vacuum steps in a store that is in use. The clock moves only when a test advances it, so each advance
+//! allows one step.
 
 use std::{
     future::Future,
@@ -341,7 +341,7 @@ async fn command_that_only_reads_gives_nothing_back() {
 }
 
 #[tokio::test]
-async fn dropped_rewrite_is_undone() {
+async fn cancelled_rewrite_is_undone() {
     let fixture = Fixture::new(commit, options(INTERVAL)).await;
     // SQLite looks at the flag after some rows.
     let mut batch = Batch::new(vec!["small".into()]);
@@ -362,7 +362,7 @@ async fn dropped_rewrite_is_undone() {
     fixture.check_kept().await;
 }
 
-/// A clock that advances each time it is read.
+/// A clock that advances by 6 ms each time its monotonic time is read.
 #[derive(Debug)]
 struct SlowClock(ManualClock);
 
