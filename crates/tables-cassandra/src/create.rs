@@ -10,8 +10,9 @@ use crate::{
     session::Cluster,
 };
 
-/// Creates the table if it is missing. `Unsupported` if it exists and lacks columns. Each step can be repeated: an
-/// interrupted creation is continued, and several processes may create the table at once.
+/// Creates the table if it is missing. `Unsupported` if it exists with fewer or other columns, or if it is missing and
+/// may not be created. Each step can be repeated: an interrupted creation is continued, and several processes may
+/// create the table at once.
 pub(crate) async fn create(cluster: &Cluster, schema: &Schema) -> Result<()> {
     check_names(schema)?;
     run_until_done(cluster, schema, |steps| match steps {

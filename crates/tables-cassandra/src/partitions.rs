@@ -14,12 +14,12 @@ use crate::{
     wire::{self, BoundValue},
 };
 
-/// The maximum number of partitions that one request reads.
+/// The maximum number of partitions that one request for later tokens reads.
 const MAX_PARTITIONS: usize = 500;
 /// The maximum number of partitions without a visible row in a result page. It bounds the time of a call.
 const MAX_SKIPPED_PARTITIONS: usize = 2_000;
-/// The maximum number of partitions with the same token. Even two such partitions are rare, since a token has 64
-/// bits.
+/// The maximum number of partitions with the same token that are read. Even two such partitions are rare, since a
+/// token has 64 bits.
 const MAX_OF_ONE_TOKEN: usize = 10_000;
 
 /// A partition of an answer. It has at least one row.
@@ -98,7 +98,7 @@ async fn has_visible_row(
     }
 }
 
-/// Reads up to `wanted` partitions whose tokens compare to `token` in this way.
+/// Reads up to `wanted` partitions. `comparison` is `=` or `>`, and compares their tokens with `token`.
 async fn fetch(
     cluster: &Cluster,
     table: &Table,

@@ -103,7 +103,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Creates the keyspace if it does not exist. [`Error::Invalid`] if this cluster may not create it.
+    /// Creates the keyspace if it does not exist. [`Error::Invalid`] if the options do not allow this, or if the cluster
+    /// has too few nodes for the copies.
     async fn create_keyspace(&self, options: &Options) -> Result<()> {
         const EXISTING: &str = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?";
         let existing = self.query(EXISTING, (self.keyspace.clone(),)).await?;

@@ -79,9 +79,9 @@ impl Call<'_> {
         Err(Error::unavailable("other writers changed the row again and again during a swap"))
     }
 
-    /// Returns the cell that probably exists: the cell of the expected row. Reads the stored cell instead if no
-    /// transaction would compare the guess with it: if there is neither an expected row nor a new row, or if the
-    /// expected row has expired.
+    /// Returns the cell that probably exists: that of the expected row, or none if no row is expected. Reads the stored
+    /// cell instead if no transaction would compare the guess with the stored cell: if there is neither an expected row
+    /// nor a new row, or if the expected row has expired.
     async fn first_guess(&self) -> Result<Option<Vec<u8>>> {
         match (self.expected, self.new) {
             (None, None) => self.read().await,

@@ -11,7 +11,7 @@ static PAGES: LazyLock<Schema> = LazyLock::new(|| pages("pages").build());
 static HEADS: LazyLock<Schema> = LazyLock::new(|| pages("heads").swap_only().build());
 static LATER: LazyLock<Schema> = LazyLock::new(|| pages("later").build());
 
-/// A PEM file with the certificate of the node.
+/// The environment variable with the path of a PEM file, which has the certificate of the node.
 const AUTHORITIES: &str = "RASHOMON_TEST_CASSANDRA_AUTHORITIES";
 
 async fn connect(options: Options) -> Result<CassandraStore> {
@@ -36,7 +36,7 @@ async fn use_tables(store: &CassandraStore) {
 }
 
 /// Whether the node asks for a password. The node of the build server asks for one. A node that was not started
-/// for these tests may not.
+/// for these tests may ask for none.
 async fn asks_for_a_password(keyspace: &Keyspace) -> bool {
     let asks = connect(Options { credentials: None, ..keyspace.options() }).await.is_err();
     if !asks {
@@ -70,11 +70,11 @@ fn wrong_password_is_reported_beside_missing_nodes() {
         if !asks_for_a_password(&keyspace).await {
             return;
         }
-        let [nobody, node, no_one] = ["127.0.0.1:1", keyspace.node(), "127.0.0.1:2"].map(str::to_owned);
+        let [closed, node, other_closed] = ["127.0.0.1:1", keyspace.node(), "127.0.0.1:2"].map(str::to_owned);
         for contact_points in [
-            vec![nobody.clone(), node.clone()],
-            vec![node.clone(), nobody.clone()],
-            vec![nobody, node, no_one],
+            vec![closed.clone(), node.clone()],
+            vec![node.clone(), closed.clone()],
+            vec![closed, node, other_closed],
         ] {
             let credentials = Credentials { user: "cassandra".to_owned(), password: "wrong".to_owned() };
             let options = Options { credentials: Some(credentials), contact_points, ..keyspace.options() };

@@ -23,17 +23,18 @@ use scylla::{
     statement::Statement,
 };
 
-/// The address of the node for tests, `HOST:PORT`; `elsewhere` if another run of these tests has a node.
+/// The environment variable with the address of the node for tests: `HOST:PORT`, or `elsewhere` if another run of these
+/// tests has a node.
 const NODE: &str = "RASHOMON_TEST_CASSANDRA";
 /// The user of a new node, and the password of that user.
 const USER: &str = "cassandra";
-/// The path of a nodetool for the node.
+/// The environment variable with the path of a nodetool for the node.
 const NODETOOL: &str = "RASHOMON_TEST_NODETOOL";
 
 /// The address of the node, if there is one.
 pub(crate) fn node() -> Option<String> {
     match std::env::var(NODE) {
-        Ok(node) if node == "elsewhere" => eprintln!("skipped: {NODE} says that this runs elsewhere"),
+        Ok(node) if node == "elsewhere" => eprintln!("skipped: {NODE} says that this test runs elsewhere"),
         Ok(node) => return Some(node),
         Err(_) => skip(&format!("{NODE} names no node; `cargo xtask cassandra up --for-tests` starts one")),
     }
@@ -47,14 +48,14 @@ pub(crate) fn skip(missing: &str) {
     eprintln!("skipped: {missing}");
 }
 
-/// A keyspace of one test, which is dropped when the test ends.
+/// A keyspace of one test. The keyspace is dropped when the test has succeeded.
 pub(crate) struct Keyspace {
     node: String,
     name: String,
 }
 
 impl Keyspace {
-    /// `None` if there is no node.
+    /// Chooses the name of a new keyspace on the node. `None` if there is no node.
     pub(crate) fn new() -> Option<Self> {
         Some(Self::on(node()?))
     }

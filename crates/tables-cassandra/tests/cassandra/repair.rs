@@ -154,7 +154,7 @@ fn a_range_delete_spares_later_rows_through_repair() {
 /// A read of all replicas can prove that no replica has a row. So it needs an answer from each replica.
 #[test]
 #[ignore = "takes three nodes that may be cut off from one another: `cargo xtask cassandra faults --only none --repair`"]
-fn read_of_all_replicas_is_unavailable_while_a_node_is_away() {
+fn read_of_all_replicas_is_unavailable_while_a_node_is_unreachable() {
     let Some(ring) = std::env::var_os(RING).map(|ring| Ring(ring.into())) else {
         return skip(&format!("{RING} names no folder with three nodes"));
     };
