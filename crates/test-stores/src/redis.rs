@@ -46,7 +46,7 @@ impl Redis {
     ///
     /// # Panics
     ///
-    /// If the server does not answer, or if Redis is not installed and the environment has `CI=true`.
+    /// If the server does not answer or ends at once, or if Redis is not installed and the environment has `CI=true`.
     #[must_use]
     pub fn start() -> Option<Self> {
         let directory = tempfile::tempdir().expect("a directory can be made");
@@ -70,7 +70,7 @@ impl Redis {
     ///
     /// # Panics
     ///
-    /// If the server does not answer.
+    /// If the server does not answer or ends at once, or if Redis is not installed and the environment has `CI=true`.
     pub fn restart(&mut self) -> bool {
         match self.try_to_start() {
             StartOutcome::Answers => true,
