@@ -9,7 +9,7 @@ use rashomon_buckets::{
 
 use super::{Event, domain};
 
-/// The numbers of loaded revisions and renders.
+/// The numbers of revisions and renders of a loaded history, including those that were stored before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// The number of revisions.
