@@ -84,7 +84,8 @@ impl Connection {
     async fn pause(&self) {
         let until = self.clock.monotonic().saturating_add(RETRY_PAUSE);
         *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
-        // If another task has the lock, the task is connecting already, so there is no broken connection to close.
+        // If another task has the lock, the task is connecting, or is about to fail with the broken connection and
+        // to close it.
         if let Ok(mut open) = self.open.try_lock() {
             *open = None;
         }

@@ -11,7 +11,7 @@ use crate::{DAY, REQUEST_TIMEOUT, Redis, START, at, clock, page, rev, timeline};
 /// The maximum number of attempts to add an entry while Redis answers slowly.
 const ATTEMPTS: u32 = 100;
 
-const ONE: Superseded = Superseded::Revision(rashomon_buckets::Revision::MIN);
+const REV_1: Superseded = Superseded::Revision(rashomon_buckets::Revision::MIN);
 
 /// Creates a timeline with the default timeout.
 fn timeline_with_default_timeout(redis: &Redis, clock: Arc<dyn Clock>) -> RedisTimeline {
@@ -21,7 +21,7 @@ fn timeline_with_default_timeout(redis: &Redis, clock: Arc<dyn Clock>) -> RedisT
 /// Adds an entry when Redis answers again. On a busy machine this may take longer than the default timeout.
 async fn add_when_redis_answers(timeline: &RedisTimeline, clock: &ManualClock) {
     for _ in 0..ATTEMPTS {
-        if timeline.add(&page("A"), START, ONE, at(3600)).await.is_ok() {
+        if timeline.add(&page("A"), START, REV_1, at(3600)).await.is_ok() {
             return;
         }
         clock.advance(RETRY_PAUSE);
@@ -45,12 +45,12 @@ async fn hanging_redis_delays_one_write_briefly() {
         }
         redis.hang();
         let begin = time.monotonic();
-        assert!(is_unavailable(timeline.add(&page("A"), START, ONE, at(3600)).await));
+        assert!(is_unavailable(timeline.add(&page("A"), START, REV_1, at(3600)).await));
         let first = time.monotonic() - begin;
         assert!(first >= Settings::DEFAULT_TIMEOUT && first < REQUEST_TIMEOUT, "{first:?}");
         let begin = time.monotonic();
         for _ in 0..1000 {
-            assert!(is_unavailable(timeline.add(&page("A"), START, ONE, at(3600)).await));
+            assert!(is_unavailable(timeline.add(&page("A"), START, REV_1, at(3600)).await));
         }
         let others = time.monotonic() - begin;
         assert!(
@@ -70,10 +70,10 @@ async fn missing_redis_is_found_again() {
     let Some(mut redis) = Redis::start() else { return };
     let clock = clock();
     let timeline = timeline(&redis, clock.clone());
-    timeline.add(&page("A"), START, ONE, at(60)).await.unwrap();
+    timeline.add(&page("A"), START, REV_1, at(60)).await.unwrap();
     redis.kill();
     for _ in 0..3 {
-        assert!(is_unavailable(timeline.add(&page("A"), START, ONE, at(60)).await));
+        assert!(is_unavailable(timeline.add(&page("A"), START, REV_1, at(60)).await));
         clock.advance(RETRY_PAUSE);
     }
     let error = timeline.revision(&page("A"), START).await.unwrap_err().to_string();
@@ -81,7 +81,7 @@ async fn missing_redis_is_found_again() {
     assert!(redis.restart());
     clock.advance(RETRY_PAUSE);
     assert_eq!(timeline.revision(&page("A"), START).await.unwrap(), None, "it kept nothing");
-    timeline.add(&page("A"), START, ONE, at(60)).await.unwrap();
+    timeline.add(&page("A"), START, REV_1, at(60)).await.unwrap();
     assert_eq!(timeline.revision(&page("A"), START).await.unwrap(), Some(rev(1)));
 }
 
@@ -90,9 +90,9 @@ async fn error_answer_keeps_the_connection() {
     let Some(redis) = Redis::start() else { return };
     let timeline = timeline(&redis, clock());
     redis.command("SET rashomon:revisions:enwiki:page:A text");
-    assert!(is_unavailable(timeline.add(&page("A"), START, ONE, at(60)).await));
+    assert!(is_unavailable(timeline.add(&page("A"), START, REV_1, at(60)).await));
     // The error answer started no pause, so this request is sent at once.
-    timeline.add(&page("B"), START, ONE, at(60)).await.unwrap();
+    timeline.add(&page("B"), START, REV_1, at(60)).await.unwrap();
     redis.command("DEL rashomon:revisions:enwiki:page:A");
     redis.command("ZADD rashomon:revisions:enwiki:page:A 0 0something");
     let error = timeline.revision(&page("A"), START).await.unwrap_err();
@@ -107,8 +107,8 @@ async fn entries_of_an_unchanged_page_expire_in_redis() {
     let timeline = timeline(&redis, clock.clone());
     // This time is long enough for both entries to exist at the same time, even on a busy machine.
     let soon = START.saturating_add(Duration::from_secs(5));
-    timeline.add(&page("A"), START, ONE, soon).await.unwrap();
-    timeline.add(&page("B"), START, ONE, START.saturating_add(DAY)).await.unwrap();
+    timeline.add(&page("A"), START, REV_1, soon).await.unwrap();
+    timeline.add(&page("B"), START, REV_1, START.saturating_add(DAY)).await.unwrap();
     assert_eq!(redis.command("DBSIZE"), ":2");
     for _ in 0..1000 {
         if redis.command("DBSIZE") == ":1" {

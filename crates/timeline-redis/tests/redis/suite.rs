@@ -49,7 +49,7 @@ fn tid(number: u64) -> Tid {
     Tid::new(START, number)
 }
 
-/// A month later.
+/// Returns the time 30 days after [`START`].
 fn later() -> Timestamp {
     START.saturating_add(30 * DAY)
 }
