@@ -18,8 +18,7 @@
 //! A durable store implements [`Factory`], so that the tests can close it and open it again.
 //!
 //! The tests require nothing that a cluster cannot promise. No two different rows have the same key and the same
-//! write time. No row is put with a write time at or before that of an earlier delete of the row. All write times are
-//! in 2025.
+//! write time. No put has a write time at or before that of an earlier delete of its row. All write times are in 2025.
 
 mod columns;
 mod creation;

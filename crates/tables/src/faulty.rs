@@ -134,7 +134,7 @@ async fn apply_fault<T>(
 ) -> Result<T> {
     match fault {
         Fault::Before | Fault::Midway { .. } => Err(error),
-        // An error of the store itself is more informative than the planned error, and replaces it.
+        // An error of the store itself replaces the planned error, which would say less.
         Fault::After => step.await.and(Err(error)),
         Fault::Delay(delay) => {
             tokio::time::sleep(delay).await;

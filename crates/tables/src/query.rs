@@ -132,7 +132,7 @@ pub enum ReadFrom {
 /// A damaged row that a scan has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DamagedRow {
-    /// The key under which the row was found. If the key itself is damaged, no row with this key was ever
+    /// The key of the row. If the key itself is damaged and the store cannot restore it, no row with this key was ever
     /// written.
     pub key: Key,
     /// The damage, as in the text of the error that a `get` of the key returns.

@@ -149,8 +149,7 @@ impl Schema {
         if fits { Ok(()) } else { Err(self.mismatch("value", self.values.iter())) }
     }
 
-    /// Returns the time at which a row expires: `expires_at`, or else the time by the table's default time to live.
-    /// `None` if the row does not expire.
+    /// Returns the expiry time of a row: `expires_at`, or else the time by the default time to live. `None`: never.
     #[must_use]
     pub fn expiry(&self, written_at: Timestamp, expires_at: Option<Timestamp>) -> Option<Timestamp> {
         expires_at.or_else(|| self.default_ttl.map(|ttl| written_at.saturating_add(ttl)))

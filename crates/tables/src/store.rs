@@ -34,8 +34,8 @@ pub trait TableStore: Debug + Send + Sync + 'static {
     /// that is written or deleted meanwhile may be returned or not.
     ///
     /// A damaged row makes the call `Corrupt`, unless [`Scan::on_damage`] says that damaged rows are
-    /// reported. If the order of the rows or the structure around them is damaged, the call is always
-    /// `Corrupt`.
+    /// reported. If the key of a row cannot be decoded, or if the structure around the rows is damaged, the call is
+    /// always `Corrupt`.
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>>;
 
     /// Reads a result page of the list of partitions. Over all result pages, each partition that has a visible row

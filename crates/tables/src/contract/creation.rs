@@ -72,8 +72,7 @@ pub async fn an_added_column_is_none_in_old_rows(factory: &dyn Factory) {
     assert_unsupported(store.create(&PLAIN).await);
 }
 
-/// A change of a schema that is more than added value columns and a higher version is `Unsupported`, and the table is
-/// unchanged. So are added value columns without a higher version.
+/// Every change except added value columns in a higher version is `Unsupported`, and the table is unchanged.
 pub async fn other_changes_of_a_schema_are_refused(factory: &dyn Factory) {
     let world = World::new(factory, &[&PLAIN, &SWAPPED]).await;
     world.put(&PLAIN, &key("page", "a"), numbered(1)).await;

@@ -1,4 +1,4 @@
-//! Promises about durability: acknowledged writes are there after the store was closed and opened again.
+//! Promises about durability: acknowledged writes are stored after the store was closed and opened again.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -66,7 +66,7 @@ pub async fn acknowledged_writes_are_there_after_reopening(factory: &dyn Factory
     assert_eq!(world.values(&PAGES, &key("page", "a")).await, Some(numbered(0)));
 }
 
-/// After it is opened again, the store knows the schemas of its tables, and refuses other schemas.
+/// After the store was opened again, it knows the schemas of its tables, and refuses other schemas.
 pub async fn schemas_are_known_after_reopening(factory: &dyn Factory) {
     static GROWN: LazyLock<Schema> =
         LazyLock::new(|| plain("pages").value("size", ColumnType::Int).version(2).build());

@@ -15,8 +15,7 @@ use crate::{
 /// The time at which every test begins: a day in 2025.
 const BEGINNING: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
 
-/// The maximum number of result pages of a scan, or of a list of partitions. With more result pages, a test fails,
-/// since the scan or the list seems to be endless.
+/// The maximum number of result pages of a scan or of a list. If there are more, a test fails: they seem to be endless.
 const MAX_PAGES: usize = 10_000;
 
 /// A store and its clock.

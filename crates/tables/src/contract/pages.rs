@@ -57,8 +57,7 @@ pub async fn pages_of_a_scan_have_all_its_rows(factory: &dyn Factory) {
     }
 }
 
-/// A result page ends at the latest with the row that reaches its limit of bytes. A row that is larger than the limit
-/// is returned, too.
+/// A result page ends at the latest with the row that reaches its limit of bytes. Rows above the limit are returned.
 pub async fn pages_are_bounded_in_bytes(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     let mut batch = Batch::new(vec!["page".into()]);

@@ -18,8 +18,7 @@ pub enum Kind {
     Put,
     /// Deletes of single rows, whether the row existed or not.
     Delete,
-    /// Range deletes. No rows are counted, since their number is not known. The bytes are those of the partition and
-    /// of the range.
+    /// Range deletes. No rows are counted, since their number is unknown. The bytes are those of partition and range.
     DeleteRange,
     /// Calls of `swap`, with the rows that were set, and the rows that refused swaps returned.
     Swap,
@@ -54,8 +53,7 @@ pub struct Count {
     pub failures: u64,
     /// The number of rows that were returned or written.
     pub rows: u64,
-    /// The size of these rows in bytes, keys included. For a delete, the size of its key. For a list of partitions,
-    /// the size of the values of the partitions.
+    /// The size of these rows in bytes, keys included. For a delete or a listed partition, the size of its key.
     pub bytes: u64,
 }
 

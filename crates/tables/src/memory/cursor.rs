@@ -1,5 +1,4 @@
-//! The codec of cursors. A cursor contains values of the last item of a result page, one after the other: the
-//! clustering values of a row, or the values of a partition.
+//! The codec of cursors. A cursor has the clustering values of the last row, or the values of the last partition.
 
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
