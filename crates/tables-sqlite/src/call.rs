@@ -1,5 +1,5 @@
-//! Write calls. The caller checks a call, encodes its rows and computes their checksums before it passes the
-//! call to the committer, so that the thread of the committer has little work.
+//! Write calls. The task that makes a call checks the call, encodes its rows and computes their checksums before it
+//! passes the call to the committer, so that the thread of the committer has little work.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Key, Mutation, PartitionVersions, Result, Row, Slot, Value};

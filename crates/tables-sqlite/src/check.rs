@@ -19,7 +19,8 @@ use crate::{
     span::Span,
 };
 
-/// The maximum number of problems that a report names. Further problems are only counted.
+/// The maximum number of problems that a report names. Further problems are only counted. SQLite's own check stops
+/// after this many problems.
 const MAX_PROBLEMS: usize = 100;
 
 /// The progress of a check.

@@ -70,7 +70,7 @@ pub(crate) enum Job {
     Scrub(Reply<()>),
     /// Gives some free pages back to the file system.
     Vacuum(Reply<VacuumStep>),
-    /// Writes the log into the file, and empties it.
+    /// Writes the log into the file, and empties the log.
     EmptyLog(Reply<()>),
     /// Does the same as `Scrub`. Setting the flag cancels the rewrite, and the job then fails.
     Rewrite(Arc<AtomicBool>, Reply<()>),
@@ -99,7 +99,7 @@ pub(crate) struct Counters {
     pub(crate) panics: Arc<Panics>,
 }
 
-/// The function that commits a transaction. A test replaces it by one that fails.
+/// The function that commits a transaction. Tests replace it.
 pub(crate) type Commit = fn(&Connection) -> rusqlite::Result<()>;
 
 /// Executes `COMMIT`.

@@ -2,7 +2,7 @@
 //!
 //! Until the log is written into the file, acknowledged writes are in the log alone. If the log is missing,
 //! SQLite opens the file without an error, in its state before these writes. So a process marks the file
-//! before it acknowledges its first write. The mark says that a log is open, and gives the number of the log. It
+//! before it acknowledges its first write. The mark says that a log is open, and gives the number of the log. The mark
 //! stays in the file until the log has been written into the file. See decision 0013.
 
 use std::path::Path;

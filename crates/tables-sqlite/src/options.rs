@@ -18,8 +18,8 @@ pub struct Options {
     /// log. Under load, the log becomes longer while it is written into the file. Default: 128 MiB.
     pub log_bytes: u64,
     /// The interval of upkeep, which deletes expired rows and gives free pages back to the file system. After
-    /// this time without writes, upkeep runs until nothing is left to do. Under steady writes, it does one step of
-    /// each at this interval. Default: one second.
+    /// this time without writes, upkeep runs until nothing is left to do. Under steady writes, upkeep does one step
+    /// of each of these two tasks at this interval. Default: one second.
     pub upkeep_interval: Duration,
     /// The maximum number of expired rows that one sweep deletes. It bounds how long a sweep delays a write.
     /// Default: 500.

@@ -68,10 +68,10 @@ struct LogPosition {
 }
 
 impl PageReader {
-    /// Opens the store in this directory. A server may have it open.
+    /// Opens the store in this directory. A server may have the store open.
     ///
     /// `Unsupported` if the file is not a store, or has a version that this program does not know. `Corrupt`
-    /// if the log of the store is missing, unless [`Options::accept_lost_log`] is set. `Unavailable` if the
+    /// if the log of the store is missing or damaged, unless [`Options::accept_lost_log`] is set. `Unavailable` if the
     /// file cannot be read.
     pub fn open(directory: &Path, options: &Options) -> Result<Self> {
         Self::open_file(directory, options).map_err(|error| with_path(&file::path(directory), error))

@@ -1,5 +1,5 @@
 //! Catches panics on the threads of a store. A panic ends the current job, but not the thread. A job of the committer
-//! may be a group of calls: all of them fail.
+//! may be a group of calls, which then all fail.
 
 use std::{
     any::Any,

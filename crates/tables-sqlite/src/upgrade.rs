@@ -234,7 +234,7 @@ impl Size {
     }
 }
 
-/// The new file is assumed to be larger than the used pages of the old file by at most one part in this many. If
+/// The new file is assumed to be larger than the used pages of the old file by at most their size divided by this. If
 /// the new file becomes even larger, and the disk is full, the upgrade fails, and the old file stays.
 const SPARE_DIVISOR: u64 = 20;
 

@@ -19,8 +19,8 @@ use super::{
 };
 use crate::{Options, file::PAGE_BYTES, log_mark, log_scan::FRAME_HEADER_BYTES};
 
-/// The committer copies the last frames itself if they are at most one part in this many of the longest log:
-/// 8 MB of 128 MB.
+/// The committer copies the last frames itself if their size is at most [`Options::log_bytes`] divided by this: 8 MB
+/// by default.
 const LAST_FRAMES_DIVISOR: u32 = 16;
 
 /// The maximum number of passes in a checkpoint. After these, the committer copies the rest of the log. On a

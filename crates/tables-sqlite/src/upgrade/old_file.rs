@@ -92,7 +92,7 @@ impl OldFile {
         let connection =
             file::open_immutable(&path).map_err(|error| with_path(&path, from_sqlite(&error)))?;
         let locked = File::options().read(true).write(true).open(&path).map_err(io)?;
-        // While a connection of SQLite to a file with a log is open, it has a lock on the file.
+        // An open connection of SQLite to a file with a log has a lock on the file.
         match rustix::fs::fcntl_lock(&locked, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::ACCESS | rustix::io::Errno::AGAIN) => {
                 return Err(Error::unavailable(format!("{}: {}", path.display(), file::FILE_IN_USE)));
