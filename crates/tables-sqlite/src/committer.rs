@@ -44,10 +44,10 @@ use crate::{
 };
 
 /// The maximum number of calls that share a commit.
-const MAX_CALLS: usize = 64;
+const MAX_CALLS_PER_COMMIT: usize = 64;
 
 /// The size at which a commit takes no further calls.
-const MAX_BYTES: usize = 4 << 20;
+const FULL_COMMIT_BYTES: usize = 4 << 20;
 
 /// The maximum total size of the calls that wait for the committer, in KiB.
 pub(crate) const QUEUED_KIB: u32 = 64 << 10;
@@ -218,7 +218,7 @@ impl Committer {
     fn work_group(&mut self, first: Call) {
         let mut bytes = first.bytes();
         let mut group = vec![first];
-        while group.len() < MAX_CALLS && bytes < MAX_BYTES {
+        while group.len() < MAX_CALLS_PER_COMMIT && bytes < FULL_COMMIT_BYTES {
             match self.parts.queue.try_recv() {
                 Ok(Queued { job: Job::Call(call), .. }) => {
                     bytes += call.bytes();

@@ -46,7 +46,7 @@ impl Health {
 
     /// The reason why writes fail at present. `None` if writes succeed, as far as the store knows.
     pub(crate) fn outage(&self) -> Option<Outage> {
-        self.with(|fault| fault.as_ref().map(|fault| fault.outage.clone()))
+        self.with_fault(|fault| fault.as_ref().map(|fault| fault.outage.clone()))
     }
 
     /// Records that a write of this size failed, if the disk is the cause. Returns the error with its cause and
@@ -59,7 +59,7 @@ impl Health {
             return error;
         }
         let outage = self.diagnose(outage);
-        self.with(|fault| match fault {
+        self.with_fault(|fault| match fault {
             Some(fault) => fault.bytes = fault.bytes.max(bytes),
             None => {
                 tracing::error!(%outage, "the store cannot be written; reads go on");
@@ -71,13 +71,13 @@ impl Health {
 
     /// Tests whether the disk has room for the failed write, by writing a file of this size.
     pub(crate) fn probe(&self) -> io::Result<()> {
-        let bytes = self.with(|fault| fault.as_ref().map_or(0, |fault| fault.bytes));
+        let bytes = self.with_fault(|fault| fault.as_ref().map_or(0, |fault| fault.bytes));
         write_and_delete(&self.directory.join(PROBE_FILE), bytes.saturating_add(PROBE_MARGIN_BYTES))
     }
 
     /// Ends the outage: records that the store was written successfully.
     pub(crate) fn record_recovery(&self) {
-        if self.with(Option::take).is_some() {
+        if self.with_fault(Option::take).is_some() {
             tracing::info!(path = %file::path(&self.directory).display(), "the store can be written again");
         }
     }
@@ -94,7 +94,7 @@ impl Health {
         }
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut Option<Fault>) -> T) -> T {
+    fn with_fault<T>(&self, work: impl FnOnce(&mut Option<Fault>) -> T) -> T {
         work(&mut self.fault.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -111,7 +111,7 @@ async fn calls_share_commits() {
     }
     let (calls, commits) = store.calls_and_commits();
     assert_eq!(calls, CALLS);
-    assert!(commits >= CALLS / MAX_CALLS as u64, "{commits} commits: too many calls share one");
+    assert!(commits >= CALLS / MAX_CALLS_PER_COMMIT as u64, "{commits} commits: too many calls share one");
     assert!(commits < CALLS / 10, "{commits} commits");
 }
 
@@ -366,7 +366,7 @@ async fn queued_calls_are_completed_before_shutdown() {
     let store = open(&directory, commit_when_unblocked).await;
     BLOCKED.store(true, Ordering::SeqCst);
     // The first commit is in progress, and the others wait for it.
-    let writes = queued_writes(&store, 2 * MAX_CALLS as u64).await;
+    let writes = queued_writes(&store, 2 * MAX_CALLS_PER_COMMIT as u64).await;
     // The shutdown is polled first, so it begins while commits are blocked.
     tokio::join!(biased; store.shutdown(), async { BLOCKED.store(false, Ordering::SeqCst) });
     for write in writes {
