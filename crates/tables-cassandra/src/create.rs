@@ -48,7 +48,7 @@ async fn run_until_done(
         let steps = existing_table::read_remaining_steps(cluster, schema).await?;
         if steps == RemainingSteps::None || !permits(&steps)? {
             // Another process may have changed the table just now, so that some nodes do not know the change yet.
-            return cluster.agree().await.map(|()| has_run);
+            return cluster.wait_for_agreement().await.map(|()| has_run);
         }
         has_run = true;
         match run_steps(cluster, schema, &steps).await {

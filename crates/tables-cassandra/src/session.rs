@@ -52,8 +52,8 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 const SCHEMA_CHANGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The interval between two checks whether all nodes know a change.
 const AGREEMENT_INTERVAL: Duration = Duration::from_millis(20);
-/// How long after the opening of the session `agree` waits for a connection to every node. Later, `agree` ignores the
-/// nodes without a connection: a node that is down gets to know the tables when it is up again.
+/// How long after the opening of the session a wait for agreement needs a connection to every node. Later, nodes
+/// without a connection are ignored: a node that is down gets to know the tables when it is up again.
 const ALL_NODES_TIMEOUT: Duration = Duration::from_secs(5);
 /// The first major version of Cassandra with unified compaction. ScyllaDB reports version 3.
 const UNIFIED_COMPACTION: u32 = 5;
@@ -103,14 +103,14 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Creates the keyspace if it does not exist. [`Error::Invalid`] if the options do not allow this, or if the cluster
-    /// has too few nodes for the copies.
+    /// Creates the keyspace if it does not exist. [`Error::Invalid`] if the options do not allow this, or if the
+    /// cluster has too few nodes for the copies.
     async fn create_keyspace(&self, options: &Options) -> Result<()> {
         const EXISTING: &str = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?";
         let existing = self.query(EXISTING, (self.keyspace.clone(),)).await?;
         if existing.rows_num() > 0 {
             // Another process may have created the keyspace just now.
-            return self.agree().await;
+            return self.wait_for_agreement().await;
         }
         if !self.may_create {
             return Err(Error::Invalid(format!(
@@ -143,7 +143,7 @@ impl Cluster {
 
     /// Waits until all nodes have the same schema, so that any node can answer a request. The error names the nodes
     /// without a connection.
-    pub(crate) async fn agree(&self) -> Result<()> {
+    pub(crate) async fn wait_for_agreement(&self) -> Result<()> {
         let started = Instant::now();
         loop {
             let left = SCHEMA_CHANGE_TIMEOUT.saturating_sub(started.elapsed());
@@ -219,7 +219,7 @@ impl Cluster {
             statement.set_load_balancing_policy(Some(SingleTargetLoadBalancingPolicy::new(node, None)));
         }
         self.session.query_unpaged(statement, ()).await.map_err(|error| from_change(what, &error))?;
-        self.agree().await
+        self.wait_for_agreement().await
     }
 
     /// Prepares a statement, unless it was prepared before. The statement is marked as idempotent.
