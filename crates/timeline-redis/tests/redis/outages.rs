@@ -9,7 +9,7 @@ use rashomon_timeline_redis::{RETRY_PAUSE, RedisTimeline, Settings};
 use crate::{DAY, REQUEST_TIMEOUT, Redis, START, at, clock, page, rev, timeline};
 
 /// The maximum number of attempts to add an entry while Redis answers slowly.
-const ATTEMPTS: u32 = 100;
+const MAX_ATTEMPTS: u32 = 100;
 
 const REV_1: Superseded = Superseded::Revision(rashomon_buckets::Revision::MIN);
 
@@ -20,7 +20,7 @@ fn timeline_with_default_timeout(redis: &Redis, clock: Arc<dyn Clock>) -> RedisT
 
 /// Adds an entry when Redis answers again. On a busy machine this may take longer than the default timeout.
 async fn add_when_redis_answers(timeline: &RedisTimeline, clock: &ManualClock) {
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         if timeline.add(&page("A"), START, REV_1, at(3600)).await.is_ok() {
             return;
         }
