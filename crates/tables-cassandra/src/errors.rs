@@ -31,7 +31,7 @@ pub(crate) fn not_connected(options: &Options, error: &NewSessionError) -> Error
     };
     match setup_error(error) {
         Some(Setup::DbError(DbError::AuthenticationError, text)) if !text.contains(UNDECIDED) => {
-            let user = options.credentials.as_ref().map_or("nobody", |credentials| &credentials.user);
+            let user = options.credentials.as_ref().map_or("(none)", |credentials| &credentials.user);
             refused(format!("refuses the user {user} ({text})"))
         }
         Some(Setup::MissingAuthentication) => refused("asks for a user and a password".to_owned()),

@@ -112,7 +112,7 @@ pub(crate) fn write_into_file(connection: &Connection, directory: &Path, frames:
     let busy = connection
         .query_row("PRAGMA wal_checkpoint(FULL)", (), |row| row.get::<_, bool>(0))
         .map_err(sqlite)?;
-    if busy { Err(failed("a reader holds the log")) } else { Ok(()) }
+    if busy { Err(failed("a reader is using the log")) } else { Ok(()) }
 }
 
 /// Marks the log as open, with its number and this number of frames. Callers call this before they write the log

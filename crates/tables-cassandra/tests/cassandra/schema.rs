@@ -223,6 +223,6 @@ fn a_row_is_readable_in_cql() {
         let row = answer.single_row::<(i64, i64, String, i64, i64, i32)>().expect("one row");
         assert_eq!((row.0, row.1, row.2.as_str()), (1, 7, "note"));
         assert_eq!((row.3, row.4), (expires_at.as_micros(), now.as_micros()));
-        assert!((3600..3800).contains(&row.5), "reclaimed in {} s", row.5);
+        assert!((3600..3800).contains(&row.5), "the TTL is {} s", row.5);
     });
 }

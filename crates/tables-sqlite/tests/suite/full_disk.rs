@@ -14,7 +14,7 @@ const BODY_BYTES: usize = 100_000;
 async fn write_until_full(store: &SqliteStore, first: i64) -> i64 {
     for rev in first.. {
         match write(store, revision("Title", rev, BODY_BYTES)).await {
-            Ok(()) => assert!(rev < 1_000, "the disk has no end"),
+            Ok(()) => assert!(rev < 1_000, "the disk does not become full"),
             Err(Error::Unavailable(reason)) => {
                 assert!(matches!(reason, Outage::StorageFull { .. }), "{reason}");
                 return rev - 1;

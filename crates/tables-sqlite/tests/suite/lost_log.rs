@@ -96,7 +96,7 @@ async fn latest(file: &[u8], log: &[u8]) -> Result<i64, Error> {
     let mut latest = 0;
     for rev in 1..=20 {
         if store.get(&NOTES, &key("Title", rev)).await?.is_some() {
-            assert_eq!(rev, latest + 1, "revisions are missing below");
+            assert_eq!(rev, latest + 1, "an earlier revision is missing");
             latest = rev;
         }
     }

@@ -303,7 +303,7 @@ async fn sweep_does_not_act_on_a_damaged_time() {
 
     let store = open(directory.path(), system_clock(), Options::default()).await;
     assert_eq!(store.sweep().await.expect("swept"), 0);
-    assert_eq!(store.stats().expect("counted").tables[1].rows, 3, "it was deleted");
+    assert_eq!(store.stats().expect("counted").tables[1].rows, 3, "a row was deleted");
     let error = rows(&store, &NOTES, "Title").await.expect_err("the damaged row is reported");
     assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
 }
