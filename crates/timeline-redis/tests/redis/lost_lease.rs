@@ -54,7 +54,7 @@ async fn entry_of_a_write_that_lost_its_lease_culls_nothing_early() {
     let result = writer.await.unwrap();
     assert!(matches!(result, Err(Error::Store(StoreError::Unavailable(_)))), "{result:?}");
     assert_eq!(other.buckets.latest_render(&page).await.unwrap().tid, superseded, "the write was undone");
-    assert_ne!(redis.command(revisions), before, "the writer added an entry, or this tests nothing");
+    assert_ne!(redis.command(revisions), before, "the writer added no entry, so this tests nothing");
 
     clock.advance(2 * DAY);
     other.put(&page, 8).await;

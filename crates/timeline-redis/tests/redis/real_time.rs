@@ -65,10 +65,11 @@ async fn assert_culled_in_time(clock: Arc<dyn Clock>, timeline: Option<Arc<dyn T
         );
         tokio::time::sleep(SWEEP_INTERVAL).await;
     };
-    assert!(gone_at.since(superseded_after) >= GRACE, "gone after {:?}", gone_at.since(superseded_after));
+    let age_when_gone = gone_at.since(superseded_after);
+    assert!(age_when_gone >= GRACE, "the superseded render was deleted after {age_when_gone:?}");
     assert!(
         kept_at.since(superseded_before) < GRACE + SLACK,
-        "still there after {:?}",
+        "the superseded render was still stored after {:?}",
         kept_at.since(superseded_before)
     );
     assert!(wiki.is_stored(&page, second).await, "the latest render was deleted");
