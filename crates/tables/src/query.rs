@@ -147,11 +147,11 @@ pub struct Cursor(pub Bytes);
 /// A request for rows of one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scan {
-    /// The partition.
+    /// The partition that is scanned.
     pub partition: Vec<Value>,
-    /// The range of its rows.
+    /// The range of the rows that are scanned.
     pub range: ClusteringRange,
-    /// The direction.
+    /// The direction of the scan through the partition.
     pub order: Order,
     /// The maximum number of rows in a result page.
     pub limit: NonZeroUsize,

@@ -88,9 +88,9 @@ impl From<Bytes> for Value {
 /// order.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// The partition columns.
+    /// The values of the partition columns.
     pub partition: Vec<Value>,
-    /// The clustering columns.
+    /// The values of the clustering columns.
     pub clustering: Vec<Value>,
 }
 
@@ -109,11 +109,11 @@ impl Key {
 pub struct Row {
     /// The name of the row.
     pub key: Key,
-    /// The value columns, in the schema's order.
+    /// The values of the value columns, in the schema's order.
     pub values: Vec<Option<Value>>,
     /// The write time. The writer chooses it, except in a swap-only table, where the store chooses it.
     pub written_at: Timestamp,
-    /// The time from which the row is invisible.
+    /// The time from which the row is invisible. `None`: the row does not expire.
     pub expires_at: Option<Timestamp>,
 }
 

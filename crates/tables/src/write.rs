@@ -24,9 +24,9 @@ pub enum Mutation {
     Put {
         /// The table, which is not swap-only.
         table: &'static Schema,
-        /// The clustering columns.
+        /// The values of the clustering columns.
         clustering: Vec<Value>,
-        /// The value columns.
+        /// The values of the value columns, in the schema's order.
         values: Vec<Option<Value>>,
         /// The time of the write.
         written_at: Timestamp,
@@ -38,7 +38,7 @@ pub enum Mutation {
     Delete {
         /// The table, which is not swap-only.
         table: &'static Schema,
-        /// The clustering columns.
+        /// The values of the clustering columns.
         clustering: Vec<Value>,
         /// The time of the delete.
         written_at: Timestamp,
@@ -85,7 +85,7 @@ impl Mutation {
 /// [`MAX_VALUE_BYTES`] and [`MAX_BATCH_BYTES`] limit the size of a batch.
 #[derive(Debug, Clone)]
 pub struct Batch {
-    /// The partition.
+    /// The partition that the batch changes.
     pub partition: Vec<Value>,
     /// The changes. A batch may have none.
     pub mutations: Vec<Mutation>,

@@ -6,7 +6,7 @@ use tokio::sync::Semaphore;
 
 /// The kinds of calls. Calls of each kind are counted separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs)] // They are the methods of `TableStore`.
+#[allow(missing_docs)] // The variants are methods of `TableStore`.
 pub enum Call {
     Create,
     Get,

@@ -69,7 +69,7 @@ pub struct Changes {
 
 /// A mutation whose times are chosen when it is applied; see [`operations`].
 #[derive(Debug, Clone)]
-#[allow(missing_docs)] // As in `Mutation`.
+#[allow(missing_docs)] // Most fields are those of `Mutation`.
 pub enum Change {
     Put {
         table: &'static Schema,
@@ -78,7 +78,7 @@ pub enum Change {
         /// The age of the write time in calls: the put gets a time shortly after the write time of the call this many
         /// calls ago, if this is allowed.
         age: usize,
-        /// Microseconds from now.
+        /// The time until the expiry in microseconds, counted from the time of the call. `None`: no expiry time.
         expires_in: Option<i64>,
     },
     Delete {
