@@ -47,9 +47,9 @@ pub fn domain() -> DomainName {
 pub struct Event {
     /// The time of the event.
     pub time: Timestamp,
-    /// The page.
+    /// The title of the page.
     pub title: Title,
-    /// The revision.
+    /// The number of the revision.
     pub rev: Revision,
     /// The HTML rendered from the revision's text.
     pub html: String,

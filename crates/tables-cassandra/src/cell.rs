@@ -92,7 +92,7 @@ fn pop<'a>(cell: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
     Some(Some(bytes))
 }
 
-#[allow(clippy::option_option)] // As above.
+#[allow(clippy::option_option)] // Null is a value here, too.
 fn pop_time(cell: &mut &[u8]) -> Option<Option<Timestamp>> {
     let Some(bytes) = pop(cell)? else { return Some(None) };
     wire::micros_of(bytes).map(Some)

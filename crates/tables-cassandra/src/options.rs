@@ -97,7 +97,7 @@ impl fmt::Debug for Options {
 /// The role that connects, and its password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// The role.
+    /// The name of the role.
     pub user: String,
     /// Its password.
     pub password: String,
