@@ -49,7 +49,7 @@ pub enum Outage {
     /// Any other reason, described by the text. Most of these reasons have passed by the next call.
     #[error("{0}")]
     Other(String),
-    /// There is no room for a write, on the disk or in a quota. Reads continue, and so do writes when there is room.
+    /// There is no room for a write, on the disk or in a quota. Reads go on. Writes succeed again when there is room.
     #[error("the disk is full: no room to write {} ({detail})", path.display())]
     StorageFull {
         /// The file that could not be written.

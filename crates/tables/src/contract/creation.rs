@@ -85,7 +85,7 @@ pub async fn other_changes_of_a_schema_are_refused(factory: &dyn Factory) {
     assert_eq!(world.values(&PLAIN, &key("page", "a")).await, Some(numbered(1)));
 }
 
-/// Schemas of the names of `PLAIN` and `SWAPPED`, each with another change.
+/// Schemas of the names of `PLAIN` and `SWAPPED`, each with another change that `create` refuses.
 fn other_schemas() -> Vec<Schema> {
     let base = || Schema::builder("plain").version(2);
     let keyed = || {

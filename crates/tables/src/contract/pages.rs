@@ -57,7 +57,7 @@ pub async fn pages_of_a_scan_have_all_its_rows(factory: &dyn Factory) {
     }
 }
 
-/// A result page ends at the latest with the row that reaches its limit of bytes. Rows above the limit are returned.
+/// A result page ends at the latest with the row that reaches its limit of bytes. A larger row is returned, too.
 pub async fn pages_are_bounded_in_bytes(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
     let mut batch = Batch::new(vec!["page".into()]);
