@@ -2,9 +2,9 @@
 //!
 //! The cell is a value of a frozen user type. The fields of the type are `expires_at`, then `written_at` in a
 //! swap-only table, then the value columns of the schema. Cassandra writes and compares a frozen value as a whole.
-//! So a row never mixes values of two writers, and the write time of the cell is the write time of the row. A
-//! column that is added to the schema becomes a field at the end, which is null in old cells. A null inside a
-//! frozen value makes no tombstone.
+//! So a row never mixes values of two writers, and the write time of the cell is the write time of the row, except in
+//! a swap-only table. A column that is added to the schema becomes a field at the end, which is null in old cells. A
+//! null inside a frozen value makes no tombstone.
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ColumnType, Schema, Value};
