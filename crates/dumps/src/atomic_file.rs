@@ -15,14 +15,14 @@ const SUFFIX: &str = ".part";
 /// The number of random characters in the name of an incomplete file.
 const RANDOM_CHARACTERS: usize = 6;
 
-/// A file that is written under a temporary name in the same folder, and renamed when it is complete and
-/// synced.
+/// A file that is written under a temporary name in the folder of its target. [`Self::commit`] syncs the file, and
+/// renames it to the name of the target.
 ///
-/// A file that is dropped before that leaves nothing behind. A killed process leaves its temporary file. The next
-/// process that writes a file of this name deletes the temporary file.
+/// If an `AtomicFile` is dropped without `commit`, the temporary file is deleted. A killed process leaves its temporary
+/// file. The next process that writes the same target deletes such a file, unless the file system has no locks.
 ///
-/// A target that is not a regular file, such as a device or a named pipe, is written directly, since a rename would
-/// replace it by a regular file.
+/// A target that is not a regular file, such as a device or a named pipe, is written directly. A rename would replace
+/// the device or the pipe by a regular file.
 #[derive(Debug)]
 pub struct AtomicFile {
     target: Target,
@@ -35,8 +35,8 @@ enum Target {
 }
 
 impl AtomicFile {
-    /// Creates a file to be written under this name. If the name is a symbolic link to a file, the file is written. A
-    /// link without a target is replaced.
+    /// Creates a file to be written under this name. If the name is a symbolic link to a file, that file is replaced,
+    /// and the link stays. A link without a target is itself replaced.
     pub fn create(path: &Path) -> io::Result<Self> {
         let path = match fs::metadata(path) {
             Ok(metadata) if metadata.is_file() => fs::canonicalize(path)?,
@@ -74,7 +74,7 @@ impl AtomicFile {
             Target::Temporary { file, path, folder } => {
                 file.as_file().sync_all()?;
                 file.persist(path).map_err(|error| error.error)?;
-                // The rename is an entry of the folder, which is synced separately.
+                // The new name is stored in the folder, which is synced separately.
                 File::open(folder)?.sync_all()
             }
             Target::Direct(_) => Ok(()),
@@ -82,7 +82,7 @@ impl AtomicFile {
     }
 }
 
-/// Creates a file with a new name. The file stays locked while a process writes to it.
+/// Creates a temporary file, and locks it. Other processes do not delete a locked file as abandoned.
 fn create_temporary(folder: &Path, prefix: &OsStr) -> io::Result<NamedTempFile> {
     loop {
         let create = |path: &Path| File::options().write(true).create_new(true).open(path);
@@ -101,7 +101,7 @@ fn create_temporary(folder: &Path, prefix: &OsStr) -> io::Result<NamedTempFile> 
     }
 }
 
-/// Deletes files that killed processes have left. Such files are not locked. A file that cannot be deleted stays.
+/// Deletes temporary files that killed processes have left: those without a lock. A file that cannot be deleted stays.
 fn delete_abandoned(folder: &Path, prefix: &OsStr) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {

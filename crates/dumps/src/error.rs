@@ -25,7 +25,7 @@ pub enum Problem {
     /// The compressed data is damaged.
     #[error("the compressed data is damaged: {0}")]
     Damaged(Arc<io::Error>),
-    /// The input has no data, or only spaces.
+    /// The input has no content, or only spaces.
     #[error("the input is empty: check the command or the download that makes it")]
     Empty,
     /// The input is truncated.
@@ -54,13 +54,13 @@ pub enum Problem {
 /// A position in an input.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InputPosition {
-    /// The page that contains the position, or the last page before it.
+    /// The page that contains the position, or the last page before the position.
     pub page: Option<String>,
-    /// The revision that contains the position, or the last revision before it in that page.
+    /// The revision that contains the position, or the last revision of that page before the position.
     pub revision: Option<String>,
     /// Whether the position is inside that revision, rather than after it.
     pub inside: bool,
-    /// The line, counted from 1; 0 if nothing could be read at all.
+    /// The line, counted from 1; 0 if no decompressed byte could be read.
     pub line: u64,
     /// The offset in bytes, counted from 0, in the decompressed input.
     pub offset: u64,

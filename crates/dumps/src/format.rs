@@ -19,8 +19,8 @@ pub struct ReadLimits {
 }
 
 impl Default for ReadLimits {
-    /// Texts may be as large as a property. Lines may have half a gigabyte: the bodies of one write have at
-    /// most 256 MiB, and their JSON form is longer. Times are not limited.
+    /// Texts may be as large as a property may be by default. Lines may have 512 MiB: the bodies of one write have
+    /// at most 256 MiB, and their JSON form is longer. Times are not limited.
     fn default() -> Self {
         Self { text: Definitions::DEFAULT_MAX_SIZE as usize, line: 512 << 20, latest: Timestamp::MAX }
     }

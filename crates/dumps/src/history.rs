@@ -153,7 +153,9 @@ pub enum LeftOutReason {
     #[error("the page's title is not valid: {0}")]
     BadTitle(#[from] NameError),
     /// A slot of the revision cannot become a property.
-    #[error("the name of slot {0:?} is not valid as the name of a property")]
+    #[error(
+        "slot {0:?} cannot be stored as a property: its role is `main`, is empty, or has forbidden characters"
+    )]
     BadSlot(String),
     /// A slot of the revision comes twice.
     #[error("slot {0:?} occurs twice")]

@@ -28,7 +28,8 @@ pub enum Loss {
         /// The slot.
         slot: String,
     },
-    /// There is no text, and no record of why it is missing.
+    /// There is no text, and no record of why it is missing. Or the text is empty and marked as deleted, so a reader
+    /// would take it as missing.
     #[error("there is no text for slot {slot}")]
     NoText {
         /// The slot.

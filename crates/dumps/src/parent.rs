@@ -4,7 +4,8 @@ use rashomon_buckets::{Parent, Revision};
 
 use crate::{LeftOut, LeftOutReason};
 
-/// Reads the parent of a revision. `None` if the input has no parent. A revision cannot be its own parent.
+/// Parses the parent of a revision. `None` if the input has no parent. Fails if the text is not the number of a parent,
+/// or is the number of the revision itself.
 pub(crate) fn parse_parent(rev: Revision, text: Option<&str>) -> Result<Option<Parent>, LeftOutReason> {
     let Some(text) = text else { return Ok(None) };
     match text.trim().parse().ok().and_then(Parent::from_number) {

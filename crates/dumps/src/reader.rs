@@ -10,7 +10,7 @@ use crate::{
     json_lines::JsonLinesReader, xml::XmlReader,
 };
 
-/// Returns the content of a history, one event after another. Nothing follows an error.
+/// Returns the content of a history, one event after another. After an error it returns no more events.
 pub struct HistoryReader<'a> {
     format: Box<dyn FormatReader + 'a>,
     /// Events that were found but not returned yet.
@@ -29,7 +29,7 @@ enum ReaderState {
 }
 
 impl<'a> HistoryReader<'a> {
-    /// Recognises the format by the first byte that is no space: `<` begins XML, `{` begins JSON lines.
+    /// Recognises the format by the first byte after spaces and a byte order mark: `<` begins XML, `{` JSON lines.
     pub fn new(reader: impl Read + 'a, limits: ReadLimits) -> Result<Self, ReadError> {
         let mut input = Input::new(reader);
         let first = match first_byte(&mut input) {
@@ -57,7 +57,7 @@ impl<'a> HistoryReader<'a> {
         Ok(Self { format, found: VecDeque::new(), state: ReaderState::Open })
     }
 
-    /// Returns the next event, or `None` at the end.
+    /// Returns the next event, or `None` at the end or after an error.
     #[allow(clippy::should_implement_trait)] // The function can fail, and returns `None` after an error.
     pub fn next(&mut self) -> Result<Option<Event>, ReadError> {
         loop {

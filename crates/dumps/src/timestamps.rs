@@ -5,7 +5,7 @@ use rashomon_clock::{Timestamp, rfc3339};
 
 use crate::{LeftOut, LeftOutReason};
 
-/// Reads the time of a revision. It must not be later than `latest`.
+/// Reads the time of a revision. Fails if there is no time, or if it is invalid or later than `latest`.
 pub(crate) fn parse_revision_time(text: Option<&str>, latest: Timestamp) -> Result<Timestamp, LeftOutReason> {
     let text = text.ok_or(LeftOutReason::NoTimestamp)?;
     let time = parse(text).ok_or_else(|| LeftOutReason::BadTimestamp(LeftOut::shorten(text)))?;
@@ -17,8 +17,8 @@ pub(crate) fn check_not_future(time: Timestamp, latest: Timestamp) -> Result<(),
     if time > latest { Err(LeftOutReason::InFuture(rfc3339::format(time))) } else { Ok(()) }
 }
 
-/// Reads a time. `None` if it is invalid, has more than six digits after the second, or cannot be part of a
-/// tid (before 1582, after 5236).
+/// Reads a time. `None` if it is invalid, is no whole number of microseconds, or cannot be part of a tid
+/// (before 1582, after 5236).
 pub(crate) fn parse(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     let time: jiff::Timestamp = text.parse().ok()?;

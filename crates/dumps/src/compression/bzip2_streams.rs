@@ -1,7 +1,7 @@
-//! bzip2 data of any number of streams, in which empty streams cost almost nothing.
+//! Reads bzip2 data of any number of streams. Empty streams are skipped without a decoder.
 //!
-//! A bzip2 decoder allocates 4 MB before it sees that its stream is empty. An empty stream has 14 bytes. So
-//! with a decoder for each stream, a small input could occupy a processor for minutes.
+//! A bzip2 decoder allocates 4 MB before it sees that its stream is empty, and an empty stream has only 14
+//! bytes. So with a decoder for each stream, a small input could occupy a processor for minutes.
 
 use std::io::{self, BufRead, Chain, Cursor, Read};
 

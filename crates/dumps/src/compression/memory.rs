@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-/// zstd's message for a window that exceeds the limit of its decoder. The crate has no code for it.
+/// zstd's message for a window that exceeds the limit of its decoder. The crate `zstd` has no error code for it.
 const ZSTD_WINDOW_TOO_LARGE: &str = "Frame requires too much memory for decoding";
 
 /// The memory that zstd uses in addition to a window, rounded up.
@@ -26,8 +26,8 @@ fn too_large(what: &str, limit: u64) -> io::Error {
     io::Error::new(
         io::ErrorKind::FileTooLarge,
         format!(
-            "{what}, and at most {limit} are allowed: decompress it first, or compress it again with a smaller \
-             dictionary or window"
+            "{what}, and at most {limit} bytes are allowed: decompress it first, or compress it again with a \
+             smaller dictionary, window or model"
         ),
     )
 }

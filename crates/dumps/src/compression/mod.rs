@@ -39,7 +39,7 @@ pub enum Compression {
     Lzma,
     /// RFC 8878, with any number of frames.
     Zstd,
-    /// A 7z archive with one file, compressed in one step.
+    /// A 7z archive with one file, compressed by one method.
     SevenZip,
 }
 
@@ -64,9 +64,8 @@ impl Compression {
 /// Limits on the resources that decompression may use.
 #[derive(Debug, Clone)]
 pub struct DecompressionLimits {
-    /// The maximum memory that decompressing may use, in bytes, in any format. The amount that an input
-    /// declares is compared with this limit before memory is reserved. gzip and bzip2 never use more than 5
-    /// MB.
+    /// The maximum memory of decompression, in bytes. The amount that an input needs is compared with this limit
+    /// before memory is reserved. Gzip and bzip2 streams are not checked: they never use more than 5 MB.
     pub memory: u64,
     /// The disk space for 7z archives that come as streams. Such an archive must be complete before it can be
     /// read, since its table of contents is at the end.
@@ -83,9 +82,9 @@ impl Default for DecompressionLimits {
 
 /// Calls `read` with the decompressed content of the source and the detected format.
 ///
-/// The reader reaches its end only if the data is complete. Reading fails if the compressed data is cut short
-/// or damaged, or if unrelated data follows it. If the data is cut short, the error's kind is
-/// `UnexpectedEof`. [`source_failed`] recognises an error of the source itself.
+/// The reader reaches its end only if the compressed data is complete. Reading fails if the compressed data is cut
+/// short, or if other data follows it. It also fails if the data is damaged, as far as the format detects that. If the
+/// data is cut short, the error's kind is `UnexpectedEof`. [`source_failed`] recognises an error of the source itself.
 pub fn read<T>(
     source: Source,
     limits: &DecompressionLimits,
@@ -120,7 +119,8 @@ pub fn read<T>(
     }
 }
 
-/// Whether an error of a reader from [`read`] came from the source itself, rather than from its content.
+/// Whether an error of a reader from [`read`] came from the source itself (a disk or the network), and not from its
+/// content.
 #[must_use]
 pub fn source_failed(error: &io::Error) -> bool {
     error.get_ref().and_then(|inner| inner.downcast_ref::<source::SourceError>()).is_some()

@@ -9,11 +9,11 @@ use std::{
 
 use crate::AtomicFile;
 
-/// The zstd level: the default of zstd, which compresses several times as fast as a disk writes.
+/// The zstd level: the default of zstd.
 const ZSTD_LEVEL: i32 = 3;
 
 /// A file that is being written, in the format of its name's suffix: `.zst`, `.bz2`, `.gz`, or else
-/// uncompressed. The file appears under its name when it is complete: see [`AtomicFile`].
+/// uncompressed. The file gets its name in [`Self::finish`]: see [`AtomicFile`].
 #[derive(Debug)]
 pub struct Output {
     file: AtomicFile,

@@ -64,7 +64,8 @@ impl Source {
         self
     }
 
-    /// Returns the counter of the bytes read so far, in their compressed form.
+    /// Returns the counter of the bytes read so far, in their compressed form. For a 7z archive, the counter shows the
+    /// position in the archive.
     #[must_use]
     pub fn consumed(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.consumed)
@@ -89,7 +90,7 @@ impl fmt::Debug for Source {
 #[error("{0}")]
 pub(super) struct SourceError(io::Error);
 
-/// A reader that counts the bytes that it has read.
+/// A reader that counts the bytes that it has read. A seek sets the count to the new position.
 pub(super) struct CountingReader<R> {
     inner: R,
     consumed: Arc<AtomicU64>,

@@ -18,14 +18,14 @@ const PIECE_BYTES: usize = 1 << 18;
 pub(crate) enum SpoolError {
     /// Other archives use the space that all of them share.
     #[error(
-        "the {0} bytes of disk for 7z archives that come as streams are in use: try again when other \
+        "too few of the {0} bytes of disk for 7z archives that come as streams are free: try again when other \
          imports are done, or send the content as .xz or .zst, which need no disk space"
     )]
     InUse(u64),
-    /// The disk failed.
+    /// The temporary file cannot be written: for example, the disk is full.
     #[error(
-        "cannot write the temporary file of a 7z archive to {folder}: {error}; make room there, or name another folder in \
-         TMPDIR"
+        "cannot write the temporary file of a 7z archive to {folder}: {error}; make room there and make it writable, \
+         or name another folder in TMPDIR"
     )]
     Disk {
         /// The folder of temporary files.

@@ -21,8 +21,8 @@ struct BodyRun {
 }
 
 impl Bodies {
-    /// Returns the body of a property of a revision. Reads ahead up to the revision `last`, whose body the caller
-    /// should request in a later call.
+    /// Returns the body of a property of a revision. Reads ahead up to the revision `last`. So the caller should ask
+    /// for the revisions up to `last` in ascending order, and for each body once.
     pub(super) async fn read_revision_body(
         &mut self,
         buckets: &RevisionStore,

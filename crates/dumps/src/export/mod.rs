@@ -19,9 +19,9 @@ use crate::{json_lines::JsonLinesWriter, xml::XmlWriter};
 /// The format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// MediaWiki's XML, version 0.11: the text of revisions, and their metadata in MediaWiki.
+    /// MediaWiki's XML, version 0.11: the texts of revisions, and their metadata as far as MediaWiki has such.
     Xml,
-    /// JSON lines, which contain everything.
+    /// JSON lines, which also contain renders and all other properties.
     JsonLines,
 }
 
@@ -44,10 +44,10 @@ pub struct ExportOptions {
 /// `progress` is called after each part of a page. Must be called within a runtime of tokio; `writer` is used
 /// on one of its blocking threads. Writes to the store during the export may be included or not.
 ///
-/// A revision or a render whose data the store has lost is left out as a whole, and the report lists it. Damaged rows
-/// are treated in the same way; a title whose row is damaged is taken from the key of the row. Damaged blocks of the
-/// archive are skipped only after a call of `Maintenance::skip_damage`. Otherwise such a block ends the export with an
-/// error.
+/// A revision or a render whose data is lost or damaged is left out as a whole, and the report lists it. Damaged
+/// metadata of a page or of the wiki is left out, too. A title whose row is damaged is taken from the key of the row.
+/// Damaged blocks of the archive are skipped only after a call of `Maintenance::skip_damage`. Otherwise such a block
+/// ends the export with an error.
 pub async fn export<W: Write + Send + 'static>(
     buckets: &RevisionStore,
     catalog: &Catalog,
@@ -131,7 +131,7 @@ impl Sink {
 }
 
 impl<W: Write + Send + 'static> Export<'_, W> {
-    /// Writes a page. Returns `false` if it does not exist.
+    /// Writes a page. Returns `false` if no revision of the page was found.
     async fn export_page(
         &mut self,
         page: Page,

@@ -29,7 +29,7 @@ pub(super) struct PageExport<'a, 'b, W> {
     info: Option<PageInfo>,
     after: Option<Revision>,
     bodies: Bodies,
-    /// The reasons why bodies of the last written revisions could not be read.
+    /// The reasons why bodies of revisions could not be read, until `report_lost` reports them.
     lost: BTreeMap<Revision, String>,
     /// The completely unreadable blocks that have been reported.
     lost_blocks: BTreeSet<String>,
@@ -116,7 +116,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         Ok(part.next.is_some())
     }
 
-    /// Completes the page. Returns `false` if it does not exist.
+    /// Completes the page. Returns `false` if no revision of the page was found.
     pub(super) fn end_page(self) -> Result<bool, ExportError> {
         if self.state == ExportState::Begun
             && let Sink::Xml(writer) = &mut self.export.sink
@@ -163,17 +163,17 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
 
     /// Reports the damage that reads have found since the last call.
     fn report_lost(&mut self) {
-        for passed in self.export.buckets.maintenance().skipped_damage() {
-            if passed.page != self.page {
+        for skipped in self.export.buckets.maintenance().skipped_damage() {
+            if skipped.page != self.page {
                 continue;
             }
-            let (first, last) = passed.revisions;
-            if first == last && passed.count == 1 {
+            let (first, last) = skipped.revisions;
+            if first == last && skipped.count == 1 {
                 // The reason of the skipped block is more precise than the message of a missing body.
-                self.lost.insert(first, passed.why);
-            } else if self.lost_blocks.insert(passed.block) {
+                self.lost.insert(first, skipped.why);
+            } else if self.lost_blocks.insert(skipped.block) {
                 let title = self.page.title.clone();
-                let (revisions, count, why) = (passed.revisions, passed.count, passed.why);
+                let (revisions, count, why) = (skipped.revisions, skipped.count, skipped.why);
                 self.export.report.unreadable.add_many(count, Unreadable { title, revisions, count, why });
             }
         }
@@ -234,7 +234,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
                 let body = bodies::read_render_body(self.export.buckets, &self.page, render.tid, name).await;
                 match self.classify_read(revision.record.rev, body)? {
                     BodyRead::Body(body) => of_render.push((name, info, body)),
-                    // A render is exported with all of its properties, or not at all.
+                    // A render that has lost a property is left out as a whole.
                     BodyRead::Lost => continue 'renders,
                     BodyRead::NotKept => {
                         kept = false;

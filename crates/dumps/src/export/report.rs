@@ -16,12 +16,12 @@ pub struct ExportReport {
     pub revisions: u64,
     /// The number of written bytes, before compression.
     pub bytes: u64,
-    /// Requested pages that do not exist.
+    /// Requested pages of which no revision was found: usually, they do not exist.
     pub missing: Vec<Title>,
     /// Pages and revisions that were omitted because the format cannot represent them. Revisions of which
-    /// retention or the archive's policy has removed bodies are listed as well. XML omits such a revision if
-    /// it lacks one of its texts. JSON lines have it, but without any body of the revision if one is missing;
-    /// each render is treated in the same way.
+    /// retention or the archive's policy has removed bodies are listed as well. XML omits such a revision if one
+    /// of its texts is missing. JSON lines contain the revision, but none of its properties if one of them is
+    /// missing. JSON lines contain each render, too: with all of its properties or with none.
     pub left_out: CountedItems<Warning>,
     /// Values that were written although the schema does not allow them.
     pub invalid: CountedItems<Warning>,

@@ -19,11 +19,11 @@ pub(super) fn check_property(property: &SourceProperty, actual: Sha1) -> Option<
     disagreement(property.name.as_str(), property.sha1.as_deref()?, actual)
 }
 
-/// Checks the slots of a revision against the metadata of the export. If they agree, also checks the SHA-1 of the whole
-/// revision. The SHA-1 of a revision is that of its only slot, or is computed from the values of all slots.
+/// Checks the slots of a revision against the metadata of the export. If all slots agree, also checks the SHA-1 of the
+/// whole revision, which is that of its only slot, or is computed from the values of all slots.
 ///
-/// A slot cannot be checked if its text was replaced in place since MediaWiki's export, or is not in the
-/// input.
+/// A slot is not checked if its text was replaced in place since MediaWiki's export, or is not in the input. The whole
+/// revision is then not checked either.
 pub(super) fn check_revision(
     record: &RevisionRecord,
     properties: &[SourceProperty],

@@ -2,7 +2,7 @@
 //!
 //! A thread reads and parses the input. It sends groups of revisions of one page through a bounded channel.
 //! Each group becomes a task. The task hashes and compresses its bodies concurrently with other groups. It
-//! then waits for the previous group of the same page, and stores its own. So the revisions of a page are
+//! then waits for the previous group of the same page, and stores its group. So the revisions of a page are
 //! stored in their order, and everything else happens concurrently. An import into blocks stores the groups
 //! of all pages in their order, since pages share blocks. The bytes between parsing and storing are bounded.
 
@@ -52,8 +52,8 @@ pub struct ImportOptions {
     pub decompression: DecompressionLimits,
     /// The maximum size of a line of JSON lines, in bytes.
     pub max_line: usize,
-    /// The limit of the bytes of bodies between parsing and storing. Bodies that are ready to be stored need
-    /// the same memory a second time, and a third time while the store writes them.
+    /// The limit of the bytes of bodies between parsing and storing. A larger revision is processed alone. Bodies that
+    /// are ready to be stored need the same memory a second time, and a third time while the store writes them.
     pub max_buffered_bytes: u32,
     /// Whether revisions of new pages are sealed in blocks at once, if the archive is on.
     pub archive: bool,
@@ -76,9 +76,10 @@ impl Default for ImportOptions {
 /// Imports a history into the pages of a bucket, and returns a report.
 ///
 /// `progress` is called whenever a group of revisions, the metadata of a page or the metadata of the wiki is
-/// stored: some hundred times a second. Must be called within a runtime of tokio; the parser runs on one of
-/// its blocking threads. Stored revisions are not changed. So an import may be repeated, and continues where
-/// it stopped.
+/// stored: up to some hundred times a second. Must be called within a runtime of tokio; the parser runs on one
+/// of its blocking threads. Stored revisions and renders are not changed, and missing ones are added. So an
+/// import may be repeated, and a repeated import continues where the earlier one stopped. Newer metadata of a page
+/// or of the wiki replaces the stored metadata.
 ///
 /// Impossible revisions, and revisions that could not be read back unchanged, are left out and listed: see
 /// [`LeftOutReason`]. Examples are a revision that is its own parent, and a revision whose time is more than `skew`
@@ -196,7 +197,8 @@ impl ImportRun {
         self.next
     }
 
-    /// Registers a task. Returns the task that it must wait for, if any, and the sender that it drops when it is done.
+    /// Registers a new task. Returns the earlier task that the new task must wait for, if any, and the sender that the
+    /// new task drops when it is done.
     fn register_task(
         &mut self,
         title: &Title,

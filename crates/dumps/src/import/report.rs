@@ -24,7 +24,8 @@ pub struct ImportReport {
     pub mismatches: CountedItems<Mismatch>,
     /// Elements that are not supported, by their names: uploads, log items and unknown ones.
     pub skipped: BTreeMap<String, u64>,
-    /// The size of all bodies in bytes.
+    /// The size in bytes of all bodies that were ready to be stored, also of revisions that were unchanged or in
+    /// conflict.
     pub text_bytes: u64,
     /// The revisions that were sealed in blocks at once.
     pub sealed: Option<SealReport>,
@@ -65,11 +66,11 @@ pub struct Mismatch {
 /// The progress of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImportProgress {
-    /// The number of pages whose end was reached.
+    /// The number of pages so far, counted as in the report.
     pub pages: u64,
     /// The number of processed revisions.
     pub revisions: u64,
-    /// The size of the bodies of these revisions in bytes.
+    /// The size of their bodies in bytes, as in the report.
     pub text_bytes: u64,
     /// The number of bytes read from the input, in its compressed form.
     pub read: u64,
@@ -96,7 +97,7 @@ pub enum ImportFailure {
     #[error(transparent)]
     Read(#[from] ReadError),
     /// The store failed, or refused a write.
-    #[error("page {}, revisions {first} to {last} in the order of the input: {error}", title.to_text())]
+    #[error("cannot store page {}, revisions {first} to {last} in the order of the input: {error}", title.to_text())]
     Store {
         /// The page.
         title: Title,
@@ -114,7 +115,7 @@ pub enum ImportFailure {
     )]
     Archive(rashomon_buckets::Error),
     /// The metadata of the wiki or of a page could not be stored.
-    #[error("the input's metadata of the wiki and its pages could not be stored: {0}")]
+    #[error("the metadata of the wiki or of a page could not be stored: {0}")]
     Catalog(rashomon_buckets::Error),
     /// A part of the program failed or was stopped.
     #[error("the import was interrupted: {0}")]
@@ -122,7 +123,7 @@ pub enum ImportFailure {
 }
 
 impl ImportReport {
-    /// The maximum number of names of skipped elements that are counted separately.
+    /// The maximum number of names of skipped elements that are counted separately. The rest is counted as `others`.
     const MAX_SKIPPED: usize = 32;
 
     /// Whether everything is stored unchanged: nothing was left out, and there is no conflict. A body whose

@@ -63,8 +63,9 @@ impl Importer {
         self.archiver.is_none().then(|| title.clone())
     }
 
-    /// Stores pages that wait for others to share a block. Reports the sealed revisions and those stored as rows.
-    /// If waiting pages cannot be stored, the report no longer counts their revisions as created.
+    /// Stores the pages that wait for further pages with which they share a block. Reports the revisions that were
+    /// sealed, and the revisions that were stored as rows. If waiting pages cannot be stored, the report no longer
+    /// counts their revisions as created.
     pub(super) async fn finish(&self, report: &mut ImportReport) -> std::result::Result<(), ImportFailure> {
         let Some(archiver) = &self.archiver else { return Ok(()) };
         let finished = archiver.finish().await;
@@ -156,7 +157,7 @@ impl Importer {
                     line: revision.line,
                     difference,
                 }),
-                // The revision has been counted before.
+                // The first part of the revision has been counted.
                 ImportOutcome::Created | ImportOutcome::Unchanged | ImportOutcome::Erased(_)
                     if revision.continued => {}
                 ImportOutcome::Erased(erasure) => report.left_out.add(LeftOut {

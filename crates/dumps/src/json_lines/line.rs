@@ -24,7 +24,7 @@ pub(super) enum Kind {
     End,
 }
 
-/// The member of every line that has its kind.
+/// Any line: only its member `kind` is read.
 #[derive(Debug, Deserialize)]
 pub(super) struct AnyLine {
     pub(super) kind: Kind,
@@ -227,12 +227,15 @@ impl<'de> Deserialize<'de> for Time {
         let text = String::deserialize(deserializer)?;
         let time = timestamps::parse(&text);
         time.map(Self).ok_or_else(|| {
-            serde::de::Error::custom(format!("{:?} is not a time of RFC 3339", excerpt(&text)))
+            serde::de::Error::custom(format!(
+                "{:?} is not a time of RFC 3339 from 1583 to 5235 with at most six digits after the second",
+                excerpt(&text)
+            ))
         })
     }
 }
 
-/// A number, or something else in the place of a number.
+/// A number, or `None` if the line has something else in its place.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Number(pub(super) Option<i64>);
 

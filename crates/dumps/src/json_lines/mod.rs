@@ -1,4 +1,5 @@
-//! Histories as JSON lines: the format of this project, which contains everything. See `docs/json-lines.md`.
+//! Histories as JSON lines: this project's own format, which has all revisions, renders and properties of a page. See
+//! `docs/json-lines.md`.
 
 mod line;
 mod reader;

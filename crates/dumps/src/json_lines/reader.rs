@@ -23,8 +23,8 @@ use crate::{
     parent, timestamps,
 };
 
-/// The maximum number of bytes of renders that are held until their revision is returned. Further renders
-/// follow as a continuation of the same revision.
+/// The maximum number of bytes of renders that are returned in one event, unless a single render is larger. A
+/// revision with more renders is returned in several parts.
 const MAX_RENDER_BYTES: usize = 8 << 20;
 
 /// Reads JSON lines, one event after another.
@@ -40,7 +40,7 @@ pub(crate) struct JsonLinesReader<R> {
     counts: EndLine,
 }
 
-/// The page of the last line.
+/// The page to which the last line belongs.
 struct CurrentPage {
     line: u64,
     shown: String,
@@ -164,7 +164,8 @@ impl<R: Read> JsonLinesReader<R> {
         match &mut self.pending {
             None => {
                 return Err(Problem::Malformed(
-                    "a line of kind `render` comes before any line of kind `revision`".to_owned(),
+                    "a line of kind `render` comes before the first line of kind `revision` of its page"
+                        .to_owned(),
                 ));
             }
             Some(PendingRevision::LeftOut(_) | PendingRevision::WithPage) => {}
@@ -340,7 +341,7 @@ fn parse_render(line: RenderLine, latest: Timestamp) -> Result<SourceRender, Fau
 }
 
 fn parse_record(line: &RevisionLine, latest: Timestamp) -> Result<RevisionRecord, LeftOutReason> {
-    let number = || line.rev.0.map_or_else(|| "not a number".to_owned(), |number| number.to_string());
+    let number = || line.rev.0.map_or_else(|| "(not an integer)".to_owned(), |number| number.to_string());
     let rev: Revision = line.rev.to_revision().ok_or_else(|| LeftOutReason::BadNumber(number()))?;
     let parent = line.parent.map(|number| number.to_string());
     Ok(RevisionRecord {

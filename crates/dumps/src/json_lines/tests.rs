@@ -46,7 +46,7 @@ fn error(input: &str) -> ReadError {
 }
 
 #[test]
-fn errors_repeat_an_excerpt_of_the_input_at_most() {
+fn errors_repeat_at_most_an_excerpt_of_the_input() {
     let long = "x".repeat(100_000);
     let revision_with = |field: &str| REVISION.replace("\"rev\":5", &format!("\"rev\":5,{field}"));
     let property = |value: &str| revision_with(&format!(r#""properties":{{"html":{value}}}"#));
@@ -79,7 +79,7 @@ fn errors_repeat_an_excerpt_of_the_input_at_most() {
 }
 
 #[test]
-fn reasons_to_leave_a_revision_out_repeat_an_excerpt_of_the_input_at_most() {
+fn reasons_to_leave_a_revision_out_repeat_at_most_an_excerpt_of_the_input() {
     let long = "x".repeat(100_000);
     let property =
         |value: &str| REVISION.replace("\"rev\":5", &format!(r#""rev":5,"properties":{{"html":{value}}}"#));
@@ -147,12 +147,12 @@ fn other_versions_are_refused() {
 }
 
 #[test]
-fn the_version_comes_first() {
+fn first_line_must_be_of_kind_siteinfo() {
     assert!(matches!(error(PAGE).problem, Problem::Malformed(_)));
 }
 
 #[test]
-fn input_without_its_last_line_is_cut_short() {
+fn truncated_input_is_an_error_after_its_complete_events() {
     let whole = lines(&[PAGE, REVISION, RENDER, &REVISION.replace('5', "6"), &end(1, 2, 1)]);
     let (all, result) = events(&whole);
     result.unwrap();
@@ -212,13 +212,13 @@ fn left_out(events: &[Event]) -> Vec<&LeftOut> {
         .collect()
 }
 
-/// Why a revision with these lines is left out. Another revision follows, which must be stored in any case.
+/// Returns why the revision with these lines is left out. Checks that the reader returns a revision that follows them.
 #[track_caller]
-fn reason_of(lines_of_it: &[&str]) -> String {
+fn reason_of(revision_lines: &[&str]) -> String {
     let other = REVISION.replace('5', "6");
-    let renders = lines_of_it.len() as u64 - 1;
+    let renders = revision_lines.len() as u64 - 1;
     let end = end(1, 2, renders + 2);
-    let all = [&[PAGE], lines_of_it, &[RENDER, &other, RENDER, &end]].concat();
+    let all = [&[PAGE], revision_lines, &[RENDER, &other, RENDER, &end]].concat();
     let (events, result) = events(&lines(&all));
     result.unwrap();
     let left_out = left_out(&events);

@@ -26,13 +26,13 @@ pub(super) fn content_type(slot: &SlotRecord) -> Option<String> {
     Some(if format.starts_with("text/") { format!("{format}; charset=utf-8") } else { format.to_owned() })
 }
 
-/// Returns the content type of a slot whose property has no definition.
+/// Like [`content_type()`], but returns the type of wikitext instead of `None`: for a property without a definition.
 pub(super) fn content_type_of_slot(slot: &SlotRecord) -> String {
     content_type(slot).unwrap_or_else(|| format!("{}; charset=utf-8", WIKITEXT.1))
 }
 
 /// Returns the format and the model of a slot. A format that is not recorded follows from the recorded model, or else
-/// from the content type. A model that is not recorded follows from the format.
+/// from the content type. A model that is not recorded follows from the format, or is `unknown`.
 pub(crate) fn format_and_model(slot: Option<&SlotRecord>, content_type: Option<&str>) -> (String, String) {
     let recorded = |get: fn(&SlotRecord) -> &Option<String>| slot.and_then(|slot| get(slot).clone());
     let format = recorded(|slot| &slot.format).unwrap_or_else(|| {
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn other_models_than_wikitext_have_a_type() {
+    fn only_valid_types_other_than_wikitext_are_returned() {
         assert_eq!(content_type(&slot(None, None)), None);
         assert_eq!(content_type(&slot(Some("wikitext"), Some("text/x-wiki"))), None);
         assert_eq!(content_type(&slot(Some("css"), Some("text/css"))).unwrap(), "text/css; charset=utf-8");

@@ -42,7 +42,7 @@ impl PageState {
         })
     }
 
-    /// The revisions that came without a valid title.
+    /// Reports the revisions that came without a valid title, if there are any.
     pub(super) fn untitled(&self) -> Option<LeftOut> {
         let reason = match &self.title {
             Some(Err(error)) => LeftOutReason::BadTitle(error.clone()),

@@ -1,5 +1,5 @@
-//! The elements that the schema requires of a page besides its title, also for pages that were never
-//! imported.
+//! The elements before the first revision of a page. The schema requires a namespace and a number, so both are derived
+//! from the title if they are not recorded.
 
 use rashomon_buckets::{PageInfo, Sha1, SiteInfo, Title};
 
@@ -18,7 +18,7 @@ pub(crate) fn page_head<'a>(
     let text = title.to_text();
     let namespace = info.and_then(|info| info.namespace).unwrap_or_else(|| namespace_of(&text, site));
     PageHead {
-        // The schema has no place for MediaWiki's virtual namespaces, whose numbers are negative.
+        // The schema forbids the negative numbers of MediaWiki's virtual namespaces, so 0 is written for them.
         namespace: namespace.max(0),
         page_id: info
             .and_then(|info| info.page_id)
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn a_title_names_its_namespace() {
+    fn namespace_is_taken_from_the_prefix_of_the_title() {
         let namespace = |key, name: &str| Namespace { key, case: None, name: name.to_owned() };
         let site = SiteInfo {
             name: None,

@@ -158,7 +158,7 @@ fn read_content<R: Read>(
 }
 
 impl RawSlot {
-    /// Reads the element that has just begun, if it is a field of a slot.
+    /// Reads the element that has just begun, if it is a field of a slot. Otherwise reads nothing, and returns `false`.
     fn read_field<R: Read>(&mut self, tokens: &mut Tokens<R>, name: &str) -> Result<bool, Problem> {
         match name {
             "model" => self.record.model = tokens.field()?,
@@ -176,8 +176,8 @@ impl RawSlot {
         attributes: TextAttributes,
         max_text: usize,
     ) -> Result<(), Problem> {
-        let said = attributes.bytes.and_then(|bytes| usize::try_from(bytes).ok());
-        let text = tokens.text_with_size_hint(said.unwrap_or_default(), max_text)?;
+        let declared = attributes.bytes.and_then(|bytes| usize::try_from(bytes).ok());
+        let text = tokens.text_with_size_hint(declared.unwrap_or_default(), max_text)?;
         self.present = true;
         self.text = (!text.is_empty() || attributes.empty_is_a_text()).then_some(text);
         self.record.deleted = attributes.deleted;
@@ -242,7 +242,7 @@ impl RawRevision {
         Self { line, ..Self::default() }
     }
 
-    /// Returns the revision, or why it cannot be stored. Its time must not be later than `latest`.
+    /// Returns the revision, or its number and why it cannot be stored. A time after `latest` is such a reason.
     pub(super) fn parse(
         mut self,
         latest: Timestamp,

@@ -148,7 +148,7 @@ impl<R: Read> Tokens<R> {
                     let name = shorten_name(start.name().as_ref());
                     return Err(Problem::Malformed(format!("element <{name}> in the middle of a text")));
                 }
-                // `next` has already refused it.
+                // Cannot happen: `next` fails if the document ends within an element.
                 Token::Eof => return Err(Problem::CutShort("it ends within a text".to_owned())),
             }
             if text.len() > limit {
@@ -157,7 +157,7 @@ impl<R: Read> Tokens<R> {
         }
     }
 
-    /// Reads a field that is not the text of a revision. `None` if it is empty.
+    /// Reads a field that is not the text of a revision. `None` if the field is empty.
     pub(super) fn field(&mut self) -> Result<Option<String>, Problem> {
         Ok(Some(self.text(MAX_FIELD_BYTES)?).filter(|text| !text.is_empty()))
     }

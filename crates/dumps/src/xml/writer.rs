@@ -383,7 +383,7 @@ fn find_slot_loss(role: &str, slot: &WrittenSlot<'_>) -> Option<Loss> {
     }
     let deleted = slot.record.is_some_and(|slot| slot.deleted);
     let Some(text) = &slot.text else {
-        // A reader takes the text as missing only if an attribute says so.
+        // A reader takes an empty element as a missing text only if an attribute says so.
         let stub = |slot: &SlotRecord| {
             slot.id.is_some() || slot.location.is_some() || matches!(slot.bytes, Some(1..))
         };

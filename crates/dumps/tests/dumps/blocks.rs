@@ -73,8 +73,9 @@ fn assert_read_back(name: &str, revisions: usize) {
             let Event::Revision(title, revision) = event else { continue };
             let [text] = &revision.properties[..] else { panic!("each revision has one text") };
             let export = &revision.record.export;
-            let said = export.main.as_ref().and_then(|main| main.sha1.as_deref()).or(export.sha1.as_deref());
-            let sha1 = from_base_36(said.expect("each revision comes with its SHA-1"));
+            let declared =
+                export.main.as_ref().and_then(|main| main.sha1.as_deref()).or(export.sha1.as_deref());
+            let sha1 = from_base_36(declared.expect("each revision comes with its SHA-1"));
             archive.push(title.as_str(), &text.body, sha1);
         }
     })

@@ -24,7 +24,7 @@ fn settings() -> Settings {
     Settings { archive: Some(ArchiveSettings::default()), ..Settings::default() }
 }
 
-/// A page of many revisions with html for each, and two smaller ones.
+/// Returns a wiki of a sealed page with 40 revisions, each with html, and of two smaller sealed pages.
 async fn sealed() -> SealedWiki {
     let clock = Arc::new(ManualClock::new(NOW));
     let store = rashomon_test_stores::open(clock.clone()).await;
@@ -134,7 +134,7 @@ fn bodies(export: &str) -> BTreeMap<(String, i64, String, String), Vec<u8>> {
 }
 
 #[tokio::test]
-async fn undamaged_revisions_are_exported_and_others_named() {
+async fn readable_revisions_are_exported_and_lost_ones_are_reported() {
     let sealed = sealed().await;
     let mut whole = BTreeMap::new();
     for format in [Format::Xml, Format::JsonLines] {

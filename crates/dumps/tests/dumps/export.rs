@@ -309,7 +309,7 @@ async fn renders_and_replacements_survive_json_lines() {
     assert_eq!(format!("{one:?}"), format!("{two:?}"));
     assert_eq!(one.renders.len(), 2);
 
-    // In XML the text is the new one, and so are its size and SHA-1.
+    // XML has the new text, and the size and the SHA-1 of the new text.
     let (_, xml) = wiki.export(Format::Xml).await;
     assert!(Wiki::new().await.import(&xml).await.unwrap().is_clean());
 }

@@ -127,7 +127,7 @@ async fn erased_revision_with_many_bodies_stores_nothing_when_reimported() {
 }
 
 #[tokio::test]
-async fn import_stores_revisions_and_reports_exceptions() {
+async fn import_stores_revisions_and_reports_the_others() {
     let wiki = Wiki::new().await;
     let report = wiki.import(fixture("oddities.xml")).await.unwrap();
     assert_eq!((report.pages, report.created, report.unchanged), (4, 11, 0));
@@ -392,7 +392,7 @@ async fn revision_with_a_too_large_render_is_left_out_as_a_whole() {
 }
 
 #[tokio::test]
-async fn dropped_import_ends() {
+async fn dropped_import_ends_with_its_input() {
     let wiki = Wiki::new().await;
     let (reader, mut writer) = std::io::pipe().unwrap();
     let options = ImportOptions::default();
@@ -403,13 +403,14 @@ async fn dropped_import_ends() {
     });
     let writer = tokio::select! {
         written = writing => written.unwrap().unwrap(),
-        ended = import => panic!("the input has not ended: {ended:?}"),
+        ended = import => panic!("the import ended before its input: {ended:?}"),
     };
+    // The runtime waits for the thread of the parser. So the test ends only if the thread ends with its input.
     drop(writer);
 }
 
 #[tokio::test]
-async fn store_error_names_page_and_revisions() {
+async fn import_that_failed_in_the_store_can_be_repeated() {
     let pages: String = (1..50).map(|rev| page(&format!("P{rev}"), &[(rev, "text")])).collect();
     let wiki = Wiki::faulty(Plan::empty().on(Call::Write, 20, Fault::Before)).await;
     let error = wiki.import(export(&pages)).await.unwrap_err();

@@ -234,7 +234,7 @@ proptest! {
     }
 
     #[test]
-    fn random_damage_causes_an_error_or_another_text(
+    fn reader_survives_random_damage(
         name in sample::select(vec!["oddities.xml", "oddities.out.xml", "oddities.out.jsonl"]),
         damage in collection::vec((any::<sample::Index>(), any::<u8>(), 0..4_u8), 1..8),
     ) {

@@ -7,7 +7,7 @@ use crate::wiki::{Wiki, data};
 use rashomon_dumps::{Event, Format, HistoryReader, ImportFailure, ReadLimits, Source, compression};
 
 /// The expectation for each file: pages, revisions created, conflicts, left out, SHA-1 values that do not
-/// match, and the error at its end.
+/// match, and a part of the error that ends the import, if any.
 const FILES: [(&str, [u64; 5], &str); 20] = [
     ("Finger_Lakes3_dummy.xml", [1, 27, 0, 1, 27], ""),
     ("enwiki-Rio_Grande-247revs-export0.3.xml.xz", [1, 247, 0, 0, 0], ""),
@@ -33,7 +33,8 @@ const FILES: [(&str, [u64; 5], &str); 20] = [
 
 type Texts = BTreeMap<(String, i64), Vec<u8>>;
 
-/// Reads the first text of each revision, up to the end of the input or its first error.
+/// Reads the wikitext of each revision, up to the end of the input or its first error. Of two revisions with one number
+/// in a page, the first counts.
 fn texts(source: Source) -> Texts {
     let mut texts = Texts::new();
     let read = compression::read(source, &Default::default(), |input, _| {
@@ -60,11 +61,11 @@ async fn assert_round_trip(wiki: &Wiki, expected: &Texts, name: &str) {
         let (report, one) = wiki.export(format).await;
         assert!(report.left_out.is_empty(), "{name}: {report:?}");
         let found = texts(Source::stream(std::io::Cursor::new(one.clone().into_bytes())));
-        assert!(found == *expected, "{name}: other texts come out as {format:?}");
+        assert!(found == *expected, "{name}: texts are changed in {format:?}");
         let second = Wiki::new().await;
         let report = second.import(&one).await.unwrap();
         assert_eq!((report.conflicts.count, report.left_out.count), (0, 0), "{name}");
-        assert!(second.export(format).await.1 == one, "{name}: the second export as {format:?} is another");
+        assert!(second.export(format).await.1 == one, "{name}: the second export as {format:?} differs");
     }
 }
 
@@ -107,7 +108,7 @@ async fn exports_of_other_programs_survive_a_round_trip() {
     assert_eq!(found.len(), FILES.len());
 }
 
-/// The part of an export before the first page, and its pages in the order of their texts.
+/// The part of an export before the first page, and its pages, sorted as texts.
 fn pages(export: &str) -> Vec<&str> {
     let mut pages: Vec<_> = export.trim_end().trim_end_matches("</mediawiki>").split("  <page>\n").collect();
     pages[1..].sort_unstable();

@@ -42,7 +42,7 @@ fn problem(input: impl AsRef<[u8]>) -> Problem {
 }
 
 #[test]
-fn errors_repeat_an_excerpt_of_the_input_at_most() {
+fn errors_repeat_at_most_an_excerpt_of_the_input() {
     let long = "x".repeat(60_000);
     for bad in [
         format!("<{long}/>"),
@@ -263,7 +263,7 @@ fn entities_that_multiply_are_not_expanded() {
 }
 
 #[test]
-fn sizes_are_bounded() {
+fn too_large_and_too_deep_elements_are_refused() {
     let deep = format!("<mediawiki>{}", "<a>".repeat(1000));
     assert!(matches!(problem(deep), Problem::TooLarge(_)));
     let tag = with_text(&format!("<text sha1=\"{}\">a</text>", "x".repeat(70_000)));
@@ -387,7 +387,7 @@ fn revisions_in_the_future_are_left_out() {
 }
 
 #[test]
-fn slots_that_cannot_be_properties_are_left_out() {
+fn revisions_with_slots_that_cannot_be_properties_are_left_out() {
     let content = |role: &str| format!("<content><role>{role}</role><text>a</text></content>");
     for (slots, reason) in [
         (content("Ä"), LeftOutReason::BadSlot("Ä".into())),

@@ -1,7 +1,7 @@
 //! The headers of a 7z archive, as `7zFormat.txt` of the LZMA SDK describes them.
 //!
 //! Before memory is reserved for a number of items, the number is compared with the remaining bytes of the
-//! header, since each item takes at least one byte.
+//! header. An item takes at least one byte, or one bit in a list of bits.
 
 use std::io;
 
@@ -94,17 +94,20 @@ impl Contents {
         if self.files != 1 {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
-                format!("only a 7z archive with one file is supported; this one has {}", self.files),
+                format!(
+                    "the 7z archive has {} files, and only one is supported: extract it, and import its files",
+                    self.files
+                ),
             ));
         }
         if self.with_content != self.streams.contents {
             return Err(damaged("its list of files does not match its contents"));
         }
-        if self.with_content == 0 { Ok(None) } else { self.streams.only().map(Some) }
+        if self.with_content == 0 { Ok(None) } else { self.streams.first_with_content().map(Some) }
     }
 }
 
-/// Packed streams, and how to decompress each of them. The format calls this description a folder.
+/// Packed streams, and for each of them the description of its decompression, which the format calls a folder.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     /// The offset of the first packed stream from the end of the start header.
@@ -143,8 +146,8 @@ pub(super) struct PackedStream<'a> {
 }
 
 impl Streams {
-    /// Returns the only stream with content.
-    pub(super) fn only(&self) -> io::Result<PackedStream<'_>> {
+    /// Returns the first stream with content.
+    pub(super) fn first_with_content(&self) -> io::Result<PackedStream<'_>> {
         // A folder has one packed stream, as `folder` checks.
         let index = self.folders.iter().position(|folder| folder.contents > 0);
         let index = index.ok_or_else(|| damaged("no stream in it has content"))?;
@@ -230,7 +233,7 @@ impl<'a> Fields<'a> {
         Ok((0..count).map(|item| bytes[item / 8] & (0x80 >> (item % 8)) != 0).collect())
     }
 
-    /// Reads a checksum for each of `count` items, if it is defined.
+    /// Reads the checksums of `count` items. `None` for an item that has no checksum.
     fn checksums(&mut self, count: usize) -> io::Result<Vec<Option<u32>>> {
         let defined = match self.byte()? {
             0 => self.bits(count)?,
@@ -254,7 +257,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Reads a property: its kind, and the bytes of its declared length.
+    /// Reads a property: its kind, and the bytes of its declared length. `None` at the end of the properties.
     fn property(&mut self) -> io::Result<Option<(u8, &'a [u8])>> {
         let kind = self.byte()?;
         if kind == END {

@@ -33,7 +33,7 @@ const DECODER_MEMORY: u64 = 1 << 20;
 /// The maximum memory of bzip2: 4 bytes for each byte of a block of 900 kB.
 const BZIP2_MEMORY: u64 = 4 << 20;
 
-/// Copies a stream to a temporary file. First compares the size that its first bytes declare with the limits.
+/// Copies a stream to a temporary file. First compares the size that the archive declares with the limits.
 pub(super) fn spool(mut stream: impl Read, space: &Arc<SpoolSpace>) -> io::Result<SpooledFile> {
     let mut start = Vec::with_capacity(START_HEADER_BYTES as usize);
     stream.by_ref().take(START_HEADER_BYTES).read_to_end(&mut start)?;
@@ -83,7 +83,7 @@ fn read_contents(file: &mut CountingReader<File>, len: u64, memory: u64) -> io::
     let header = match Header::parse(&bytes)? {
         Header::Plain(contents) => return Ok((contents, start.begin)),
         Header::Encoded(streams) => {
-            let packed = streams.only()?;
+            let packed = streams.first_with_content()?;
             check_header_size(packed.unpack_size)?;
             let mut header = Vec::new();
             open_stream(file, start.begin, &packed, memory)?.read_to_end(&mut header)?;
@@ -160,7 +160,7 @@ fn make_decoder<'a>(
         }
         ([0x03, 0x04, 0x01], &[order, a, b, c, d]) => {
             if unpacked > need::ppmd_unpacked(packed) {
-                return Err(damaged("it declares a content that its packed bytes cannot have"));
+                return Err(damaged("it declares more content than its packed bytes can unpack to"));
             }
             let model = need::ppmd(u32::from_le_bytes([a, b, c, d]), u32::from(order), unpacked);
             memory::check("PPMd", u64::from(model).saturating_add(DECODER_MEMORY), memory)?;
@@ -182,8 +182,8 @@ fn make_decoder<'a>(
     })
 }
 
-/// A reader of a content with a declared size and checksum. Reading fails at the end if the size or the checksum is
-/// wrong.
+/// A reader of a content with a declared size and perhaps a checksum. Reading fails if the content is shorter than
+/// declared, or if its checksum is wrong. More content than declared is not read.
 struct ContentReader<R> {
     decoder: R,
     left: u64,

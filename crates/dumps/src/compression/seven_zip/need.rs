@@ -1,8 +1,8 @@
 //! The memory that the decoder of a 7z archive can really use. It may be far less than the archive declares.
 //!
-//! Archives of 88 bytes declare models of 254 MiB. 7-Zip itself writes such archives if it does not know the
-//! size of its input, for example from standard input. A decoder gets only the memory that it can use. So
-//! memory follows the size of the input, and every archive stays readable.
+//! An archive of 88 bytes can declare a model of 254 MiB. 7-Zip itself writes such archives if it does not know
+//! the size of its input, for example from standard input. A decoder gets only the memory that it can use. So
+//! the memory depends on the size of the content, and small archives are readable whatever they declare.
 
 use ppmd_rust::{PPMD7_MAX_ORDER, PPMD7_MIN_MEM_SIZE};
 
@@ -23,8 +23,8 @@ pub(super) fn lzma(properties: [u8; 5], unpacked: u64) -> ([u8; 5], u64) {
     ([literals, a, b, c, d], size.into())
 }
 
-/// Returns the property of LZMA2 with a dictionary of the usable size, and this size. Possible sizes are 2^n and
-/// 3·2^n.
+/// Returns the property of LZMA2 with the smallest dictionary that has the usable size, and the size of this
+/// dictionary. Possible sizes are 2^n and 3·2^n.
 pub(super) fn lzma2(declared: u8, unpacked: u64) -> (u8, u64) {
     // The value 40 means 4 GiB less one byte; this formula gives one byte more.
     let size = |bits: u8| (2 | u64::from(bits & 1)) << (bits / 2 + 11);

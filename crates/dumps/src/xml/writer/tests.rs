@@ -32,7 +32,7 @@ fn of_main(record: &RevisionRecord, slot: Option<&SlotRecord>, bytes: Option<&[u
 }
 
 #[test]
-fn revision_with_little_metadata_is_valid() {
+fn revision_with_little_metadata_is_written_with_computed_values() {
     let (outcome, xml) = of_main(&record(), None, Some(b"a < b\r\n"));
     assert_eq!(outcome, Outcome::Written);
     let expected = "    <revision>
@@ -67,7 +67,7 @@ fn missing_text_is_written_as_missing() {
     let lost = |outcome| matches!(outcome, Outcome::LeftOut(Loss::NoText { .. }));
     assert!(lost(of_main(&record(), None, None).0));
     assert!(lost(of_main(&record(), Some(&SlotRecord { bytes: Some(0), ..SlotRecord::default() }), None).0));
-    // A reader would take such a text as missing.
+    // A reader would take an empty text with `deleted` as missing.
     assert!(lost(of_main(&record(), Some(&deleted), Some(b"")).0));
     assert_eq!(of_main(&record(), Some(&deleted), Some(b"a")).0, Outcome::Written);
 }
@@ -98,7 +98,7 @@ fn the_sha1_of_several_slots_is_that_of_mediawiki() {
 }
 
 #[test]
-fn fields_too_long_to_be_read_back_are_left_out() {
+fn revision_with_a_field_too_long_to_be_read_back_is_left_out() {
     let mut long = record();
     long.comment = Some("x".repeat(MAX_FIELD_BYTES + 1));
     let (outcome, xml) = of_main(&long, None, Some(b"a"));

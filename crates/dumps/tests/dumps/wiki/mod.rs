@@ -18,7 +18,7 @@ pub struct Wiki {
     pub domain: DomainName,
 }
 
-/// 2027-01-15T08:00:00Z, later than everything in the imported inputs.
+/// 2027-01-15T08:00:00Z, later than the times in fixtures and real exports.
 pub const NOW: Timestamp = Timestamp::from_micros(1_800_000_000_000_000);
 
 impl Wiki {
