@@ -8,7 +8,7 @@ use crate::{AnswerError, Body, ETag, Problem, Result};
 /// The size limit of an error's body. A problem may contain the document of a render.
 const MAX_PROBLEM_BYTES: usize = 1 << 20;
 
-/// The size limit of a document. The server ends a result page at about 1 MiB.
+/// The size limit of a document. All documents of a server are smaller: a result page has at most 500 entries.
 const MAX_DOCUMENT_BYTES: usize = 16 << 20;
 
 /// Returns the answer, or its [`Problem`] as an error if the status is 400 or more.
@@ -48,7 +48,8 @@ pub(crate) async fn document<T: DeserializeOwned>(response: Response<Body>) -> R
     Ok(serde_json::from_slice(&body).map_err(AnswerError::Document)?)
 }
 
-/// The path to which an answer redirects a request for `path`. `None` if the answer is no redirect.
+/// The path to which an answer redirects a request for `path`. `None` if the answer is no redirect, or if the request
+/// is no GET.
 pub(crate) fn redirect(method: &Method, path: &str, response: &Response<Body>) -> Result<Option<String>> {
     if *method != Method::GET || !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(None);

@@ -40,8 +40,9 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Sends a request, and returns the answer of any status. An answer with a status of 400 or more is not an error
     /// here.
     ///
-    /// The URI of the request is a path with a query: `/v1/{domain}/...`. The client sets neither `Host` nor
-    /// `Authorization`. It sends a request to the backend once. A backend may repeat requests to its servers itself.
+    /// The URI of the request is a path, perhaps with a query: `/v1/{domain}/...`. The client sets neither `Host` nor
+    /// `Authorization`. The client calls this function once for a request. A backend may itself repeat the request to
+    /// its servers.
     ///
     /// # Errors
     ///

@@ -51,7 +51,8 @@ impl Bucket {
     /// # Errors
     ///
     /// Returns [`Error::Problem`](crate::Error::Problem) with the kind [`Conflict`](crate::ProblemKind::Conflict) if
-    /// the bucket exists with another definition, which is [`Problem::definition`](crate::Problem::definition).
+    /// the bucket exists with another definition. [`Problem::definition`](crate::Problem::definition) has that
+    /// definition.
     pub async fn create(&self, definition: &BucketDefinition) -> Result<StoredDefinition> {
         self.put_definition(definition, HeaderMap::new()).await
     }
@@ -67,14 +68,15 @@ impl Bucket {
         StoredDefinition::of(response).await
     }
 
-    /// Replaces the definition `etag` by another one of the same type. Needs the right `admin`. The write is not
-    /// repeated after bytes were sent.
+    /// Replaces the definition whose version is `etag` by one of the same type. Needs the right `admin`. The write is
+    /// not repeated after bytes were sent.
     ///
     /// # Errors
     ///
     /// Returns [`Error::Problem`](crate::Error::Problem) with the kind
-    /// [`PreconditionFailed`](crate::ProblemKind::PreconditionFailed) if the stored definition is not the one of the
-    /// `etag`, or if there is no such bucket; or [`Conflict`](crate::ProblemKind::Conflict) if the type is another one.
+    /// [`PreconditionFailed`](crate::ProblemKind::PreconditionFailed) if the stored definition has another version, or
+    /// if there is no such bucket. The kind is [`Conflict`](crate::ProblemKind::Conflict) if the bucket has another
+    /// type.
     pub async fn replace(&self, definition: &BucketDefinition, etag: &ETag) -> Result<StoredDefinition> {
         self.put_definition(definition, if_match(etag)).await
     }

@@ -62,8 +62,8 @@ impl Counter {
 
     /// Adds a number, which may be negative, and returns the new value: `None` if the token may not read the bucket.
     ///
-    /// The client gives the increment a random idempotency key. Therefore it repeats the request after a lost
-    /// connection, and the increment counts once.
+    /// The client gives the increment a random idempotency key. So the client can repeat the request after a lost
+    /// connection, and the increment still counts once.
     ///
     /// # Errors
     ///
@@ -75,8 +75,8 @@ impl Counter {
         self.increment_once(by, &format!("{:032x}", random::number()?)).await
     }
 
-    /// Adds a number like [`increment`](Self::increment). Increments of this counter with the same idempotency key
-    /// count once within 24 hours, and have the result of the first one.
+    /// Adds a number like [`increment`](Self::increment). Several increments of this counter with the same idempotency
+    /// key count once within 24 hours. Each of them has the result of the first increment.
     ///
     /// ```no_run
     /// # async fn example(views: rashomon_client::Counter) -> Result<(), Box<dyn std::error::Error>> {

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn ttl_of_a_part_of_a_second_is_refused() {
+    fn ttl_must_be_a_positive_number_of_whole_seconds() {
         for millis in [0, 500, 1500] {
             let refused = BucketDefinition::blob().ttl(Duration::from_millis(millis)).to_json();
             assert!(matches!(refused, Err(InputError::Field { .. })), "{millis}");

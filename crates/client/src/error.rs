@@ -102,7 +102,7 @@ pub enum InputError {
     /// A text is not a tid.
     #[error("'{0}' is not a tid: a UUID of version 1, in lower case")]
     Tid(String),
-    /// A text is not a time, or the time is too far from now.
+    /// A text is not a time, or a time is outside of the years 0 to 9999.
     #[error(
         "'{0}' is not a time: RFC 3339, in the years 0 to 9999, with at most six digits after the seconds"
     )]
@@ -118,7 +118,7 @@ pub enum InputError {
         /// What is wrong with the name or the value.
         reason: &'static str,
     },
-    /// A field of a write is invalid.
+    /// A field of a write or of a definition, a parameter of a list, or a range is invalid.
     #[error("the field {name} is invalid: {reason}")]
     Field {
         /// The name of the field, as in the HTTP API.
@@ -151,12 +151,12 @@ pub enum InputError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
-    /// No connection could be opened, so this attempt has sent nothing.
+    /// No connection could be opened, or the connection was closed before anything was sent.
     #[error("cannot connect to {server}: {}", last_cause(source))]
     Connect {
         /// The URL of the server.
         server: String,
-        /// The error of the operating system, or of TLS.
+        /// The error of the operating system, of TLS, or of the HTTP connection.
         source: BoxError,
     },
     /// After bytes were sent, the connection broke, or the answer was not HTTP.
@@ -168,7 +168,7 @@ pub enum TransportError {
         source: BoxError,
     },
     /// No byte moved in either direction for too long.
-    #[error("{server} did not continue within {} s", limit.as_secs_f64())]
+    #[error("{server} neither read nor sent anything for {} s", limit.as_secs_f64())]
     TimedOut {
         /// The URL of the server.
         server: String,
@@ -179,7 +179,7 @@ pub enum TransportError {
     #[error("the body of the request could not be read: {0}")]
     Source(#[source] BoxError),
     /// The token could not be read. Nothing was sent.
-    #[error("cannot send the token: {0}")]
+    #[error("cannot read the token: {0}")]
     Token(#[source] BoxError),
     /// A [`Backend`](crate::Backend) of the program failed.
     #[error("the backend failed: {0}")]
@@ -194,7 +194,7 @@ impl TransportError {
     }
 }
 
-/// The text of the last cause, which says what happened.
+/// Returns the text of the innermost cause, which is the most precise.
 fn last_cause(error: &BoxError) -> String {
     let mut last: &(dyn std::error::Error + 'static) = &**error;
     while let Some(cause) = last.source() {
@@ -207,7 +207,7 @@ fn last_cause(error: &BoxError) -> String {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
-    /// The status is not one that the request can have.
+    /// An answer to this request cannot have the status.
     #[error("an answer has the status {status}, which is not expected here: is this a server of Rashomon?")]
     Status {
         /// The status.
@@ -228,13 +228,13 @@ pub enum AnswerError {
     /// The program reads the body as a text, but the bytes are not UTF-8.
     #[error("an answer is not UTF-8")]
     NotUtf8,
-    /// Redirects lead to redirects.
+    /// Too many redirects followed each other.
     #[error("the request was redirected more than {limit} times")]
     Redirects {
         /// The limit.
         limit: usize,
     },
-    /// The address of a redirect, or of the next result page, is not that of the same resource of the same server.
+    /// A redirect, or the link to the next result page, leads to another resource or to another server.
     #[error("an answer has a link to another resource or server: '{0}'")]
     ForeignLink(String),
 }

@@ -37,7 +37,7 @@ impl Form {
         self.set(name, text.to_owned());
     }
 
-    /// Returns a valid value. An invalid one is reported when the form is sent.
+    /// Returns a valid value. `None` for an error, which is reported when the form is sent.
     pub(crate) fn check<T>(&mut self, value: Result<T, InputError>) -> Option<T> {
         value.map_err(|error| self.refuse(error)).ok()
     }

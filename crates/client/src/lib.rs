@@ -3,7 +3,7 @@
 //! A *domain* is a wiki, and a *page* has a title in it. A *revision* is one saved edit of a page, with a number. A
 //! *render* is one rendering of a revision, with a *tid* that contains its time. A render has *properties*: named
 //! bodies of bytes such as `html` and `wikitext`. A *bucket* of a domain has *entries*, which are bodies under keys
-//! without versions, or *counters*.
+//! without versions, or *counters*, or further pages.
 //!
 //! # Example
 //!

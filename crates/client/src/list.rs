@@ -49,6 +49,7 @@ pub struct List<T> {
 enum State<T> {
     /// The query of the next result page.
     Next(Result<String, InputError>),
+    /// The request for a result page.
     Waiting(BoxFuture<'static, Result<ResultPage<T>>>),
     End,
 }
@@ -65,7 +66,8 @@ impl<T> List<T> {
     }
 
     /// Sets the maximum number of entries of a result page: 1 to 500. The default is that of the server, which is 50.
-    /// Shared caches keep only result pages of the default size. This is the parameter `limit` of the HTTP API.
+    /// This is the parameter `limit` of the HTTP API. With this parameter, shared caches ask the server for each result
+    /// page.
     ///
     /// A call after the first entry has no effect. Another number is reported as [`InputError::PageSize`] by the
     /// stream.
@@ -161,7 +163,7 @@ pub(crate) mod private {
 
     /// An entry that can be read from the document of a result page.
     pub trait FromResultPage: Sized + Send + 'static {
-        /// The beginning of the address of the next result page.
+        /// The text with which the address of the next result page has to begin.
         const NEXT: &'static str;
 
         /// The document of a result page.

@@ -45,7 +45,7 @@ macro_rules! problem_kinds {
         #[non_exhaustive]
         pub enum ProblemKind {
             $($(#[$doc])* $kind,)*
-            /// Another type, which is the text. Without a problem document, the text is `about:blank`.
+            /// Another type, by its URI. Without a problem document, the text is `about:blank`.
             Unknown(String),
         }
 

@@ -6,6 +6,7 @@ use crate::{Result, TransportError};
 /// an increment.
 pub(crate) fn number() -> Result<u128> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| TransportError::Source(error.into()))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| TransportError::Source(format!("no random number: {error}").into()))?;
     Ok(u128::from_ne_bytes(bytes))
 }

@@ -95,7 +95,7 @@ fn parse(text: &str, default: Option<&DomainName>) -> Result<Vec<String>, Config
     Ok(segments(&expanded))
 }
 
-/// A registry that can be used.
+/// The routes of a registry whose prefixes and settings were checked.
 #[derive(Debug)]
 pub(crate) struct Routes {
     pub(crate) domain: Option<DomainName>,

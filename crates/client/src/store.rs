@@ -36,7 +36,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Returns [`ConfigError`] if an address, the token or the authorities are invalid. Nothing is sent.
+    /// Returns [`ConfigError`] if an address, the token or the authorities cannot be used. Nothing is sent.
     pub fn new(servers: Servers) -> Result<Self, ConfigError> {
         Self::of(Registry::new().servers("/", servers))
     }
@@ -45,7 +45,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Returns [`ConfigError`] if a prefix or the setting of a backend is invalid. Nothing is sent.
+    /// Returns [`ConfigError`] if a prefix or the setting of a backend is invalid, or if two backends have the same
+    /// prefix. Nothing is sent.
     pub fn of(registry: Registry) -> Result<Self, ConfigError> {
         Ok(Self { routes: Arc::new(registry.open()?) })
     }
@@ -61,8 +62,8 @@ impl Store {
 
     /// Sends several requests concurrently, and returns the results in the order of the requests.
     ///
-    /// At most 16 requests run at the same time. A failed request does not affect the others. An answer of any status is
-    /// a success, and redirects are not followed. Requests may go to different backends.
+    /// At most 16 requests run at the same time. A failed request does not affect the others. An answer of any status
+    /// is a success, and redirects are not followed. Requests may go to different backends.
     ///
     /// ```no_run
     /// use rashomon_client::RawRequest;

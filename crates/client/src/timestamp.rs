@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn texts_other_than_rfc_3339_are_refused() {
         for text in [
             "",
             "2013",

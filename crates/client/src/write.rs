@@ -128,7 +128,7 @@ impl NewRevision {
         self
     }
 
-    /// Writes only if this is the latest revision. Else the result is a problem of the kind
+    /// Writes only if `number` is the latest revision. Else the result is a problem of the kind
     /// [`NotLatest`](crate::ProblemKind::NotLatest).
     pub fn if_latest<N>(mut self, number: N) -> Self
     where
@@ -190,7 +190,7 @@ impl NewRender {
         self
     }
 
-    /// Writes only if this is the latest revision. Else the result is a problem of the kind
+    /// Writes only if `number` is the latest revision. Else the result is a problem of the kind
     /// [`NotLatest`](crate::ProblemKind::NotLatest).
     pub fn if_latest<N>(mut self, number: N) -> Self
     where
@@ -212,8 +212,8 @@ impl NewRender {
     /// # Errors
     ///
     /// Returns [`Error::Input`](crate::Error::Input) for the first invalid input, before anything is sent. Returns
-    /// [`Error::Problem`](crate::Error::Problem) with the kind [`NotFound`](crate::ProblemKind::NotFound) if there is no
-    /// such revision or base, [`Conflict`](crate::ProblemKind::Conflict) if a property of the revision, such as
+    /// [`Error::Problem`](crate::Error::Problem) with the kind [`NotFound`](crate::ProblemKind::NotFound) if there is
+    /// no such revision or base, [`Conflict`](crate::ProblemKind::Conflict) if a property of the revision, such as
     /// `wikitext`, has other bytes, or [`NotLatest`](crate::ProblemKind::NotLatest). After
     /// [`Error::Transport`](crate::Error::Transport), the render may be stored or not.
     pub async fn send(self) -> Result<Written> {
@@ -285,8 +285,8 @@ impl Replacement {
     /// # Errors
     ///
     /// Returns [`Error::Input`](crate::Error::Input) for an invalid input, before anything is sent. Returns
-    /// [`Error::Problem`](crate::Error::Problem) with the kind [`NotFound`](crate::ProblemKind::NotFound) if there is no
-    /// such render or property, or [`PreconditionFailed`](crate::ProblemKind::PreconditionFailed). After
+    /// [`Error::Problem`](crate::Error::Problem) with the kind [`NotFound`](crate::ProblemKind::NotFound) if there is
+    /// no such render or property, or [`PreconditionFailed`](crate::ProblemKind::PreconditionFailed). After
     /// [`Error::Transport`](crate::Error::Transport), the bytes may be replaced or not.
     pub async fn send(self) -> Result<Written> {
         let query = self.query?;

@@ -40,10 +40,10 @@ type Connector = BoxCloneSyncService<Uri, ServerStream, BoxError>;
 
 /// Sends requests to the servers of a list: a [`Servers`](crate::Servers) whose settings were checked.
 ///
-/// A program that passes on requests of others can use it without a [`Store`](crate::Store):
-/// [`send`](Backend::send) puts the path of the address before that of the request. A token replaces a header
-/// `Authorization` of the request. Otherwise `send` changes neither the path nor the headers. A header `Host` of the
-/// request is sent instead of the name of the server.
+/// A program that passes on requests of others can use this backend without a [`Store`](crate::Store).
+/// [`send`](Backend::send) puts the path in the address of the server before the path of the request. A token replaces
+/// a header `Authorization` of the request. Otherwise `send` changes neither the path nor the headers. If the request
+/// has a header `Host`, that header is sent instead of the name of the server.
 pub struct HttpBackend {
     addresses: Vec<Address>,
     /// Counts the results of requests to each address.
@@ -182,7 +182,7 @@ async fn while_progressing<F: Future>(answer: F, replay: &Replay, limit: Duratio
     }
 }
 
-/// Whether no byte of the request was sent: there was no connection, or the connection was closed before.
+/// Whether no byte of the request was sent: there was no connection, or the connection was closed before it took any.
 fn is_unsent(error: &ClientError) -> bool {
     let cause = error.source().and_then(|source| source.downcast_ref::<hyper::Error>());
     error.is_connect() || cause.is_some_and(hyper::Error::is_canceled)

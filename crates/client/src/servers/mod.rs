@@ -25,7 +25,7 @@ use token::{Token, TokenFile};
 ///
 /// The servers are used in turn. A server that fails is left out for [a while](Self::exclusion). Then one request
 /// probes the server; only a request that may be repeated does so. A server fails if it cannot be reached, breaks the
-/// connection, or does not continue. An answer of any status is no failure.
+/// connection, or makes no progress [in time](Self::idle_timeout). An answer of any status is no failure.
 ///
 /// # Repeats
 ///
@@ -119,22 +119,22 @@ impl Servers {
         self
     }
 
-    /// Sends the bearer token in a file whose only line is the token. The file is read before each request, so a new
-    /// token is used at once. While the file cannot be used, the last token stays in use, and this is logged.
+    /// Sends the bearer token that a file contains as its only line. The file is read before each attempt, so a new
+    /// token is used at once. While the file cannot be used, the last token stays in use, and a warning is logged.
     pub fn token_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.token = TokenSetting::File(path.into());
         self
     }
 
     /// Allows the token to be sent over a network without encryption, where others can read it. Without this setting,
-    /// [`open`](Self::open) returns an error for such a server.
+    /// [`open`](Self::open) returns an error if there is a token, and a server on another machine has no TLS.
     pub fn allow_token_without_tls(mut self) -> Self {
         self.is_exposed_token_allowed = true;
         self
     }
 
-    /// Checks certificates by the authorities in a file (PEM), instead of those of the system. The environment
-    /// variables `SSL_CERT_FILE` and `SSL_CERT_DIR` change those of the system.
+    /// Checks certificates by the authorities in a file (PEM). The default are the authorities of the system, or those
+    /// that the environment variables `SSL_CERT_FILE` and `SSL_CERT_DIR` name.
     pub fn authorities_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.authorities = Some(path.into());
         self
@@ -147,9 +147,9 @@ impl Servers {
     }
 
     /// The time limit for progress: until the server takes the next piece of the request, begins the answer, or sends
-    /// the next piece of the answer. The default is 60 s. A large body may take longer altogether. Choose a longer limit
-    /// than that of [`connect_timeout`](Self::connect_timeout): a request without progress counts as sent, and then not
-    /// every request is repeated.
+    /// the next piece of the answer. The default is 60 s. A large body may take longer altogether. Choose a longer
+    /// limit than that of [`connect_timeout`](Self::connect_timeout): a request without progress counts as sent, and
+    /// then not every request is repeated.
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
         self.timing.idle = limit;
         self
@@ -209,7 +209,7 @@ impl Servers {
     ///
     /// # Errors
     ///
-    /// Returns an error if a setting or a file that it names cannot be used.
+    /// Returns an error if a setting is invalid, if a file cannot be used, or if a token would be sent unprotected.
     pub fn open(self) -> Result<HttpBackend, ConfigError> {
         let addresses = self.parse_addresses()?;
         let token = match self.token {

@@ -41,15 +41,15 @@ impl Rotation {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether each server has failed, and has not answered since.
+    /// Returns for each server whether it has failed, and has not answered since.
     pub(crate) fn left_out(&self) -> Vec<bool> {
         self.lock().health.iter().map(|health| *health != Health::Good).collect()
     }
 
     /// Selects the next server that is not among `tried`. Returns `None` if all servers were tried.
     ///
-    /// Only a request that may be repeated probes a server. If all servers are left out, selects the server that failed
-    /// first, because an attempt may succeed.
+    /// A server whose time of exclusion has ended is probed by a request that may be repeated (`may_probe`). If all
+    /// servers that were not tried are left out, selects the one that failed first, because an attempt may succeed.
     pub(crate) fn select(&self, tried: &[usize], may_probe: bool, now: Instant) -> Option<Turn<'_>> {
         let mut state = self.lock();
         let count = state.health.len();

@@ -1,10 +1,10 @@
-//! The state of each server, and counts of the results of its requests.
+//! The state of each server, and counts of the results of the attempts at it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::TransportError;
 
-/// The state of a server, with counts of the results of its requests.
+/// The state of a server, with counts of the results of attempts. A request that is repeated has several attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerStatus {
@@ -12,17 +12,18 @@ pub struct ServerStatus {
     pub server: String,
     /// Whether the server is left out because it has failed, and has not answered since.
     pub is_left_out: bool,
-    /// The number of requests that were answered, with any status.
+    /// The number of attempts with an answer of any status.
     pub answered: u64,
-    /// The number of requests that were not sent, because no connection could be opened.
+    /// The number of attempts that sent nothing, because there was no connection.
     pub unreachable: u64,
-    /// The number of requests whose connection broke, before the answer or in the middle of it.
+    /// The number of attempts whose connection broke, before the answer or in the middle of it.
     pub broken: u64,
-    /// The number of requests that ended because the server did not continue, before the answer or in the middle of it.
+    /// The number of attempts that timed out because nothing was read or sent, before the answer or in the middle of
+    /// it.
     pub timed_out: u64,
 }
 
-/// Counts the results of the requests to one server.
+/// Counts the results of the attempts at one server.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     answered: AtomicU64,

@@ -47,6 +47,6 @@ fn system_roots() -> Result<RootCertStore, BoxError> {
     }
     match found.errors.into_iter().next() {
         Some(error) => Err(error.into()),
-        None => Err("the system has none: name a file with some".into()),
+        None => Err("the system has none: name a PEM file of certificates".into()),
     }
 }

@@ -51,7 +51,7 @@ async fn property_is_read_by_tid_revision_time_and_as_the_latest() {
 }
 
 #[tokio::test]
-async fn missing_things_are_problems() {
+async fn missing_page_revision_or_property_is_a_problem() {
     let server = Server::start().await;
     let page = server.page("A");
     write(&page).await;
@@ -95,7 +95,7 @@ async fn conditions_and_ranges_hold() {
 }
 
 #[tokio::test]
-async fn documents_are_typed() {
+async fn documents_are_read_with_their_fields() {
     let server = Server::start().await;
     let page = server.page("Main Page");
     let [first, _, third] = write(&page).await;

@@ -30,9 +30,9 @@ pub(crate) enum Behavior {
     Answer(&'static str),
     /// Reads the whole request, and closes the connection.
     Close,
-    /// Reads this many bytes, and resets the connection.
+    /// Reads this many bytes, or the whole request if it is shorter. Then resets the connection.
     Reset(usize),
-    /// Reads, and never answers.
+    /// Reads the whole request, and never answers.
     Silent,
     /// Reads the whole request, answers with this text, and never continues.
     Stop(&'static str),
@@ -90,7 +90,7 @@ async fn behave(mut stream: TcpStream, behavior: Behavior, requests: Arc<Mutex<V
             Ok(count) => received.extend_from_slice(&buffer[..count]),
         }
         if matches!(behavior, Behavior::Reset(limit) if received.len() >= limit) {
-            // The socket has unread bytes or a zero linger time, so its end is a reset.
+            // With a zero linger time, the end of the connection is a reset.
             stream.set_zero_linger().unwrap();
             return;
         }
