@@ -62,7 +62,7 @@ impl Catalog {
     }
 
     /// Returns the domains to which something was written, in order. A damaged row counts if the domain in its key
-    /// has a bucket that was created, or an entry for a title of the bucket `page`.
+    /// has a bucket that was created, or an undamaged entry for a title of the bucket `page`.
     #[boxed]
     pub async fn domains(&self) -> Result<Vec<DomainName>> {
         let (mut domains, mut after) = (Vec::new(), None);
@@ -76,7 +76,7 @@ impl Catalog {
         }
     }
 
-    /// Returns the domains after `after`, in order, at most `limit`. Reads no more rows than necessary.
+    /// Returns the domains after `after`, in order, at most `limit`. Reads about as many rows as it returns domains.
     #[boxed]
     pub async fn domain_list(
         &self,
@@ -116,7 +116,7 @@ impl Catalog {
     }
 
     /// Whether something was written to a domain. A damaged row counts if the domain has a bucket that was created, or
-    /// an entry for a title of the bucket `page`.
+    /// an undamaged entry for a title of the bucket `page`.
     #[boxed]
     pub async fn has_domain(&self, domain: &DomainName) -> Result<bool> {
         let key = Key::new(vec![CATALOG.into()], vec![domain.as_str().into()]);
@@ -150,7 +150,7 @@ impl Catalog {
         Ok(false)
     }
 
-    /// Whether the page has a render in its table, or a part in a block. Damaged rows count.
+    /// Whether the page has a render in the table `renders`, or a part in a block. Damaged rows count.
     pub async fn is_stored(&self, page: &Page) -> Result<bool> {
         for table in [&*RENDERS, &*ARCHIVE_INDEX] {
             let scan = Scan::new(partition_of(page), NonZeroUsize::MIN);

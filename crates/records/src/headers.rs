@@ -138,8 +138,8 @@ pub enum HeaderError {
     /// The name of a header is malformed.
     #[error("the name of a header is malformed")]
     Name,
-    /// The value of this header is not one line of visible ASCII.
-    #[error("the value of {0} is not visible ASCII")]
+    /// The value of this header has a character other than printable ASCII, such as a line feed.
+    #[error("the value of {0} has a character other than printable ASCII")]
     Value(String),
     /// The value of `Content-Type` is not a media type.
     #[error("a Content-Type is a media type, such as text/html; charset=utf-8")]

@@ -194,9 +194,9 @@ pub fn purge_id(key: &Key) -> Option<PurgeId> {
 }
 
 impl Records {
-    /// Returns the batch that queues the purge of a change. The caller has to store it before or with the change, and to
-    /// call this directly before that: a reader of the queue assumes that the changes of old entries are committed.
-    /// `None` if no caches are configured.
+    /// Returns the batch that queues the purge of a change. The caller has to call this function directly before the
+    /// write of the change, and to store the batch before or with the change. A reader of the queue assumes that the
+    /// changes of old entries are committed. `None` if no caches are configured.
     #[must_use]
     pub fn purge(
         &self,

@@ -106,8 +106,8 @@ pub static REVISIONS_BY_TID: LazyLock<Schema> = LazyLock::new(|| {
 /// The data of pages from exports (`info`, JSON).
 pub static PAGES: LazyLock<Schema> = LazyLock::new(|| of_a_page("pages").value("info", Text).build());
 
-/// The chunk sets that the properties of the page reference. Also the sets that they referenced until `released_at`,
-/// since earlier readers may still be reading these sets. A set without a row here is unreferenced. `rev` and `tid`
+/// The chunk sets that the properties of the page reference, or that they referenced until `released_at`. Earlier
+/// readers may still be reading the released sets. A set without a row here is unreferenced. `rev` and `tid`
 /// identify the body. Without a `tid`, the body is that of a property of the revision. Without both, the body is in a
 /// block of the archive. A released row has no `tid`.
 pub static CHUNK_REFERENCES: LazyLock<Schema> = LazyLock::new(|| {
@@ -148,9 +148,9 @@ pub static BY_REV: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// The latest value of each property under option A of table-per-query, one row for each property. Properties of the
-/// revision have no `tid`. The rows are written only by compare-and-set, so that the highest (rev, tid) is kept in any
-/// order of writes.
+/// The latest value of each property, one row for each property. Only the strategy table-per-query with the setting
+/// `option = "A"` has these rows. Properties of the revision have no `tid`. The rows are written only by
+/// compare-and-set, so that the highest (rev, tid) is kept in any order of writes.
 pub static CURRENT: LazyLock<Schema> = LazyLock::new(|| {
     with_body(of_a_page("current").clustering("property", Text, Ascending))
         .value("rev", Int)
@@ -228,7 +228,7 @@ pub static RETENTION_CLOCK: LazyLock<Schema> = LazyLock::new(|| {
 });
 
 /// The page leases. If several processes write to the store, conditional writes and changes of stored revisions take
-/// one. `owner` is a random name, and is absent while the lease is free. The intent consists of `rows` (JSON), the
+/// a lease. `owner` is a random name, and is absent while the lease is free. The intent consists of `rows` (JSON), the
 /// names of the rows that are about to be written, and of their write time `rows_at`. Writes under later leases get a
 /// write time after `later_than`. The rows are written only by compare-and-set. Most pages have no row.
 pub static HEADS: LazyLock<Schema> = LazyLock::new(|| {
@@ -423,7 +423,7 @@ pub static DELETED_BUCKETS: LazyLock<Schema> = LazyLock::new(|| {
 /// The entries of the buckets of type `blob` and `ordered-blob`, one partition for each. `bucket` is the `id` of the
 /// bucket. `indexed_at` is the write time of the row in `entry_keys`.
 ///
-/// A row without an `etag` is a deleted entry. Until the row expires, the next writer reads in it the write time of the
+/// A row without an `etag` is a deleted entry. Until this row expires, it tells the next writer the write time of the
 /// deleted row in `entry_keys`. The rows are written only by compare-and-set.
 pub static BUCKET_ENTRIES: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("bucket_entries")
@@ -484,8 +484,8 @@ pub static ENTRY_CHUNK_SETS: LazyLock<Schema> = LazyLock::new(|| {
 /// answers and times. The next change of the row first writes them into `counter_requests`. `kept` (JSON) has the
 /// number of the counter's unexpired idempotency keys, by hour.
 ///
-/// A row without a `value` is a deleted counter. Until the row expires, the next writer reads in it the write time of
-/// the deleted row in `entry_keys`. The rows are written only by compare-and-set.
+/// A row without a `value` is a deleted counter. Until this row expires, it tells the next writer the write time of the
+/// deleted row in `entry_keys`. The rows are written only by compare-and-set.
 pub static COUNTERS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("counters")
         .partition("bucket", Blob)

@@ -68,8 +68,8 @@ impl VerifyReport {
         self.problems.extend(page.problems.into_iter().take(room));
     }
 
-    /// Adds a `Corrupt` error as a problem, so that the verification can continue. `place` describes where it was
-    /// found. Returns any other error.
+    /// Adds a `Corrupt` error as a problem, so that the verification can continue. `place` describes where the error
+    /// was found. Returns any other error.
     pub fn corrupt_is_problem<T>(&mut self, place: impl Display, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(found) => Ok(Some(found)),

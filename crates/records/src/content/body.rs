@@ -12,12 +12,12 @@ use crate::{
     rows::{self, Column, ColumnValue, Json},
 };
 
-/// The zstd level of bodies: the level that compresses best among those that are as fast as the disk.
+/// The zstd level of bodies: a fast level, whose frames are somewhat larger than those of higher levels.
 const LEVEL: i32 = 1;
 
 thread_local! {
     /// A compressor, and a buffer in which it builds each frame. The frame is then copied: without the copy, the frame
-    /// would keep the capacity that zstd requires beforehand, which is four times its size.
+    /// would keep the capacity that zstd requires beforehand, which is often several times its size.
     static COMPRESSOR: RefCell<(zstd::bulk::Compressor<'static>, Vec<u8>)> =
         RefCell::new((zstd::bulk::Compressor::new(LEVEL).expect("the level is valid"), Vec::new()));
     static DECOMPRESSOR: RefCell<zstd::bulk::Decompressor<'static>> =
@@ -110,7 +110,7 @@ pub struct InlineBody {
 /// The zstd frame of a body.
 #[derive(Debug, Clone)]
 enum Frame {
-    /// The body has no frame, since a frame would not be smaller.
+    /// The body was stored uncompressed, usually since a frame would not be smaller.
     None,
     /// The stored frame.
     Stored(Bytes),
@@ -119,7 +119,7 @@ enum Frame {
 }
 
 impl InlineBody {
-    /// Creates a body without a frame, for bytes that compression does not make smaller.
+    /// Creates a body that has no zstd frame, not even on demand.
     #[must_use]
     pub const fn new(plain: Bytes) -> Self {
         Self { plain, frame: Frame::None }

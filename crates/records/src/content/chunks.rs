@@ -45,7 +45,8 @@ pub struct ChunkSet {
     pub id: [u8; 16],
     /// The number of chunks.
     pub count: u32,
-    /// The time at which this process wrote the first chunk. `None` for a set that was read from the store.
+    /// The time at which this process wrote the first chunk. `None` for a set that has no chunk yet, or that was read
+    /// from the store.
     pub begun: Option<ChunkSetStart>,
 }
 
@@ -104,8 +105,8 @@ impl ChunkSet {
 pub enum Lifetime<'a> {
     /// The set exists as long as this page references it. An entry for the garbage collector registers the set.
     Referenced(&'a Page),
-    /// The set exists until an hour after this time. It is a copy of a body of this revision. The garbage collector
-    /// need not examine such a set. A row registers the set, so that an erasure of the revision finds it.
+    /// The set is a copy of a body of this revision, and exists until an hour after this time. The garbage collector
+    /// need not examine such a set. A row registers the set, so that an erasure of the revision finds the copy.
     Until(&'a Page, Revision, Timestamp),
     /// The caller decides how long the set exists, and registers the set by the batch that this function returns.
     Registered(&'a ChunkRegistration<'a>),
@@ -233,8 +234,9 @@ impl ChunkStore {
 
     /// Returns the batch that deletes the chunks of a set, including damaged chunks.
     ///
-    /// If only this process writes to the store, other writers wait for each batch. Then this function itself deletes
-    /// chunks in small batches, until at most [`MAX_DELETED_CHUNKS`] chunks are left for the returned batch.
+    /// If only this process writes to the store, its other writes wait while a batch is written. In such a store, this
+    /// function itself deletes chunks in small batches, until at most [`MAX_DELETED_CHUNKS`] chunks are left for the
+    /// returned batch.
     pub async fn deletion(&self, chunk_set: ChunkSetId) -> Result<Batch> {
         let partition = || vec![chunk_set.to_value()];
         while self.store.partition_versions().is_some() {

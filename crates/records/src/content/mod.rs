@@ -21,8 +21,9 @@ use crate::{PropertyName, Sha1};
 /// Bodies by the names of their properties.
 pub type Bodies = BTreeMap<PropertyName, BodyRow>;
 
-/// The number of bytes of a chunk. Even if zstd cannot compress a chunk, it is below the table layer's limit of 1 MiB
-/// for a value. A larger body is stored in chunks while it is received, before the write that references the chunks.
+/// The maximum number of uncompressed bytes of a chunk. Even if zstd cannot compress a chunk, it is below the table
+/// layer's limit of 1 MiB for a value. A larger body is stored in chunks while it is received, before the write that
+/// references the chunks.
 pub const CHUNK_SIZE: usize = 1_000_000;
 
 /// A received body that is ready to be stored. A small body is in memory. A large body, or a smaller one for which

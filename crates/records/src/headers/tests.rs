@@ -5,7 +5,7 @@ fn parse(headers: &[(&str, &str)]) -> std::result::Result<RequestHeaders, Header
 }
 
 #[test]
-fn some_headers_are_kept() {
+fn content_headers_and_x_headers_are_kept() {
     let kept = parse(&[
         ("Content-Type", "text/html; charset=utf-8"),
         ("CONTENT-LANGUAGE", "de"),
@@ -22,7 +22,7 @@ fn some_headers_are_kept() {
 }
 
 #[test]
-fn other_headers_are_refused() {
+fn headers_that_are_not_kept_are_refused() {
     for name in [
         "Set-Cookie",
         "Location",

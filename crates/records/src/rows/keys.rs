@@ -21,7 +21,7 @@ row_key! {
 }
 
 row_key! {
-    /// A revision in the index by time. The table has no values.
+    /// The key of a revision in the index by time. The table has no values.
     pub struct TimeKey of REVISIONS_BY_TIME { timestamp: rashomon_clock::Timestamp, rev: Revision }
 }
 

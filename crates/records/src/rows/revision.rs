@@ -9,11 +9,11 @@ use crate::{ExportRecord, Parent, Result, Revision, RevisionRecord, Tid};
 /// A revision, with the properties of the revision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RevisionRow {
-    /// The record: number, parent, time, user, comment.
+    /// The record of the revision.
     pub record: RevisionRecord,
     /// The properties of the revision.
     pub properties: Properties,
-    /// The first render.
+    /// The tid of the first render.
     pub first_tid: Tid,
     /// The time at which the revision was first stored.
     pub stored_at: Timestamp,

@@ -31,7 +31,7 @@ pub enum Superseded {
 /// The kind of a batch of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteKind {
-    /// Adds a render.
+    /// Any other write, such as that of a new revision or a new render.
     New,
     /// Replaces an existing property.
     Replacement,
@@ -208,8 +208,8 @@ impl<'a> PageBatch<'a> {
         self.at
     }
 
-    /// Changes the write time of the batch, including the rows of the page that were added before. Times in the columns
-    /// of these rows remain, and so do the write times of [`Self::batches_before`].
+    /// Changes the write time of the batch, and of the rows of the page that it already puts. Times in the columns of
+    /// these rows remain, and so do the write times of deletes and of [`Self::batches_before`].
     pub fn restamp(&mut self, at: Timestamp) {
         self.at = at;
         for mutation in self.page_batch.mutations.iter_mut() {
@@ -219,7 +219,7 @@ impl<'a> PageBatch<'a> {
         }
     }
 
-    /// The number of rows that the batch of the page changes.
+    /// The number of changes in the batch of the page. Each body counts as one change, also a body for another table.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.page_batch.mutations.len() + self.bodies.len()

@@ -6,7 +6,8 @@
 //!
 //! 1. It swaps its owner name into the lease row of the page.
 //! 2. It reads the page.
-//! 3. It stores an intent in the lease row: the names of the rows that it is about to write.
+//! 3. It stores an intent in the lease row, unless step 1 has stored it: the names of the rows that it is about to
+//! write.
 //! 4. It writes the rows.
 //! 5. It removes its owner name by another swap, and then answers.
 //!
@@ -86,9 +87,9 @@ impl LeaseOwners {
 impl PageWriter<'_> {
     /// Takes the lease of the page. Returns `None` if no other process writes to the store.
     ///
-    /// While another writer holds the lease, waits for a limited time. `batch` is the batch of the write, if its rows
-    /// are already known. In this case the intent of the batch is stored together with the lease, and the batch gets
-    /// its write time.
+    /// While another writer holds the lease, waits for a limited time, and then fails with `Unavailable`. `batch` is
+    /// the batch of the write, if its rows are already known. In this case the intent of the batch is stored together
+    /// with the lease, and the batch gets its write time.
     ///
     /// The caller must hold the lock of the page in this process.
     pub async fn take_lease(&self, mut batch: Option<&mut PageBatch<'_>>) -> Result<Option<HeldLease>> {
@@ -205,9 +206,9 @@ impl PageWriter<'_> {
         }
     }
 
-    /// Commits a write whose intent is stored, releases the lease, and runs the post-commit steps. Writes nothing if
-    /// the lease is so old that another process may have judged it dead. If the commit fails, rolls the write back at
-    /// once, unless the write has happened nevertheless or the store fails again.
+    /// Commits a write whose intent is stored, runs the first post-commit steps, releases the lease, and runs the last
+    /// steps. Writes nothing if the lease is so old that another process may have judged it dead. If the commit fails,
+    /// rolls the write back at once, unless the write has happened nevertheless or the store fails again.
     async fn commit_leased(&self, lease: &HeldLease, batch: PageBatch<'_>) -> Result<()> {
         if self.is_past_lease(lease) {
             self.release_unused(lease).await;
@@ -300,8 +301,8 @@ impl PageWriter<'_> {
     /// Ensures that a write has happened completely or never will. Returns `None` if the write has happened.
     ///
     /// Otherwise rolls the write back, and returns the time of the deletes. A roll-back deletes the new rows of the
-    /// write. It stores the rows that the write was about to replace again, with their existing values. Both also hide
-    /// parts of the write that arrive later.
+    /// write. The rows that the write was about to replace are stored again, with their existing values. The deletes
+    /// and the stored rows also hide parts of the write that arrive later.
     async fn roll_back_unless_happened(&self, intent: &Intent) -> Result<Option<Timestamp>> {
         let existing = self.rows_named(&intent.rows).await?;
         if intent.has_happened(&existing) {
@@ -324,9 +325,9 @@ impl PageWriter<'_> {
             }
             match row {
                 Some(row) if name.replaces => {
-                    // The new write time is later than that of the write that is rolled back. If the clock that wrote
-                    // the row was ahead, the write time of that write was just after the row's own write time. A copy
-                    // of a superseded value keeps its expiry time.
+                    // The restored row needs a later write time than the rolled-back write. The write time of that
+                    // write was `intent.at` or, if the clock that wrote the row was ahead, just after the write time
+                    // of the row. A copy of a superseded value keeps its expiry time.
                     let replaced_at = intent.at.max(row.written_at.just_after());
                     batch.page_batch.mutations.push(Mutation::Put {
                         table: name.table,
@@ -355,7 +356,7 @@ impl PageWriter<'_> {
     /// it is dead.
     async fn release_unused(&self, lease: &HeldLease) {
         if let Err(error) = self.release(lease, lease.later_than).await {
-            tracing::debug!(%error, "cannot release a page lease; it expires");
+            tracing::debug!(%error, "cannot release a page lease; a later writer frees it");
         }
     }
 
@@ -390,7 +391,7 @@ impl PageWriter<'_> {
         Err(failure.map_or_else(busy, Error::Store))
     }
 
-    /// Ensures that the write of a row that was read will not be rolled back. Waits while this write holds a lease.
+    /// Ensures that the write of a row that was read will not be rolled back. Waits while that write holds a lease.
     /// Fails with `Unavailable` if the row was rolled back or changed meanwhile. `page_is_locked` says that no other
     /// request of this process uses the page.
     pub async fn ensure_not_rolled_back(
