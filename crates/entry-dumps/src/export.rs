@@ -24,7 +24,7 @@ const BUFFER_BYTES: usize = 1 << 18;
 /// The maximum number of buffers that wait to be written.
 const MAX_BUFFERS: usize = 4;
 
-/// What an export has written.
+/// The report of an export: what it has written, and what the store has lost.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EntryExportReport {
     /// The number of entries or counters that were written as a whole.

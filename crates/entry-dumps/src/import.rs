@@ -87,8 +87,8 @@ pub enum EntryImportError {
 pub(crate) type Result<T> = std::result::Result<T, EntryImportError>;
 
 /// Stores the entries of an export, and makes the bucket if it is missing. The bucket may have another name than in the
-/// export. An entry is stored as a whole or not at all. Its `ttl` begins at the import. An entry that is already stored
-/// with other content stays as it is. So a second import of the same file changes nothing.
+/// export. An entry is stored as a whole or not at all, and its `ttl` begins at the import. A stored entry that has not
+/// expired stays as it is, whatever its content is. So a second import of the same file changes nothing.
 ///
 /// Must be called within a runtime of tokio. Returns the report also if an error ended the import.
 pub async fn import_entries<T: EntryTarget>(
@@ -163,7 +163,9 @@ impl<T: EntryTarget> Import<'_, T> {
                     return Err(self.lines.input_error("this line does not fit the type of the bucket"));
                 }
                 Line::Part(_) | Line::Incomplete(_) => {
-                    return Err(self.lines.input_error("a piece of a body does not belong to an entry"));
+                    return Err(self
+                        .lines
+                        .input_error("this line continues a body, but no body is incomplete here"));
                 }
                 Line::Bucket(_) => return Err(self.lines.input_error("the export has a second bucket")),
             }
@@ -333,9 +335,9 @@ fn check_headers(headers: &Headers) -> std::result::Result<Headers, String> {
         .into_iter()
         .chain(of_property.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     RequestHeaders::parse(given).map_err(|error| error.to_string())?;
-    let is_visible = |value: &&String| value.bytes().all(|byte| (b' '..=b'~').contains(&byte));
-    if let Some((name, _)) = of_entry.iter().find(|(_, value)| !is_visible(value)) {
-        return Err(format!("the value of {name} is not visible ASCII"));
+    let is_printable = |value: &&String| value.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    if let Some((name, _)) = of_entry.iter().find(|(_, value)| !is_printable(value)) {
+        return Err(format!("the value of {name} has a character other than printable ASCII"));
     }
     let bytes: usize = headers.other.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes + headers.content_type.len() > Headers::MAX_BYTES {

@@ -14,7 +14,7 @@ pub(crate) const MAX_PART_BYTES: usize = 1 << 20;
 /// The maximum number of bytes of a line. A line with a part in base64, a key and headers is shorter.
 pub(crate) const MAX_LINE_BYTES: usize = 2 << 20;
 
-/// A line.
+/// A line of an export.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Line {

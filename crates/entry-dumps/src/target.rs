@@ -64,10 +64,10 @@ pub trait EntryTarget: Send {
     /// The maximum size of a body, as far as the maximum is known before the body is sent.
     fn body_limit(&self) -> u64;
 
-    /// The value of a counter; `None` if it was never incremented.
+    /// The value of a counter; `None` if there is no such counter.
     async fn counter(&mut self, key: &EntryKey) -> Result<Option<i64>>;
 
-    /// Stores a counter that was never incremented.
+    /// Stores a counter that does not exist yet.
     async fn store_counter(&mut self, key: &EntryKey, value: i64) -> Result<()>;
 
     /// Compares the stored entry with the exported entry.
@@ -104,7 +104,7 @@ impl<'s> StoreTarget<'s> {
     }
 }
 
-/// A body that a store receives.
+/// An entry that a store receives: its key, its headers, and the sink of its body.
 #[derive(Debug)]
 pub struct StoreBody {
     key: EntryKey,

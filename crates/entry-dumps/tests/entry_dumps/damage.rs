@@ -33,7 +33,11 @@ async fn wrong_line_is_an_error_with_its_line_number() {
         (vec![BUCKET, end], "line 2: the last line counts 1 entries, but the export has 0", None),
         (vec![BUCKET, SMALL, end, end], "line 4: the export goes on after its last line", stored.clone()),
         (vec![BUCKET, SMALL, BUCKET], "line 3: the export has a second bucket", stored.clone()),
-        (vec![BUCKET, r#"{"part":"YWJj"}"#], "line 2: a piece of a body does not belong to an entry", None),
+        (
+            vec![BUCKET, r#"{"part":"YWJj"}"#],
+            "line 2: this line continues a body, but no body is incomplete here",
+            None,
+        ),
         (
             vec![BUCKET, r#"{"counter":{"key":"a","value":1}}"#],
             "line 2: this line does not fit the type",
@@ -83,7 +87,7 @@ async fn entry_that_is_too_large_for_the_bucket_is_left_out() {
     assert_eq!(report.left_out.first, ["a: the body has 3 bytes, and the bucket allows 2"]);
 }
 
-/// An import of an export that ends anywhere is an error, and stores only whole entries.
+/// The import of a truncated export fails wherever the export ends, and stores only whole entries.
 #[tokio::test]
 async fn truncated_export_is_an_error_and_stores_whole_entries() {
     let world = World::new().await;
@@ -98,7 +102,7 @@ async fn truncated_export_is_an_error_and_stores_whole_entries() {
         let bucket = other.bucket("files", Definition::of(BucketType::OrderedBlob)).await;
         let large_body = other.body(&bucket, "large").await;
         assert!(large_body.is_none_or(|body| body == large(3_500_000)), "{cut}");
-        // The import of the whole file completes it.
+        // The import of the whole file stores the entries that are missing.
         let (again, outcome) = other.import("files", &file).await;
         outcome.unwrap();
         assert_eq!((again.unchanged, again.stored), (report.stored, 3 - report.stored), "{cut}");

@@ -82,7 +82,7 @@ impl World {
         import_entries(&mut target, source, &options, |_| {}).await
     }
 
-    /// Deletes the last chunk of each body.
+    /// Deletes the last chunk of each body that is stored in chunks.
     pub(crate) async fn lose_chunks(&self) {
         let mut page = self.tables.partitions(&CHUNKS, None, PAGE).await.unwrap();
         assert_eq!(page.next, None);
