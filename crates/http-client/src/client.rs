@@ -193,7 +193,7 @@ where
     ///
     /// Returns an error if the connection breaks before the answer begins.
     pub async fn send(&mut self, request: Request<B>) -> hyper::Result<Response<Incoming>> {
-        // The connection may still be occupied with the end of the answer before.
+        // The connection may still be occupied with the end of the previous answer.
         self.sender.ready().await?;
         self.sender.send_request(request).await
     }
@@ -205,8 +205,8 @@ impl Client<Full<Bytes>> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the answer is no JSON, has more than a mebibyte, or takes more than a minute. A status of
-    /// 400 or more is not an error here.
+    /// Returns an error if the connection breaks, or if the answer is no JSON, has more than a mebibyte, or takes more
+    /// than a minute. A status of 400 or more is not an error here.
     pub async fn json(
         &mut self,
         method: Method,
@@ -223,7 +223,7 @@ impl Client<Full<Bytes>> {
         let request = request.body(Full::new(body)).map_err(|error| failed(&error.to_string()))?;
         let sender = &mut self.sender;
         let exchange = async {
-            // The connection may still be occupied with the end of the answer before.
+            // The connection may still be occupied with the end of the previous answer.
             sender.ready().await.map_err(|error| failed(&last_cause(&error)))?;
             let response = sender.send_request(request).await.map_err(|error| failed(&last_cause(&error)))?;
             let status = response.status();
@@ -249,8 +249,8 @@ impl Client<Full<Bytes>> {
     }
 }
 
-/// The reason why a server refused a request: the `detail` of its answer, which is a problem document (RFC 9457). It
-/// has at most [`MAX_ERROR_BYTES`].
+/// Returns the reason why a server refused a request: the `detail` of its answer, if that is a problem document (RFC
+/// 9457). A reason of more than [`MAX_ERROR_BYTES`] is shortened.
 #[must_use]
 pub fn refusal_reason(answer: &Value) -> String {
     let detail = answer["detail"].as_str().unwrap_or("the answer gives no reason; is it a rashomon server?");

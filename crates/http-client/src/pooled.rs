@@ -27,11 +27,11 @@ pub struct PooledClient {
 
 impl PooledClient {
     /// Creates a client that checks certificates by these authorities, or by those of the system if
-    /// `authorities` is `None`. Fails if the system has none and `needs_tls` is set.
+    /// `authorities` is `None`.
     ///
     /// # Errors
     ///
-    /// Returns an error if there are no authorities, or if their file cannot be read.
+    /// Returns an error if the file of authorities cannot be used, or if the system has none and `needs_tls` is set.
     pub fn new(authorities: Option<&Path>, needs_tls: bool) -> Result<Self, AuthoritiesError> {
         let tls = client_config(authorities, needs_tls)?;
         let connector =
@@ -47,7 +47,7 @@ impl PooledClient {
     ///
     /// # Errors
     ///
-    /// Returns the reason why there is no complete answer.
+    /// Returns the reason why no answer arrived. An answer whose body breaks off is not an error.
     pub async fn send(
         &self,
         method: Method,

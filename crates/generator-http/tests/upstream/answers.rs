@@ -143,7 +143,7 @@ async fn answers_are_bounded_by_the_size_of_the_property() {
 
 #[tokio::test]
 async fn incomplete_answers_are_failures() {
-    let broken = "ended early";
+    let broken = "could not be read to the end";
     assert_failed(made_of(says("200 OK", "content-length: 10\r\n", "short")).await, broken);
     assert_failed(made_of(says("200 OK", "transfer-encoding: chunked\r\n", "5\r\nshort\r\n")).await, broken);
     assert_failed(made_of(says("200 OK", "transfer-encoding: chunked\r\n", "5\r\nsho")).await, broken);

@@ -75,7 +75,9 @@ impl ExpectedAnswer {
         match Limited::new(body, limit).collect().await {
             Ok(body) => Ok(Answer { content_type, body: body.to_bytes() }),
             Err(error) if error.is::<LengthLimitError>() => too_large(),
-            Err(error) => failed(format!("its answer ended early: {}", with_causes(&*error))),
+            Err(error) => {
+                failed(format!("its answer could not be read to the end: {}", with_causes(&*error)))
+            }
         }
     }
 

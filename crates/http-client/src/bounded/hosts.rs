@@ -55,7 +55,7 @@ impl AllowedHost {
                 let digits = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
                 let port = digits.then(|| port.parse().ok()).flatten().filter(|port| *port > 0);
                 let port =
-                    port.ok_or("a port is a number from 1 to 65535; an IPv6 address is in brackets")?;
+                    port.ok_or("a port is a number from 1 to 65535; write an IPv6 address in brackets")?;
                 (host, Some(port))
             }
             _ => (text, None),
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_reached_by_its_name_alone() {
+    fn only_the_exact_host_is_allowed() {
         check("wiki.example", "http://wiki.example/a", true);
         check("wiki.example", "https://WIKI.example/a", true);
         check("wiki.example", "http://www.wiki.example/", false);

@@ -31,7 +31,7 @@ pub const MAX_REDIRECTS: usize = 3;
 /// The maximum size of an error with its causes, which may repeat the answer of a service.
 const MAX_CAUSES_BYTES: usize = 1024;
 
-/// The reasons why there is no usable answer. Each text continues a sentence whose subject is the service.
+/// The reasons why there is no usable answer. In each text, "it" is the service.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
     /// The service answered that the resource does not exist.
@@ -61,7 +61,7 @@ pub struct Bounds {
     timeout: Duration,
     /// The token for the service. It is sent only to the origin of the first URL.
     token: Option<TokenFile>,
-    places: Semaphore,
+    permits: Semaphore,
 }
 
 impl Bounds {
@@ -73,7 +73,12 @@ impl Bounds {
         token: Option<TokenFile>,
         max_requests: NonZeroUsize,
     ) -> Self {
-        Self { hosts, timeout, token, places: Semaphore::new(max_requests.get().min(Semaphore::MAX_PERMITS)) }
+        Self {
+            hosts,
+            timeout,
+            token,
+            permits: Semaphore::new(max_requests.get().min(Semaphore::MAX_PERMITS)),
+        }
     }
 }
 
@@ -114,17 +119,17 @@ impl BoundedClient {
 
     /// Sends a request, and reads the answer to its end. An incomplete answer is an error.
     ///
-    /// Redirects to allowed hosts are followed. A request with another method than GET is not sent again as a GET: only
-    /// a redirect that keeps the method is followed (307, 308).
+    /// Up to [`MAX_REDIRECTS`] redirects to allowed hosts are followed. If the method is not GET, only redirects that
+    /// keep the method are followed (307, 308); others are errors.
     pub async fn send(
         &self,
         request: Outgoing,
         bounds: &Bounds,
         expected: &ExpectedAnswer,
     ) -> Result<Answer, FetchError> {
-        let Bounds { timeout, places, .. } = bounds;
-        let _place = match tokio::time::timeout(*timeout, places.acquire()).await {
-            Ok(place) => place,
+        let Bounds { timeout, permits, .. } = bounds;
+        let _permit = match tokio::time::timeout(*timeout, permits.acquire()).await {
+            Ok(permit) => permit,
             Err(_) => {
                 return Err(FetchError::Busy(format!("its limit of requests was reached for {timeout:?}")));
             }
