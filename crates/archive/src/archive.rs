@@ -22,8 +22,8 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Creates the archive of a store. `blocks` must be on the store that has only the tables, and `records`
-    /// on a [`crate::UnionStore`] of this store and `blocks`.
+    /// Creates the archive of a store. `blocks` must use the store that has only the tables, and `records` a
+    /// [`crate::UnionStore`] of this store and `blocks`.
     #[must_use]
     pub fn new(records: Arc<Records>, blocks: Arc<BlockStore>, settings: Option<ArchiveSettings>) -> Self {
         let idle = settings.as_ref().and_then(|settings| settings.idle);
@@ -90,9 +90,9 @@ impl Archive {
         self.blocks.collect(until, self.records.clock.now()).await
     }
 
-    /// Deletes all blocks that no page references, and returns their number. Nothing else may run in this
+    /// Deletes the blocks that no page references, and returns their number. Nothing else may run in this
     /// process meanwhile. If other processes use the store, a block stays while another process may be
-    /// reading it.
+    /// reading it, or may be about to make a page reference it.
     pub async fn collect_unreferenced(&self) -> Result<u64> {
         let now = self.records.clock.now();
         self.blocks.collect(self.placed_until().await?.min(now), now).await

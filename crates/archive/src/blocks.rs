@@ -54,8 +54,8 @@ pub struct BlockStore {
     pub(super) damage: Damage,
     pub(super) indexes: IndexCache,
     unpacked: Cache<BlockId, Arc<OpenBlock>>,
-    /// The block that was requested last, since one read opens the same block several times. The cache may
-    /// have no room for it.
+    /// The block that was requested last. One read opens the same block several times, and the cache may have
+    /// no room for the block.
     last: Mutex<Option<Arc<OpenBlock>>>,
     /// The number of blocks that were read from the store to be unpacked.
     opened: AtomicU64,
@@ -176,9 +176,9 @@ impl BlockStore {
         }
     }
 
-    /// Returns an unpacked block. If the block is not in memory, waits for a permit and unpacks it: unpacking
-    /// takes processor time from all other tasks. If several callers with a permit request a block at once,
-    /// one of them unpacks it for all.
+    /// Returns a block from memory, or reads and unpacks it with a permit. The permits bound the processor time
+    /// that unpacking takes from other tasks. Returns `Unavailable` if no permit becomes free in time. If
+    /// several callers with a permit request a block at once, one of them unpacks it for all.
     pub(super) async fn open(&self, of: &Page, id: BlockId) -> Result<Arc<OpenBlock>> {
         if let Some(block) = self.in_memory(id).await {
             return Ok(block);
@@ -199,9 +199,9 @@ impl BlockStore {
         Ok(block)
     }
 
-    /// Returns an error if a read of this row would have to wait for a permit, and no further request may
-    /// wait. Such a row is in a block that is not in memory. Reads nothing from the store, since a refusal
-    /// has to cost little.
+    /// Returns an error if no further request may wait for a permit, and a read of this row would have to
+    /// wait: the row is in a block that is not in memory. Reads nothing from the store, since a refusal has to
+    /// cost little. So the row counts as readable if the index of its page is not in memory.
     pub(super) async fn refuse_early(&self, table: &'static Schema, key: &Key) -> Result<()> {
         if !self.permits.is_full() {
             return Ok(());
@@ -214,7 +214,7 @@ impl BlockStore {
         self.permits.refuse_if_full().map_err(|_refused| StoreError::Unavailable(OVERLOADED))
     }
 
-    /// Returns an unpacked block that is in memory.
+    /// Returns the block, if it is in memory.
     async fn in_memory(&self, id: BlockId) -> Option<Arc<OpenBlock>> {
         let last = self.last(|last| last.clone()).filter(|last| last.id == id);
         if last.is_some() {

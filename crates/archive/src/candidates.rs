@@ -1,4 +1,4 @@
-//! Reads the revisions of a page that may be sealed.
+//! Reads revisions of a page with their bodies. The seal then decides which of these candidates it takes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,7 +60,7 @@ pub(super) async fn candidates(
 struct Body {
     row: BodyRow,
     written_at: Timestamp,
-    /// Whether the text was dropped from memory.
+    /// Whether the render of the body is left out. If so, the text is not kept in memory.
     is_left_out: bool,
 }
 

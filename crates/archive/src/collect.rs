@@ -1,5 +1,5 @@
 //! Garbage collection of blocks that no page references: new blocks of an interrupted seal, import or
-//! compaction, and blocks that a compaction has replaced.
+//! rewrite, and old blocks that a rewrite has replaced.
 
 use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
@@ -147,9 +147,9 @@ impl BlockStore {
         self.store.write(Vec::new(), done).await
     }
 
-    /// Deletes the blocks that no page references, with their entries, if they were enqueued at `until` or
-    /// before. Returns the number of deleted blocks. Every replica has to confirm that no page references a
-    /// block. While a replica does not answer, the block stays.
+    /// Examines the blocks that were enqueued at `until` or before. Deletes a block that no page references,
+    /// with its entry. If all pages of a block reference it, deletes only the entry. Every replica has to
+    /// confirm either case. While a replica does not answer, the block stays. Returns the number of deleted blocks.
     pub(crate) async fn collect(&self, until: Timestamp, now: Timestamp) -> Result<u64> {
         let (mut collected, mut waiting, mut hours) = (0, DeferredEntries::default(), self.queue_hours());
         while let Some(hour) = hours.next().await? {
@@ -276,8 +276,9 @@ impl BlockStore {
     }
 
     /// Deletes the pieces of a block, in their order. In a store of a single process, writers wait for each
-    /// batch, so a batch deletes at most [`MAX_DELETED_PIECES`] pieces. If the deletion is interrupted, the
-    /// entry of the block stays, and the next run of the collector deletes the rest.
+    /// batch. So a batch deletes at most [`MAX_DELETED_PIECES`] pieces, unless the first piece is unreadable.
+    /// The caller keeps the entry or the index row of the block meanwhile, so that an interrupted deletion is
+    /// repeated.
     pub(super) async fn delete_block(&self, entry: &GcEntry, now: Timestamp) -> Result<()> {
         let Some(of) = entry.pages.first() else { return Ok(()) };
         let of = partition(of, entry.id);
@@ -299,9 +300,9 @@ impl BlockStore {
         Ok(())
     }
 
-    /// Whether pieces of a block are missing, the block has a garbage collection entry, and no page
-    /// references it. The write or the deletion of such a block was interrupted, and the block will be
-    /// deleted.
+    /// Whether the store has some pieces of a block but not all, the block has a garbage collection entry, and
+    /// no page references it. The write or the deletion of such a block was interrupted, and the block will
+    /// be deleted.
     pub(super) async fn is_incomplete_and_unreferenced(&self, of: &Page, id: BlockId) -> Result<bool> {
         let scan = Scan::new(partition(of, id), NonZeroUsize::MIN);
         let mut rows = RowStream::new(&*self.store, &ARCHIVE_BLOCKS, scan);

@@ -35,7 +35,7 @@ pub struct SkippedDamage {
     pub revisions: (Revision, Revision),
     /// The number of revisions. Some of them may also be stored in the tables or in other blocks.
     pub count: u64,
-    /// What is wrong with the block, as a sentence.
+    /// What is wrong with the block.
     pub why: String,
 }
 
@@ -100,8 +100,9 @@ impl Archive {
     }
 
     /// Gives up the blocks that may contain a revision and cannot be opened at all. First deletes the
-    /// references of all pages to such a block, then the block. Returns the lost revisions of each page. If a
-    /// call is interrupted, another call completes it. Fails as [`Self::check_versions`] does, before any change.
+    /// references of all pages to such a block, then the block. Returns the lost revisions of each page. An
+    /// interrupted call is completed by another call, or by the garbage collection. Fails as
+    /// [`Self::check_versions`] does, before any change.
     pub async fn give_up_unreadable(&self, page: &Page, rev: Revision) -> Result<Vec<SkippedDamage>> {
         let _alone = self.alone().await;
         self.check_versions(page, rev).await?;

@@ -9,9 +9,10 @@ use rashomon_records::{PropertyInfo, PropertyName, Sha1, rows::Properties};
 /// The reason why a revision stays in the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StayReason {
-    /// A part of the revision was written a short time ago.
+    /// A part of the revision was written after the cutoff.
     Fresh,
-    /// Rows or bodies of the revision are missing: the revision is being changed, or a part of it is lost.
+    /// The stored bodies are not those that the rows list, or there is no render: the revision is being
+    /// changed, or a part of it is lost.
     Incomplete,
     /// The content of a body does not match its row.
     Damaged,

@@ -74,8 +74,8 @@ impl FoundIndexRows {
     }
 }
 
-/// Revisions that the seal took as readers see them: some of their rows may be in blocks already. Each
-/// revision has its renders in the tables, with their write times.
+/// Revisions that the seal took as readers see them: some of their rows may be in blocks already. The list of
+/// each revision has those renders that are in the tables, with their write times.
 pub(super) type Resealed = BTreeMap<Revision, Vec<(Tid, Timestamp)>>;
 
 /// Returns the units whose rows may be deleted, by revision: the rows have not changed since the seal read

@@ -23,8 +23,8 @@ use rashomon_records::{
     schemas::ARCHIVE_EPOCHS,
 };
 
-/// The maximum number of blocks that are rewritten for one revision. A revision may be in several blocks, but
-/// is hardly in so many. More rounds mean that other processes keep writing blocks with the revision.
+/// The maximum number of blocks that are rewritten for one revision: one in each round. A revision is hardly
+/// in so many blocks. More rounds mean that other processes keep writing blocks with the revision.
 const MAX_ROUNDS: usize = 1000;
 
 /// The result of an erasure from blocks.
@@ -177,7 +177,7 @@ impl Archive {
         let rev = unit.revision.record.rev;
         let not_marked = || {
             StoreError::Corrupt(format!(
-                "revision {rev} is to be erased, but its record is missing or not marked as erased"
+                "revision {rev} is to be erased, but its record or a render is missing, or not marked as erased"
             ))
         };
         unit.revision = self.records.revision(page, rev).await?.ok_or_else(not_marked)?;

@@ -2,9 +2,9 @@
 //! seal them later.
 //!
 //! The revisions of a new page go into the block that is being filled, in the order of the input. Only the
-//! highest revision so far is kept back. A full block is written, read back and compared, as in a seal. Then
-//! the highest revision of each of its pages is written into the tables, and after that the pages reference
-//! the block. So a page has its highest revision before it has older revisions. An interrupted import leaves
+//! page's highest revision so far is kept back. A full block is written, read back and compared, as in a seal.
+//! Then the highest revision of each page in the block is written into the tables, and after that the pages
+//! reference the block. So a page has its highest revision before it has older revisions. An interrupted import leaves
 //! pages that lack some revisions, and the next import writes the missing revisions as rows.
 //!
 //! If idle pages are sealed, the highest revision of a page also goes into the block, at the end of the page.
@@ -44,8 +44,8 @@ use rashomon_records::{
 /// The maximum number of finished pages that wait until the block is written.
 const MAX_WAITING_PAGES: usize = 512;
 
-/// The maximum number of bytes of bodies in the highest revisions of the finished pages that wait. At this
-/// number, the block is written.
+/// When the highest revisions of the finished pages that wait have at least this many bytes of bodies, the
+/// block is written before the next page begins.
 const MAX_WAITING_BYTES: u64 = 8 << 20;
 
 /// The minimum number of bytes of text of a revision that is added to the block on another thread, so that
@@ -53,8 +53,8 @@ const MAX_WAITING_BYTES: u64 = 8 << 20;
 /// each of many threads would retain memory that it has freed.
 const MIN_BYTES_FOR_THREAD: u64 = 64 << 10;
 
-/// The maximum number of revisions of a page, and of tids of a page, that are remembered, to find repeated
-/// ones. Further revisions of the page are imported as rows.
+/// When at least this many revisions or tids of a page are remembered (to find repeated ones), its further
+/// revisions are imported as rows.
 const MAX_KNOWN: usize = 1 << 20;
 
 /// Why a revision is imported as rows, and not into a block.
@@ -138,12 +138,11 @@ enum RenderSelection {
     All,
 }
 
-/// When a revision was written into the tables.
+/// The write of a revision into the tables.
 #[derive(Debug, Clone)]
 struct WrittenRevision {
     at: Timestamp,
-    /// The epoch of the bucket before the revision was written. Since then, another process may erase the
-    /// revision.
+    /// The epoch of the bucket before the write. Another process may have erased the revision since then.
     epoch: Epoch,
 }
 
@@ -151,9 +150,10 @@ struct WrittenRevision {
 #[derive(Debug)]
 struct UnfinishedBlock {
     pending: PendingBlock,
-    /// The highest revisions of the pages whose import has ended. When the block is full, the highest
-    /// revision of the current page is added.
+    /// The highest revisions of the pages whose import has ended. When the block is full, that of the current
+    /// page is added, if the block has revisions of the page.
     highest_by_page: Vec<HighestRevision>,
+    /// The number of bytes of the bodies in `highest_by_page`.
     bytes: u64,
     /// Revisions in the block that are also stored as rows: each was the highest of its page when an earlier
     /// block was full.
@@ -182,7 +182,7 @@ pub trait RowImporter: Debug + Send + Sync {
     async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>>;
 
     /// Writes rows of a page that [`Self::new_units`] created. If `is_new` is set, the page has no rows yet,
-    /// and is added to the catalog. Writes `with` in the same batch as the last unit, or alone.
+    /// and is added to the catalog. The changes `with` are written with the last unit, or alone if there is none.
     async fn write_units(
         &self,
         page: &Page,
@@ -373,8 +373,8 @@ impl HistoryArchiver {
             state.unfinished.bytes += highest.renders.iter().map(size_of).sum::<u64>();
             state.unfinished.highest_by_page.push(highest);
         } else if state.unfinished.pending.ends_with(&highest.page) {
-            // The highest revision is already in the tables. The block is written for the page's other
-            // revisions.
+            // The highest revision is in the tables already. The entry only has the effect that the block,
+            // which has other revisions of the page, is written.
             state.unfinished.highest_by_page.push(highest);
         }
         Ok(())
@@ -398,8 +398,8 @@ impl HistoryArchiver {
         Ok(())
     }
 
-    /// Starts to write the block that is being filled. Returns while the block is being written, so that the
-    /// next revisions can be received.
+    /// Waits until the previous block is placed, and then starts to write the block that is being filled.
+    /// Returns while the block is being written, so that the next revisions can be received.
     async fn end_block(&self, state: &mut State) -> Result<()> {
         state.wait_placed().await?;
         let mut unfinished = std::mem::replace(&mut state.unfinished, UnfinishedBlock::new()?);

@@ -33,7 +33,7 @@ pub(super) struct IndexRow {
     pub(super) raw_bytes: u64,
     /// The compaction level: 0 for a new block, and one more with each rewrite of its revisions.
     pub(super) generation: i64,
-    /// Renders whose bodies were left out.
+    /// The number of renders whose bodies were left out.
     pub(super) left_out: u64,
     /// The time of the newest render whose bodies are kept.
     pub(super) kept_at: Option<Timestamp>,
@@ -68,8 +68,8 @@ typed_row! {
 }
 
 impl IndexRow {
-    /// Creates the index row, with positions, of a block that has these revisions of the page. Returns `None`
-    /// if there are no revisions.
+    /// Creates the index row, with positions, for these revisions of a page in a block. Returns `None` if
+    /// there are no revisions, or if a revision has no render.
     pub(super) fn of<'u>(block: BlockId, units: impl IntoIterator<Item = &'u Unit>) -> Option<Self> {
         let mut units: Vec<_> = units.into_iter().collect();
         units.sort_by_key(|unit| unit.revision.record.rev);

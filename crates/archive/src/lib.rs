@@ -68,8 +68,8 @@ pub use self::{
 pub(crate) const MIN_BLOCK_AGE: Duration = Duration::from_secs(2 * 3600);
 
 /// The maximum number of callers that wait to unpack a block, for each running unpack. One request may have
-/// up to three waiting callers, and an unpack takes a few milliseconds. So further callers would be refused
-/// after their wait.
+/// up to three waiting callers, and an unpack takes a few milliseconds. So a further caller would hardly get a
+/// permit within the wait of [`unpack_limits`].
 const WAITING_FOR_EACH_UNPACK: usize = 64;
 
 /// Which superseded values of a bucket are sealed, and when.
@@ -147,7 +147,7 @@ pub async fn blocks_of(
         Some(settings) => settings.cache_bytes,
         // The rows of the index are spread over the partitions of all pages, so a search for any row of it
         // would go page by page. The table of blocks gives the same answer: a block is written before its
-        // index rows, and deleted after them.
+        // index rows, and (except in a deleted bucket) deleted after them.
         None => match has_rows(&**store, &ARCHIVE_BLOCKS).await {
             Ok(false) => return Ok(None),
             // A cluster that cannot be reached yet may have an archive.

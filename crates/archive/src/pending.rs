@@ -13,16 +13,16 @@ use super::{
 };
 use rashomon_records::{Page, Result, Revision, Sha1, Tid, Title, content::ChunkSet};
 
-/// The maximum number of entries in a block: three for each of 4,096 revisions.
-const MAX_ENTRIES: usize = 3 * 4096;
+/// The number of entries at which a block is full: three for each of 4,096 revisions.
+const FULL_BLOCK_ENTRIES: usize = 3 * 4096;
 
 /// The number of bytes of titles at which a block is full. The garbage collection entry of the block lists
 /// all titles.
-const MAX_TITLE_BYTES: usize = 256 << 10;
+const FULL_BLOCK_TITLE_BYTES: usize = 256 << 10;
 
-/// The settings that bound the size of blocks in the archive.
+/// The settings of blocks in the archive, which say when a block is full.
 pub(super) fn settings() -> Settings {
-    Settings { entries: MAX_ENTRIES, ..Settings::default() }
+    Settings { entries: FULL_BLOCK_ENTRIES, ..Settings::default() }
 }
 
 /// A block that is being filled.
@@ -64,7 +64,7 @@ impl PendingBlock {
 
     /// Whether a revision of this size has to go into the next block.
     pub(super) fn is_full_for(&self, next: &UnitSize) -> bool {
-        let is_full = self.builder.should_seal() || self.title_bytes >= MAX_TITLE_BYTES;
+        let is_full = self.builder.should_seal() || self.title_bytes >= FULL_BLOCK_TITLE_BYTES;
         is_full || (!self.is_empty() && !next.fits_beside(self.builder.len(), self.values))
     }
 
@@ -130,7 +130,7 @@ impl PendingBlock {
 }
 
 /// Compares all records and bodies in a block with the units that were put into it. The bodies are compared
-/// by their SHA-1, which was compared with the text before.
+/// by size and SHA-1.
 pub(super) fn check(id: BlockId, bytes: &[u8], expected_units: &[(Page, Vec<Unit>)]) -> Result<()> {
     let wrong = |what: String| {
         StoreError::Corrupt(format!("the new block {} of the archive is not used: {what}", in_hex(id)))

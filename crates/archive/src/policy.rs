@@ -16,8 +16,8 @@ pub enum ArchivePolicy {
     Every,
     /// The first render of each revision. Later renders were made from the same text.
     FirstRender,
-    /// One render of the page in each interval, of any revision. A render is kept if it was made at least one
-    /// interval after the last kept render, or at least one interval before it.
+    /// At most one render of the page in each interval, whatever its revision. A render is kept if no render
+    /// was kept before, or if it was made at least one interval before or after the last kept render.
     Interval(Duration),
 }
 

@@ -72,7 +72,7 @@ pub struct BlockReplacement {
     pub blocks: u64,
     /// Bodies that were replaced.
     pub replaced: u64,
-    /// Selected bodies that were not replaced, because the old or the new body is too large for a block.
+    /// Selected bodies that were not replaced: the old body is in chunks, or the new body is too large.
     pub too_large: Vec<BodyInArchive>,
     /// Pages that keep their old blocks, because another process has changed their index meanwhile.
     pub kept_pages: u64,
@@ -189,7 +189,7 @@ impl BlockReplacer<'_> {
         Ok(())
     }
 
-    /// Whether the block has a body that is to be replaced.
+    /// Whether the replacer selects a body of the block.
     async fn has_selected(&self, pages: &[Page], id: BlockId) -> Result<bool> {
         for page in pages {
             let block = self.archive.blocks.open(page, id).await?;
@@ -251,7 +251,8 @@ impl BlockReplacer<'_> {
         Ok(replaced)
     }
 
-    /// Adds jobs for the selected bodies of a unit that no other body hides. `index` is the index of the unit.
+    /// Adds jobs for the selected bodies of a unit, except those that readers do not see, or that are in
+    /// chunks. `index` is the index of the unit.
     async fn add_jobs(
         &mut self,
         page: &Page,
@@ -279,7 +280,7 @@ impl BlockReplacer<'_> {
         Ok(())
     }
 
-    /// Whether a row in the tables, or a later body in another block, hides the body from readers.
+    /// Whether a row in the tables, or a body in another block that is not older, hides the body from readers.
     async fn is_hidden(
         &self,
         page: &Page,
@@ -325,8 +326,8 @@ impl BlockReplacer<'_> {
 
 /// Puts a new body into a unit. Returns `false`, and changes nothing, if the body is too large for a block.
 ///
-/// The write times of the changed rows become only one tick later. So the rows of a concurrent write are
-/// later, and hide the changed rows.
+/// The write times of the changed rows become only one microsecond later. So the rows of a concurrent write
+/// are later, and hide the changed rows.
 fn put_new_body(unit: &mut Unit, texts: &mut Texts, job: &Job, new: NewBody, at: Timestamp) -> bool {
     let (name, size) = (&job.body.name, new.bytes.len() as u64);
     let other_bytes =

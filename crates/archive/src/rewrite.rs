@@ -36,13 +36,13 @@ struct IndexReplacement {
     deadline: Option<Deadline>,
     /// The number of revisions that the new blocks must contain.
     revisions: u64,
-    /// The lowest and the highest revision with a replaced body, which HTTP caches may have.
+    /// The lowest and the highest revision with a new body. HTTP caches may have the old bodies.
     with_new_bodies: Option<(Revision, Revision)>,
     /// Whether all revisions of the page have been pushed.
     is_whole: bool,
 }
 
-/// New blocks, and the pages that are going to reference them.
+/// Writes revisions into new blocks, and makes their pages reference these blocks.
 #[derive(Debug)]
 pub(super) struct BlockRewriter<'a> {
     archive: &'a Archive,
@@ -201,7 +201,7 @@ impl<'a> BlockRewriter<'a> {
     }
 
     /// Makes a page reference its new blocks. Returns `false`, and changes nothing, if another process has
-    /// changed the index of the page.
+    /// changed an index row that the new rows replace.
     async fn place(&mut self, replacement: IndexReplacement) -> Result<bool> {
         if replacement.new_rows.iter().map(|row| row.revisions).sum::<u64>() != replacement.revisions {
             let title = &replacement.page.title;

@@ -140,7 +140,7 @@ enum StopReason {
 enum SealState {
     /// No row of the revision is in a block.
     Unsealed,
-    /// Some rows of the revision are in a block already.
+    /// Some rows of the revision may be in a block already.
     PartlySealed,
 }
 

@@ -63,7 +63,7 @@ pub struct PropertySpace {
 pub struct ArchiveCounter {
     /// The totals.
     pub stats: ArchiveStats,
-    /// The share of each property.
+    /// The space that each property takes.
     pub properties: BTreeMap<PropertyName, PropertySpace>,
     /// Blocks that were counted already.
     seen: BTreeSet<BlockId>,

@@ -23,7 +23,7 @@ use rashomon_records::{
     schemas::RENDERS,
 };
 
-/// The minimum number of undecoded revisions in the result of a search that another thread decodes.
+/// If the result of a search has at least this many undecoded revisions, another thread decodes them.
 const MIN_UNITS_FOR_THREAD: usize = 8;
 
 /// A row of the archive and the block that contains the row.

@@ -159,7 +159,7 @@ impl Decorator for UnionStore {
         }
     }
 
-    /// Lists the partitions of the table, and then the pages whose rows of the table are all in blocks.
+    /// Lists the partitions of the table, and then (except for bodies) the pages that have rows only in blocks.
     async fn partitions(
         &self,
         table: &'static Schema,

@@ -3,9 +3,9 @@
 //! The first batch of a page adds the index row. From then on, readers find each sealed row in the tables or
 //! in the block, and both rows are equal. So later batches may delete the other sealed rows.
 //!
-//! A store of a single process executes one batch at a time, while other writers wait. There a batch deletes
-//! at most [`MAX_PLACED_ROWS`] rows and [`MAX_PLACED_BYTES`] of bodies. On a cluster, no writer waits, but
-//! each further range delete would slow down readers. There each page has a single batch.
+//! A store of a single process executes one batch at a time, while other writers wait. In such a store,
+//! [`MAX_PLACED_ROWS`] and [`MAX_PLACED_BYTES`] limit a batch. On a cluster, no writer waits, but each further
+//! range delete would slow down readers. So each page has a single batch on a cluster.
 //!
 //! A batch deletes whole revisions. Only a revision that is larger than a batch needs several batches: the
 //! first deletes the revision's own rows with some of its renders, and the others delete its other renders.
@@ -120,9 +120,9 @@ impl Size {
     const LIMIT: Self = Self { rows: MAX_PLACED_ROWS, bytes: MAX_PLACED_BYTES };
     const MAX: Self = Self { rows: usize::MAX, bytes: u64::MAX };
 
-    /// The size of the rows of these properties, of two other rows, and of the release of some chunk sets.
-    /// Each release changes two rows: an entry for the garbage collector and a reference. Bodies in chunks do
-    /// not count.
+    /// The size of a revision or render: two rows in the indexes, the rows of its properties, and the release
+    /// of `released` chunk sets. Each release changes two rows: an entry for the garbage collector and a
+    /// reference. The bytes of bodies in chunks do not count.
     fn of(properties: &Properties, released: usize) -> Self {
         let in_rows = properties.values().map(|info| info.size).filter(|size| *size <= CHUNK_SIZE as u64);
         Self { rows: 2 + properties.len() + 2 * released, bytes: in_rows.sum() }
@@ -279,7 +279,7 @@ impl<'u> Piece<'u> {
     }
 }
 
-/// Adds the changes of the page's references to the chunks of sealed bodies to a batch. After this, the
+/// Adds to a batch a change of the page's references to the chunks of sealed bodies. After the change, the
 /// references do not belong to a revision, so that no cull of the revision releases them.
 pub(crate) fn release_owner(batch: &mut Batch, unit: &Unit) {
     release_owner_of(batch, unit, |_| true);
@@ -298,9 +298,9 @@ fn release_owner_of(batch: &mut Batch, unit: &Unit, is_of: impl Fn(Option<Tid>) 
     }
 }
 
-/// Adds the release of the page's references to some chunks to a batch, and returns the batches that must be
-/// written first. The chunks are deleted by garbage collection when no process can be reading them, or when
-/// their revision is erased.
+/// Adds to a batch the release of the page's references to some chunk sets, and returns the batches that must
+/// be written first. Garbage collection deletes the chunks when no process can be reading them. An erasure of
+/// their revision deletes them, too.
 pub(crate) fn release_chunks<'s>(
     batch: &mut Batch,
     page: &Page,

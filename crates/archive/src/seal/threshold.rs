@@ -20,9 +20,9 @@ use rashomon_records::{
 const MIN_RENDERS_TO_SEAL: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
 impl Sealer<'_> {
-    /// Whether the revisions below `below` are worth sealing: they have enough renders, or one of them has
-    /// been eligible for `max_wait`. A revision becomes eligible when the next revision has been stored for
-    /// `after`. Revisions that are too large for a block do not count.
+    /// Whether the revisions below `below` are worth sealing: they have enough renders, or one of them has been
+    /// eligible for `max_wait`. Always `true` without a `max_wait`. A revision becomes eligible when the next
+    /// revision has been stored for `after`. Revisions that are damaged or too large for a block do not count.
     pub(super) async fn should_seal_now(&self, page: &Page, below: Revision) -> Result<bool> {
         let Some(max_wait) = self.options.max_wait else { return Ok(true) };
         let old = self.cutoff.saturating_sub(max_wait);
