@@ -17,7 +17,7 @@ pub(crate) enum Field {
     /// The time of a render's tid, in ticks. This column and the next are absent if the tid is the one that
     /// an import derives from the revision: [`rashomon_records::Tid::imported`].
     TidTicks,
-    /// The eight bytes of a render's tid that are not its time, in the order of tids.
+    /// The eight bytes of a render's tid that are not its time, encoded so that they sort as the tids do.
     Tid,
     /// When a revision or a render was stored. For a render, absent if equal to the time of its revision.
     StoredAt,
@@ -26,8 +26,8 @@ pub(crate) enum Field {
     /// The digest of the request that stored a revision or a render. Absent if equal to the result of
     /// [`super::entries::digest_of`] for a revision, or of [`super::entries::render_digest`] for a render.
     Digest,
-    /// The first tid of a revision: all sixteen bytes, in the order of tids. Absent if equal to the tid of the
-    /// revision's first render in the block.
+    /// The first tid of a revision: all sixteen bytes, encoded so that they sort as the tids do. Absent if
+    /// equal to the tid of the revision's first render in the block.
     FirstTid,
     /// The properties of a revision or of a render, as JSON. Absent if equal to the properties of its bodies
     /// in the entries.

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn parent_numbers_round_trip() {
+    fn parent_numbers_round_trip_and_invalid_ones_are_refused() {
         let parents = [
             Parent::None,
             Parent::Revision(rev(1)),

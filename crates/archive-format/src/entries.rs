@@ -253,7 +253,7 @@ fn render_line(page: &Page, revision: &RevisionRow, row: &RenderRow, bodies: &Pr
     line
 }
 
-/// Returns the tid of the only render of an imported revision.
+/// Returns the tid that an import derives from a revision.
 pub(crate) fn tid_of_import(page: &Page, revision: &RevisionRow) -> Tid {
     Tid::imported(page, revision.record.rev, revision.record.timestamp)
 }

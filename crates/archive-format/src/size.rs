@@ -1,9 +1,9 @@
-//! The space that a revision takes in a block, with its renders and bodies. It follows from the rows, before
-//! bodies are read.
+//! The space that a revision takes in a block, with its renders and bodies. This space is computed from the
+//! rows, before bodies are read.
 //!
 //! A reader unpacks only blocks within [`Limits`]. A block is full far below these limits, and a revision is
-//! added to a block as a whole. So a revision may take the space between a full block and the limits. A
-//! larger revision stays in the tables.
+//! added to a block as a whole. So the last revision may take all the space from a full block to the limits.
+//! A larger revision stays in the tables.
 
 use std::collections::BTreeSet;
 
@@ -56,8 +56,8 @@ pub struct UnitSize {
 }
 
 impl UnitSize {
-    /// Returns the size of a revision and its renders, according to their rows. Does not count bodies that
-    /// stay in chunks, and bodies of renders that are left out.
+    /// Returns the size of a revision and its renders, according to their rows. Does not count the bytes of
+    /// bodies that stay in chunks, nor the bodies of renders that are left out.
     pub fn of(revision: &RevisionRow, renders: &[RenderRow], left_out: &BTreeSet<Tid>) -> Self {
         let mut size = Self::default();
         size.add_record(&revision.to_values());

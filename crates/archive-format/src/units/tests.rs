@@ -170,7 +170,7 @@ fn block_keeps_values_that_cannot_be_derived() {
     (main.bytes, main.origin) = (Some(3), Some(8));
     unit.revision.written_at = at(1_001);
     writer.push(&one, unit, &texts);
-    // The revision has no export fields.
+    // The revision has no export fields, parent, user or comment, and was stored before its write time.
     let (mut unit, texts) = imported(&one, 10, 9, "");
     unit.revision.record.export = ExportRecord::default();
     (unit.revision.record.parent, unit.revision.record.user, unit.revision.record.comment) =
