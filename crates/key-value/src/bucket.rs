@@ -98,7 +98,8 @@ impl KeyValueStore {
         Ok(self.0.records.store.get(&BUCKETS, &bucket_key(domain, name)).await?)
     }
 
-    /// Creates a bucket. Fails with `OtherDefinition` if the bucket exists with another definition.
+    /// Creates a bucket. Does not check the name: see [`check_new_bucket`]. Fails with `OtherDefinition` if the bucket
+    /// exists with another definition.
     #[boxed]
     pub async fn create_bucket(
         &self,
@@ -224,8 +225,8 @@ impl KeyValueStore {
         Ok(Listing { items, next })
     }
 
-    /// Deletes a bucket. Returns whether the bucket existed. After the return, the entries of the bucket cannot be read
-    /// any more. [`KeyValueStore::collect`] deletes the entries from the store.
+    /// Deletes a bucket. Returns whether the bucket existed. After the return, [`Self::bucket`] does not find the
+    /// bucket, so later requests do not read its entries. [`Self::collect`] deletes the entries from the store.
     pub async fn delete_bucket(&self, domain: &DomainName, name: &BucketName) -> Result<bool> {
         self.delete_bucket_if(domain, name, &|_| true).await
     }

@@ -1,4 +1,4 @@
-//! A cache of rows that only this process writes.
+//! A cache of values that were read from the store. It is used only if no other process writes to the store.
 
 use std::{fmt, future::Future, hash::Hash, sync::Arc};
 

@@ -29,9 +29,9 @@ impl KeyValueStore {
     /// Resumes interrupted splits of indexes. Then deletes the entries and counters of deleted buckets, and chunks that
     /// no entry references. Returns the number of deleted entries, counters and chunk sets.
     ///
-    /// Chunks are deleted if they were released, or received without a PUT that references them, at least `age` ago.
-    /// The row of a deleted bucket is deleted when the bucket was deleted at least `age` ago, and has no title of a
-    /// page any more. `age` has to be longer than any request may take.
+    /// Chunks are deleted if at least `age` ago they were released, their entry expired, or they were received without
+    /// a PUT that references them. The row of a deleted bucket is deleted when the bucket was deleted at least `age`
+    /// ago, and has no title of a page any more. `age` has to be longer than any request may take.
     #[boxed]
     pub async fn collect(&self, age: Duration) -> Result<u64> {
         let until = self.0.records.entries_before(age).await?;

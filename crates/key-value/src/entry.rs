@@ -284,8 +284,8 @@ impl KeyValueStore {
             }
             let Some(live) = current.live() else { return Ok(false) };
             let now = current.time_after(inner.now());
-            // Another process may have added the key to the index at a later time than this entry's: for a PUT whose
-            // swap was refused, since the entry existed then.
+            // Another process may have added the key to the index with a later time than that of this entry, for a PUT
+            // whose swap was then refused, because the entry existed already.
             let added_at = index::added_at(&inner.records, bucket.id, key).await?;
             let indexed_at = added_at.map_or(live.indexed_at, |added_at| added_at.max(live.indexed_at));
             let new = Row {

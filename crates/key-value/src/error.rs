@@ -6,10 +6,10 @@ use rashomon_records::BucketName;
 
 use crate::{Bucket, BucketType, DefinitionError};
 
-/// The result of a call.
+/// The result of an operation on buckets, entries or counters.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The error of a call.
+/// The error of an operation on buckets, entries or counters.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

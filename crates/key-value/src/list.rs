@@ -29,7 +29,7 @@ pub enum Order {
     Descending,
 }
 
-/// The keys of a listing.
+/// The range of the keys that a listing has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRange {
     /// The lower bound.

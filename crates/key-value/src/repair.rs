@@ -32,7 +32,7 @@ impl KeyValueStore {
             while let Some(partition) = entries.next().await? {
                 let Some((id, key)) = id_and_key(&partition) else { continue };
                 let Some((domain, bucket)) = names.get(&id) else { continue };
-                // The key of a damaged entry is of no use.
+                // Readers cannot read a damaged entry, even if the index has its key.
                 let Some(entry) = skip_corrupt(stored(self, table, id, &key).await)?.flatten() else {
                     continue;
                 };

@@ -31,7 +31,7 @@ typed_row! {
 }
 
 typed_row! {
-    /// A bucket that is being deleted.
+    /// A bucket that is being deleted, or whose deletion failed after this row was written.
     pub(crate) struct DeletedBucketRow in DELETED_BUCKETS {
         key { id: BucketId }
         values {

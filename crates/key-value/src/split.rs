@@ -74,7 +74,8 @@ pub(crate) async fn finish(records: &Records, bucket: BucketId, part: Part) -> R
     Ok(true)
 }
 
-/// Returns the key at which a part is to be split: a key in the middle. Returns `None` if the part is not too large.
+/// Returns the key at which a part is to be split: a key in the middle. Returns `None` if the part is not too large, or
+/// has no key above its lowest one.
 async fn find_split_key(
     records: &Records,
     bucket: BucketId,

@@ -108,8 +108,8 @@ impl StoredCounter<'_> {
             let now = inner.now();
             let counter = Counter::of(row.as_ref(), now)?;
             let (Some(_), Some(indexed_at)) = (counter.value, counter.indexed_at) else { return Ok(false) };
-            // Another process may have added the key to the index at a later time than this counter's: for an
-            // increment whose swap was refused, since the counter existed then.
+            // Another process may have added the key to the index with a later time than that of this counter, for an
+            // increment whose swap was then refused, because the counter existed already.
             let added_at = index::added_at(&inner.records, bucket, key).await?;
             let indexed_at = added_at.map_or(indexed_at, |added_at| added_at.max(indexed_at));
             let new = to_row(
@@ -148,7 +148,7 @@ impl StoredCounter<'_> {
     }
 }
 
-/// Returns the row of a counter. The store sets the write time.
+/// Returns the row of a counter. The store ignores the write time `now`, and sets its own.
 fn to_row(key: &Key, counter: &Counter, now: Timestamp, expires_at: Option<Timestamp>) -> Row {
     Row { key: key.clone(), values: counter.to_row().values(), written_at: now, expires_at }
 }

@@ -95,7 +95,8 @@ async fn submit<T>(
         tokio::spawn(async move { run_operations(&store, &id).await });
     }
     answer.await.unwrap_or_else(|_| {
-        let reason = "the operation on the counter was not finished: the server is shutting down";
+        let reason =
+            "the operation on the counter was not finished: the server is shutting down, or a task panicked";
         Err(rashomon_tables::Error::unavailable(reason).into())
     })
 }

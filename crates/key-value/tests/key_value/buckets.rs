@@ -33,7 +33,7 @@ async fn processes_that_make_a_bucket_at_once_agree() {
 }
 
 #[tokio::test]
-async fn ensure_bucket_accepts_explicit_and_omitted_defaults() {
+async fn ensure_bucket_accepts_equal_definitions_and_refuses_reserved_names() {
     let world = World::cluster().await;
     let (domain, images) = (domain(), name("images"));
     let processes: Vec<_> = (2..6).map(|seed| world.process(seed)).collect();

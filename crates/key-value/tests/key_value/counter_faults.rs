@@ -14,8 +14,11 @@ type Tables = Arc<Faulty<Arc<dyn TableStore>>>;
 /// The actions of the other process while a call waits.
 #[derive(Debug, Clone, Copy)]
 enum OtherActions {
+    /// The process counts the key of the repeat.
     Count,
+    /// A further increment moves the answer of the key from the row to the table.
     CountAndMove,
+    /// After that, the process deletes the counter.
     CountMoveAndDelete,
 }
 

@@ -30,7 +30,7 @@ const KILLS: u64 = 24;
 /// The number of writes that a process finishes while the other one is killed.
 const WRITES_BESIDE_A_KILL: usize = 12;
 
-/// The largest number of writes that a process finishes after that, before it is killed.
+/// The largest number of writes that a process finishes after these writes, before it is killed.
 const MAX_WRITES: usize = 24;
 
 /// The keys that the processes have written.

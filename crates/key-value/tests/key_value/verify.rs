@@ -61,7 +61,7 @@ async fn sound_store_has_no_problem() {
 }
 
 #[tokio::test]
-async fn verify_names_lost_rows() {
+async fn verify_names_lost_rows_and_repair_adds_lost_keys() {
     let (world, _) = filled_store().await;
     clear(&world, &ENTRY_KEYS).await;
     let report = verify(&world).await;
