@@ -19,8 +19,9 @@ use crate::{
 /// to a smaller block later may have text in common with it, and frames cannot use common text.
 const MIN_BYTES_FOR_FRAMES: usize = 16 << 10;
 
-/// The number of bytes of scripts after which further contents of a block are stored whole, and not as
-/// differences from other contents. A reader unpacks at most [`Limits::scripts`] bytes of scripts.
+/// The number of bytes of scripts after which a further content of a block is stored whole, and not as its
+/// differences from another content, unless the block has the same content already. A reader unpacks at most
+/// [`Limits::scripts`] bytes of scripts.
 const MAX_SCRIPTS: usize = 8 << 20;
 
 /// Builds blocks, one after the other.
@@ -400,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scripts_do_not_grow_beyond_their_bound() {
+    fn contents_are_stored_whole_after_the_scripts_reach_their_bound() {
         let text = |number: u32| {
             (0..2_000).map(move |word| format!("{} ", word * (1 + word % number))).collect::<String>()
         };

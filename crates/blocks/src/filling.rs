@@ -33,8 +33,8 @@ pub struct Settings {
     /// The minimum number of entries in a chunk, except the last. More chunks make a block larger, and slower
     /// to build. Entries that are appended to a block always get a separate chunk.
     pub chunk_entries: usize,
-    /// The compression level of zstd. A level above 17 makes building a block take half as long again, and
-    /// the block less than 1 % smaller.
+    /// The compression level of zstd. With a level above 17, building a block takes about 1.5 times as long,
+    /// and the block is less than 1 % smaller.
     pub level: i32,
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct DeltaReader {
     scripts: Vec<Option<Scripts>>,
     /// The first bytes of the pool.
     pool: Vec<u8>,
-    /// Whether the whole pool was unpacked, or its undamaged start.
+    /// Whether the whole pool was unpacked, or all of its start that is undamaged.
     whole: bool,
 }
 

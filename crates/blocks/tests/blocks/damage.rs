@@ -89,7 +89,7 @@ proptest! {
     }
 }
 
-/// Three chunks, each with one text. The texts have nothing in common.
+/// Three chunks, each with three entries of one text. The three texts have nothing in common.
 fn three_chunks() -> (Vec<u8>, Vec<Version>) {
     let mut rng = fastrand::Rng::with_seed(1);
     let mut versions = Vec::new();
