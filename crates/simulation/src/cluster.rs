@@ -28,7 +28,7 @@ impl Cluster {
         Self { memory, deleted: Mutex::default() }
     }
 
-    /// Removes the puts that earlier deletes hide from a batch. Remembers the deletes of the batch permanently.
+    /// Removes from a batch the puts that earlier deletes hide. Remembers the deletes of the batch permanently.
     fn without_hidden_puts(&self, mut batch: Batch) -> Batch {
         let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
         let partition = &batch.partition;

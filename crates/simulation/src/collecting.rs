@@ -27,7 +27,7 @@ use crate::{setup::START, store_pool::AnyStore};
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The time within which hints reach the replicas.
+/// The time within which hints (batches that no replica has received) reach the replicas.
 const HINT_WINDOW: Duration = Duration::from_secs(10 * 24 * 3600);
 
 const PROCESSES: usize = 2;
@@ -55,14 +55,26 @@ struct Step {
 
 #[derive(Debug, Clone, Copy)]
 enum Action {
-    Put { page: usize, large: bool },
-    Rewrite { which: usize, large: bool },
+    /// The next revision of a page is written.
+    Put {
+        page: usize,
+        large: bool,
+    },
+    /// The body of an acknowledged revision is replaced. `which` selects the revision.
+    Rewrite {
+        which: usize,
+        large: bool,
+    },
     Seal,
     Compact,
     CollectGarbage,
+    /// Every batch reaches all replicas.
     Spread,
+    /// Time passes.
     Pass(Duration),
+    /// From now on, this replica answers no reads of a quorum.
     ReadWithout(usize),
+    /// From now on, this replica is unreachable, or none is.
     SetUnreachable(Option<usize>),
     Restart,
 }
@@ -86,8 +98,8 @@ fn step(rng: &mut Rng) -> Step {
         94..97 => Action::SetUnreachable(rng.bool().then(|| rng.usize(..REPLICAS))),
         _ => Action::Restart,
     };
-    // From the third batch (number 2) on, a seal or a compaction writes the index rows that reference the
-    // block.
+    // The first two batches of a seal or a compaction (numbers 0 and 1) enqueue and write the new block. Faults
+    // are more interesting in the later batches, which change the indexes of pages.
     let (one_in, numbers) = match action {
         Action::Seal | Action::Compact => (2, 2..5),
         _ => (3, 0..6),
@@ -151,7 +163,8 @@ pub fn log(seed: u64) -> Log {
     Log(steps(&mut Rng::with_seed(seed)))
 }
 
-/// Runs `histories` histories on several threads. `progress` is called with the number of finished ones.
+/// Runs `histories` histories on several threads, beginning with the seed `first`. Calls `progress` with the number of
+/// finished histories.
 ///
 /// # Errors
 ///
@@ -244,8 +257,7 @@ impl Run {
             self.hinted_at = Some(self.clock.now());
         }
         match done {
-            // A step may fail because of its own fault, or because of an earlier fault whose batch is
-            // missing.
+            // A step may fail because of its own fault, or because a replica lacks a batch of an earlier step.
             Err(Error::Store(rashomon_tables::Error::Unavailable(_)) | Error::Conflict(_)) => Ok(()),
             done => Ok(done?),
         }
@@ -369,8 +381,8 @@ impl Run {
         Ok(())
     }
 
-    /// Checks the end state, in which every batch has reached all replicas. Reads must be right whichever
-    /// replica does not answer, before the garbage collection and after it.
+    /// Checks the acknowledged revisions, makes every batch reach all replicas, and then checks all revisions.
+    /// Reads must be right whichever replica does not answer, before the garbage collection and after it.
     async fn end(&mut self) -> Result<()> {
         self.store.set_unreachable(None);
         self.check_acknowledged().await?;

@@ -70,7 +70,8 @@ fn step(rng: &mut Rng, setup: &Setup) -> Step {
     Step { process: rng.usize(..setup.processes), action, disturbance }
 }
 
-/// Moves some actions to the further bucket, and replaces some by those of the bucket itself.
+/// Moves some actions to the further bucket. Replaces others by actions on the bucket itself: its recreation, or the
+/// deletion of the pages that it had before.
 fn in_further_bucket(mut action: Action, mut rng: Rng, setup: &Setup) -> Action {
     // The decision uses random numbers of its own, so that histories without the bucket do not change.
     let mut rng = Rng::with_seed(!rng.u64(..));
@@ -88,8 +89,8 @@ fn in_further_bucket(mut action: Action, mut rng: Rng, setup: &Setup) -> Action 
     action
 }
 
-/// Decides whether a write that may need the lease of its page loses the lease. Such a write could mislead only the
-/// timeline of app-ttl, so the other strategies are excluded.
+/// Decides whether a write that may need the lease of its page loses the lease. Such a write may leave a wrong entry in
+/// the timeline, which only app-ttl uses. So the other strategies are excluded.
 fn loses_lease(action: &Action, mut rng: Rng, setup: &Setup) -> Option<Disturbance> {
     let may_need_lease =
         matches!(action, Action::PutRevision { if_latest: true, .. } | Action::PutRender { .. });

@@ -53,7 +53,7 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// Nothing is changed.
+    /// The variant that changes nothing.
     pub const SOUND: Self =
         Self { narrow: |_| {}, store: |store| store, timeline: |timeline| timeline, clock: |clock| clock };
 }

@@ -8,7 +8,7 @@ use clap::Parser;
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_simulation::{Plan, Store, Variant, collecting, many};
 
-/// Run random histories, and compare retention with a model, until a history breaks a promise.
+/// Run random histories, and compare retention with a model. Stop at the first history that breaks a promise.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask simulate", bin_name = "cargo xtask simulate")]
 struct Arguments {

@@ -8,7 +8,8 @@ use rashomon_clock::Timestamp;
 
 use crate::name::Name;
 
-/// The time of an event: not before `first`, and not after `last`. For acknowledged writes, the two times are equal.
+/// The time of an event: not before `first`, and not after `last`. For most acknowledged writes, the two times are
+/// equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TimeRange {
     pub(crate) first: Timestamp,

@@ -27,7 +27,7 @@ impl Name {
     /// All properties.
     pub const ALL: [Self; 5] = [Self::Html, Self::Parsoid, Self::Meta, Self::Wikitext, Self::Slot];
 
-    /// The name in the types of the buckets.
+    /// The name of the property, in the type that the bucket layer uses.
     #[must_use]
     pub fn get(self) -> &'static PropertyName {
         &NAMES[self as usize]
@@ -52,7 +52,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// A set of properties.
+/// A set of properties: one bit for each, the lowest for the first of [`Name::ALL`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Names(pub u8);
 

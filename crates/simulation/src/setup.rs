@@ -119,8 +119,8 @@ impl Setup {
     }
 }
 
-/// The strategies other than app-ttl. Half of the worlds that get option B of table-per-query have option A
-/// instead.
+/// The strategies other than app-ttl. If option B of table-per-query is drawn from this list, half of the
+/// worlds use option A instead.
 const OTHERS: [Strategy; 4] = [
     Strategy::TwoTable,
     Strategy::TablePerQuery(Current::WideRow, Fill::CopyOnUpdate),

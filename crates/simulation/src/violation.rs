@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The promises of retention, with the numbers of the design.
+/// The promises of retention, with their numbers in `docs/retention.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Promise {
     /// The latest is the highest (rev, tid) stored.

@@ -18,7 +18,7 @@ const MAX_SWEEP_ENTRIES: usize = 10_000;
 const MAX_ROUNDS: usize = 100;
 
 impl Run {
-    /// Processes a part of the queue. Returns the result of the sweep, or `None` if the sweep was disturbed.
+    /// Processes a part of the queue. Returns the result of the sweep, or `None` if a disturbance made the sweep fail.
     async fn sweep_once(
         &mut self,
         process: usize,

@@ -11,7 +11,8 @@ use crate::{
     violation::{Promise, Result, Violation},
 };
 
-/// The number of rounds within which all deletable values must be deleted. This includes a pause of the sweep.
+/// The number of rounds within which all deletable values must be deleted. In a round, time passes and a sweep runs. A
+/// sweep may delete nothing for a while after the clocks were set, so one round may not be enough.
 const MAX_ROUNDS: usize = 3;
 
 impl Run {

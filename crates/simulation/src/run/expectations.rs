@@ -52,7 +52,7 @@ impl Expectations {
         self.deadlines.policy()
     }
 
-    /// Picks a render that is stored or generated, or was so once. `render` is any number.
+    /// Picks one of the renders that were ever stored or generated. `render` is any number.
     pub(super) fn pick(&self, page: usize, render: usize) -> Option<(Revision, Tid)> {
         let page = &self.pages[page];
         let generated = page.generated.iter().map(|(tid, generated)| (generated.rev, *tid));
@@ -72,8 +72,8 @@ impl Expectations {
         unit.bodies.get(&name).copied()
     }
 
-    /// A property as it was last written. The tid of a generated render may also give a property of the
-    /// render's revision, but need not.
+    /// A property as it was last written. For the tid of a generated render, this includes the properties of
+    /// the render's revision. A read by that tid may find them, but need not.
     pub(super) fn written_body(&self, page: usize, (rev, tid): (Revision, Tid), name: Name) -> Option<Sha1> {
         let of_revision = || self.pages[page].own(rev, name)?.bodies.get(&name).copied();
         self.body(page, rev, tid, name).or_else(of_revision)

@@ -55,8 +55,8 @@ pub(crate) struct Run {
     expected: Expectations,
     /// The time of the next rescan of a server.
     next_rescan: Timestamp,
-    /// The times at which a sweep runs to complete interrupted writes. These sweeps run before the copies of the
-    /// written values expire, as every sweep does that runs within the slack.
+    /// The times at which a sweep runs to complete interrupted writes. These times are within the slack, when the
+    /// copies of the written values have not expired yet.
     completing_sweeps: BTreeSet<Timestamp>,
     /// Whether the clocks were ever set back.
     was_set_back: bool,

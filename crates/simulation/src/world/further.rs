@@ -12,7 +12,7 @@ fn name() -> BucketName {
 }
 
 impl World {
-    /// Makes the further bucket, if it is missing. Its pages are those of the world from now on.
+    /// Makes the further bucket, if it is missing. From now on, the world has the pages of this bucket.
     pub(super) async fn make_further(&mut self, process: usize) -> Result<(), KeyValueError> {
         let definition = Definition::of(BucketType::Revisioned);
         let made = self.processes[process].key_value().ensure_bucket(&domain(), &name(), definition).await?;

@@ -1,4 +1,4 @@
-//! The access of a process to the store. Tests can disturb it, and cut it off.
+//! The access of a process to the store. The simulation can make calls fail, and can let the process die.
 
 use std::{
     num::NonZeroUsize,

@@ -221,7 +221,7 @@ impl World {
         Tables::of(&self.store, &self.pages[page], self.setup.expires()).await
     }
 
-    /// Lists the keys of all rows of the pages, without write times and without the position of the sweep in the queue.
+    /// Lists the keys of the rows of the pages in the tables of bodies, renders and revisions, without write times.
     pub(crate) async fn content(&self) -> Result<Vec<String>, Error> {
         self.store_clock.set(self.latest_clock());
         let mut lines = Vec::new();

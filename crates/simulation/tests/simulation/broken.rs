@@ -148,8 +148,8 @@ fn r6_incomplete_cull_is_noticed() {
     assert_noticed(Promise::R6, Variant { narrow: plain, store, ..Variant::SOUND });
 }
 
-/// A timeline that is right until it has lost its entries. From then on, or always, it answers with the value that was
-/// superseded last, however recently.
+/// A timeline that is right until it has lost its entries. From then on, it answers with the value that was superseded
+/// last, however recently. If `lost` is set at first, all answers are of this kind.
 #[derive(Debug)]
 struct Lying {
     truthful: Arc<dyn Timeline>,
