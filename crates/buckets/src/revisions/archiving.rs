@@ -127,8 +127,9 @@ impl Maintenance {
     }
 
     /// Gives up completely unreadable blocks that may have the revision: removes the blocks from the indexes
-    /// of their pages, and deletes the blocks. Returns the lost revisions, by page. The call may be interrupted
-    /// at any point; a repeated call completes the work.
+    /// of their pages, and deletes the blocks. Returns the lost revisions, by page. Fails as
+    /// [`Self::check_versions`] does, before any change. The call may be interrupted at any point; a repeated
+    /// call or the garbage collection completes the work.
     #[boxed]
     pub async fn give_up_unreadable(&self, page: &Page, rev: Revision) -> Result<Vec<SkippedDamage>> {
         match &self.0.archive {

@@ -405,8 +405,8 @@ fn record_size(record: &RevisionRecord) -> usize {
     texts + if record.export == ExportRecord::default() { 0 } else { to_json(&record.export).size() }
 }
 
-/// Returns the first field in which two records of a revision contradict each other, as a sentence. A field
-/// that one record lacks is no contradiction: old exports have neither parents nor user numbers.
+/// Returns the first field in which two records of a revision contradict each other, as a sentence. A user,
+/// comment or parent that one record lacks is no contradiction: old exports have no parents.
 fn record_difference(stored: &RevisionRecord, input: &RevisionRecord) -> Option<String> {
     fn differ<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
         matches!((one, other), (Some(one), Some(other)) if one != other)

@@ -22,9 +22,9 @@ use crate::{
 /// The number of bytes of rows at which a result page ends early.
 const MAX_LIST_BYTES: usize = 4 << 20;
 
-/// The maximum number of renders that a result page of the list of revisions counts. If the revisions of a
-/// result page have more renders, the result page ends early. A single revision with more renders is reported
-/// with this number.
+/// The number of renders at which counting renders stops for a result page of the list of revisions. If the
+/// revisions of a result page have more renders, the result page ends early. A single revision with more
+/// renders is reported with this number.
 pub const MAX_COUNTED_RENDERS: u64 = 5_000;
 
 /// The number of bytes of rows at which counting renders stops. A result page that needs more counts ends early.

@@ -97,7 +97,7 @@ impl RevisionStore {
         }
     }
 
-    /// Returns a render.
+    /// Returns a render. The render may also be a generated one that exists only as read copies.
     #[boxed]
     pub async fn render(&self, page: &Page, tid: Tid) -> Result<Render> {
         let rev = self.0.records.revision_of(page, tid).await?;

@@ -27,8 +27,8 @@ pub struct TableValue {
 
 impl RevisionStore {
     /// Returns the values of a property that the page has in the tables, the highest revision first. Omits
-    /// values in blocks. Also returns the cursor of the next result page, if there is a next page. A result
-    /// page may be empty.
+    /// values in blocks, and renders whose bodies the archive's policy left out. Also returns the cursor of the
+    /// next result page, if there is a next page. A result page may be empty.
     #[boxed]
     pub async fn table_values(
         &self,

@@ -421,7 +421,9 @@ impl StoreInner {
 
 fn check_parent(rev: Revision, parent: Option<Parent>) -> Result<()> {
     if parent == Some(Parent::Revision(rev)) {
-        return Err(Error::Invalid(format!("revision {rev} cannot be its own parent")));
+        return Err(Error::Invalid(format!(
+            "revision {rev} cannot be its own parent: give the revision that was edited"
+        )));
     }
     Ok(())
 }
@@ -472,7 +474,7 @@ struct NewContent {
     minor: bool,
 }
 
-/// What the page has stored, compared with a request for a new revision.
+/// The result of comparing the stored revisions of a page with a request for a new revision.
 enum ExaminedState {
     /// The revision is stored already.
     Stored(Written),
