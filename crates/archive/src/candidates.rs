@@ -130,6 +130,7 @@ fn take_bodies(texts: &mut Texts, found: &mut Found, rev: Revision, of: Option<T
     for (name, Body { row, written_at, is_left_out }) in found.remove(&(rev, of)).unwrap_or_default() {
         let location = match &row.stored {
             Stored::Chunks(set) => BodyLocation::Chunks(set.clone()),
+            // The ordinal 0 is a placeholder, here and below: the unit's writer sets the ordinal.
             _ if is_left_out => BodyLocation::Entry(0),
             // A text that cannot be decompressed is damaged. It becomes an empty text, which does not match the
             // SHA-1 of the body, so that the revision is found to be damaged.

@@ -1,5 +1,6 @@
-//! Bodies that are stored in chunks: large ones, and smaller ones for which memory or a batch had no room. Those
-//! of at most [`MAX_BODY_IN_BLOCK`] bytes are moved into the block of their revision.
+//! Bodies that are stored in chunks: large ones, and smaller ones for which memory or a batch had no room. A
+//! seal or an import moves those of at most [`MAX_BODY_IN_BLOCK`] bytes into the block of their revision. If a
+//! block already has a part of the revision, its bodies stay in chunks.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Replaces bodies in blocks: rewrites a block with the new bodies, and deletes the old block.
 //!
 //! The revisions and renders in the block keep their numbers and tids. A replaced body gets the time of its
-//! rewrite, as after a destructive PUT, so that its ETag changes.
+//! rewrite, as after a PUT that replaces a stored property, so that its ETag changes.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ use super::{
 /// The maximum number of blocks that [`CheckedBlocks`] remembers. A forgotten block is checked again.
 const MAX_CHECKED_BLOCKS: usize = 1 << 16;
 
-/// A body in a block.
+/// A body of a revision in a block. The bytes of the body may be in chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BodyInArchive {
     /// The page.

@@ -70,8 +70,9 @@ pub struct SealOptions {
 }
 
 impl Archive {
-    /// Seals all eligible revisions of a bucket: whole revisions that were superseded long enough ago. Does
-    /// nothing if the archive is off. A damaged page does not prevent the seal of other pages.
+    /// Seals eligible revisions of a bucket: whole revisions that were superseded long enough ago, and the latest
+    /// revisions of idle pages. `options` may let some of them wait. Does nothing if the archive is off. A
+    /// damaged page does not prevent the seal of other pages.
     ///
     /// A seal may be interrupted at any point. Writers, and the seals of other processes, may run at the same
     /// time. Calls `progress` after every page.

@@ -158,6 +158,7 @@ impl BlockStore {
         }
     }
 
+    /// Searches the blocks of an index. A damaged block is an error if `is_strict` is set, and is skipped otherwise.
     async fn search_in(
         &self,
         search: &Search<'_>,

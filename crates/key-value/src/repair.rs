@@ -21,7 +21,7 @@ use crate::{
 impl KeyValueStore {
     /// Adds the key of each entry and counter that is missing from the index of its bucket, and passes a sentence for
     /// each added key to `report`. Skips damaged rows, which [`verify`](Self::verify) reports, and entries whose bucket
-    /// is unknown. With `dry_run`, only reports. No process may write meanwhile.
+    /// is unknown. With `dry_run`, the sentences are the same, but nothing is changed. No process may write meanwhile.
     #[boxed]
     pub async fn repair_index(&self, dry_run: bool, report: &mut (dyn FnMut(String) + Send)) -> Result<()> {
         let records = &self.0.records;

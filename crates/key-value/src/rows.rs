@@ -86,7 +86,7 @@ row_key! {
 }
 
 typed_row! {
-    /// A chunk set that the garbage collector has to examine at `due_at`.
+    /// A chunk set that the garbage collector has to examine at `due_at` or later.
     pub(crate) struct ChunkRegistrationRow in ENTRY_CHUNK_SETS {
         key { chunk_set: [u8; 16] }
         values {

@@ -1,5 +1,5 @@
-//! Verification: every entry belongs to a bucket, is in the index of the bucket, and has its body. The map of
-//! each index is valid.
+//! Verification: checks that every entry belongs to a bucket, is in the index of the bucket, and has its body. Also
+//! checks the map of each index.
 
 use std::collections::HashMap;
 

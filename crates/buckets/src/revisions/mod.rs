@@ -50,7 +50,8 @@ pub struct Settings {
     /// The maximum size of the cache of latest properties, in bytes of memory. If the store has no partition
     /// versions, nothing is cached.
     pub cache_bytes: u64,
-    /// How far in the future the timestamp of a write request may be.
+    /// The allowed difference between two clocks. The timestamp of a write request may be in the future by at
+    /// most this time.
     pub skew: Duration,
     /// The policies of retention: which superseded values are kept, and for how long.
     pub retention: Retention,

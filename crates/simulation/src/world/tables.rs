@@ -15,7 +15,7 @@ use crate::name::Name;
 
 const ROWS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
-/// The columns of a body's row that are read.
+/// The indexes of those columns of a body's row that this module reads.
 const SHA1: usize = 2;
 const ENCODING: usize = 4;
 const BODY: usize = 5;
