@@ -7,9 +7,9 @@ use serde::Serialize;
 use super::{
     Archive,
     blocks::BlockStore,
+    combined::CombinedRevisions,
     index::{IndexRow, index_of},
     rewrite::BlockRewriter,
-    together::CombinedRevisions,
 };
 use rashomon_records::{BucketName, DomainName, Error, Page, Result, rows::partition_of};
 
@@ -132,7 +132,7 @@ impl<'a> Compactor<'a> {
                     tracing::error!(%domain, %title, what, "damaged data is not compacted");
                     self.report.kept += rows.len() as u64;
                 }
-                together => self.compact_group(page, rows, literals, together?).await?,
+                combined => self.compact_group(page, rows, literals, combined?).await?,
             }
         }
         Ok(())
@@ -153,13 +153,13 @@ impl<'a> Compactor<'a> {
 
     /// Reads the revisions of a page from the blocks of these index rows.
     async fn read_combined(&self, page: &Page, rows: &[IndexRow]) -> Result<CombinedRevisions> {
-        let mut together = CombinedRevisions::default();
+        let mut combined = CombinedRevisions::default();
         for row in rows {
             let block = self.blocks.open(page, row.block).await?;
-            together.add(page, &block)?;
+            combined.add(page, &block)?;
         }
-        together.check()?;
-        Ok(together)
+        combined.check()?;
+        Ok(combined)
     }
 
     async fn compact_group(
@@ -167,11 +167,11 @@ impl<'a> Compactor<'a> {
         page: &Page,
         rows: Vec<IndexRow>,
         literals: u64,
-        mut together: CombinedRevisions,
+        mut combined: CombinedRevisions,
     ) -> Result<()> {
         self.report.parts += rows.len() as u64;
         self.rewriter.begin(page, rows, literals).await?;
-        while let Some((unit, texts)) = together.next()? {
+        while let Some((unit, texts)) = combined.next()? {
             self.report.revisions += 1;
             self.report.raw_bytes += texts.values().map(|text| text.len() as u64).sum::<u64>();
             self.rewriter.push(unit, &texts).await?;

@@ -12,10 +12,10 @@ use super::{
     Archive,
     blocks::{BlockStore, OpenBlock},
     collect::References,
+    combined::CombinedRevisions,
     index::index_of,
     rewrite::BlockRewriter,
     rows::{BlockId, EpochRow},
-    together::CombinedRevisions,
 };
 use rashomon_records::{
     Error, Page, Result, Revision, Title,
@@ -146,11 +146,11 @@ impl Archive {
             let index = index_of(&*self.blocks.store, &partition_of(&of)).await?;
             let Some(row) = index.into_iter().find(|row| row.block == id) else { continue };
             let block = self.blocks.open(&of, id).await?;
-            let mut together = CombinedRevisions::default();
-            together.add(&of, &block)?;
+            let mut combined = CombinedRevisions::default();
+            combined.add(&of, &block)?;
             // The revisions fit into one block, since they come from one block.
             rewriter.begin(&of, vec![row], 0).await?;
-            while let Some((unit, texts)) = together.next_with() {
+            while let Some((unit, texts)) = combined.next_with() {
                 let number = unit.revision.record.rev;
                 let is_erased = of == *page && number == rev
                     // An unreadable revision whose erasure is not finished is blanked, too, since its texts

@@ -21,10 +21,10 @@ use rashomon_tables::{Error as StoreError, Key, Schema, Value};
 
 use super::{
     Archive,
+    combined::CombinedRevisions,
     index::{IndexRow, index_of},
     rewrite::BlockRewriter,
     rows::BlockId,
-    together::CombinedRevisions,
 };
 
 /// The maximum number of blocks that [`CheckedBlocks`] remembers. A forgotten block is checked again.
@@ -212,13 +212,13 @@ impl BlockReplacer<'_> {
     ) -> Result<u64> {
         let mut replaced = 0;
         let block = self.archive.blocks.open(page, row.block).await?;
-        let mut together = CombinedRevisions::default();
-        together.add(page, &block)?;
+        let mut combined = CombinedRevisions::default();
+        combined.add(page, &block)?;
         rewriter.begin(page, vec![row], 0).await?;
         loop {
             let mut units = Vec::new();
             while units.len() < self.concurrency.max(1)
-                && let Some(unit) = together.next()?
+                && let Some(unit) = combined.next()?
             {
                 units.push(unit);
             }
