@@ -66,6 +66,7 @@ impl<'a> Input<'a> {
         usize::try_from(self.number()?).ok()
     }
 
+    /// Reads a number of at most 32 bits.
     #[inline]
     pub(crate) fn small(&mut self) -> Option<u32> {
         u32::try_from(self.number()?).ok()
@@ -78,6 +79,7 @@ impl<'a> Input<'a> {
         Some(taken)
     }
 
+    /// Reads an array of bytes.
     pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (taken, rest) = self.0.split_first_chunk()?;
         self.0 = rest;

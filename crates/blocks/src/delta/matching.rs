@@ -144,7 +144,7 @@ impl Search<'_> {
             };
             match found.source {
                 Source::Parent(from) => {
-                    let grown = self.before(from, text_position, parent_position, written);
+                    let grown = self.extension_back(from, text_position, parent_position, written);
                     let (from, start) = (from - grown, text_position - grown);
                     edit.literal += append(pool, &self.text[written..start]);
                     edit.skip = (from as i64 - parent_position as i64) as i32;
@@ -239,7 +239,13 @@ impl Search<'_> {
 
     /// The number of bytes by which a match can be extended back, over equal bytes that are not written yet.
     /// A match ahead of the position in the parent is not extended back beyond that position.
-    fn before(&self, from: usize, text_position: usize, parent_position: usize, written: usize) -> usize {
+    fn extension_back(
+        &self,
+        from: usize,
+        text_position: usize,
+        parent_position: usize,
+        written: usize,
+    ) -> usize {
         let most = if from >= parent_position { from - parent_position } else { from };
         common_suffix(&self.parent[from - most..from], &self.text[written..text_position])
     }
