@@ -63,7 +63,7 @@ pub fn many(plan: Plan, variant: &Variant, progress: &(dyn Fn(u64) + Sync)) -> R
                         return anyhow::Ok(());
                     }
                     let seed = plan.seed.wrapping_add(number);
-                    if let Some(finding) = one(seed, plan.store, &pool, variant).await? {
+                    if let Some(finding) = run_and_shrink(seed, plan.store, &pool, variant).await? {
                         // The other threads finish the history that they are running, and start no new one.
                         next.store(plan.histories, Ordering::Relaxed);
                         *found.lock().unwrap_or_else(PoisonError::into_inner) = Some(finding);
@@ -80,7 +80,13 @@ pub fn many(plan: Plan, variant: &Variant, progress: &(dyn Fn(u64) + Sync)) -> R
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-async fn one(seed: u64, store: Store, pool: &StorePool, variant: &Variant) -> Result<Option<Finding>> {
+/// Runs the history of a seed. If the history breaks a promise, makes it as short as possible.
+async fn run_and_shrink(
+    seed: u64,
+    store: Store,
+    pool: &StorePool,
+    variant: &Variant,
+) -> Result<Option<Finding>> {
     let history = History::of_seed(seed, store.is_alone(), variant.narrow);
     let outcome = run(&history, pool, variant).await.with_context(|| format!("seed {seed}"))?;
     let Some((steps, found)) = outcome.found else { return Ok(None) };
