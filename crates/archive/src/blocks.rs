@@ -177,8 +177,8 @@ impl BlockStore {
     }
 
     /// Returns a block from memory, or reads and unpacks it with a permit. The permits bound the processor time
-    /// that unpacking takes from other tasks. Returns `Unavailable` if no permit becomes free in time. If
-    /// several callers with a permit request a block at once, one of them unpacks it for all.
+    /// that unpacking takes from other tasks. Returns `Unavailable` if the caller gets no permit. If several
+    /// callers with a permit request a block at once, one of them unpacks it for all.
     pub(super) async fn open(&self, of: &Page, id: BlockId) -> Result<Arc<OpenBlock>> {
         if let Some(block) = self.in_memory(id).await {
             return Ok(block);
@@ -195,7 +195,7 @@ impl BlockStore {
             blocking(move || OpenBlock::new(&of, id, bytes)).await.map(Arc::new)
         });
         let block = Box::pin(block).await.map_err(|error: Arc<StoreError>| (*error).clone())?;
-        self.last(|last| *last = Some(Arc::clone(&block)));
+        self.with_last(|last| *last = Some(Arc::clone(&block)));
         Ok(block)
     }
 
@@ -216,12 +216,12 @@ impl BlockStore {
 
     /// Returns the block, if it is in memory.
     async fn in_memory(&self, id: BlockId) -> Option<Arc<OpenBlock>> {
-        let last = self.last(|last| last.clone()).filter(|last| last.id == id);
+        let last = self.with_last(|last| last.clone()).filter(|last| last.id == id);
         if last.is_some() {
             return last;
         }
         let block = self.unpacked.get(&id).await?;
-        self.last(|last| *last = Some(Arc::clone(&block)));
+        self.with_last(|last| *last = Some(Arc::clone(&block)));
         Some(block)
     }
 
@@ -251,11 +251,11 @@ impl BlockStore {
 
     /// Removes a deleted block from the cache.
     pub(super) async fn forget(&self, id: BlockId) {
-        self.last(|last| drop(last.take_if(|last| last.id == id)));
+        self.with_last(|last| drop(last.take_if(|last| last.id == id)));
         self.unpacked.invalidate(&id).await;
     }
 
-    fn last<T>(&self, with: impl FnOnce(&mut Option<Arc<OpenBlock>>) -> T) -> T {
+    fn with_last<T>(&self, with: impl FnOnce(&mut Option<Arc<OpenBlock>>) -> T) -> T {
         with(&mut self.last.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -147,9 +147,10 @@ impl BlockStore {
         self.store.write(Vec::new(), done).await
     }
 
-    /// Examines the blocks that were enqueued at `until` or before. Deletes a block that no page references,
-    /// with its entry. If all pages of a block reference it, deletes only the entry. Every replica has to
-    /// confirm either case. While a replica does not answer, the block stays. Returns the number of deleted blocks.
+    /// Examines the blocks that were enqueued at `until` or before. Deletes a block that no page references, with
+    /// its entry, unless it was enqueued again after `until`. If all pages of a block reference it, deletes only
+    /// the entry. Every replica has to confirm either case, so an entry stays while a replica does not answer.
+    /// Returns the number of deleted blocks.
     pub(crate) async fn collect(&self, until: Timestamp, now: Timestamp) -> Result<u64> {
         let (mut collected, mut waiting, mut hours) = (0, DeferredEntries::default(), self.queue_hours());
         while let Some(hour) = hours.next().await? {

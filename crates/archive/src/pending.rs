@@ -54,7 +54,7 @@ pub(super) type ReleasedChunks = HashMap<Title, Vec<ReleasedSet>>;
 
 impl PendingBlock {
     pub(super) fn new() -> Result<Self> {
-        let builder = BlockBuilder::new(settings(), columns(), 0).map_err(refused)?;
+        let builder = BlockBuilder::new(settings(), columns(), 0).map_err(build_error)?;
         Ok(Self { builder, pages: Vec::new(), title_bytes: 0, values: 0, released_chunks: HashMap::new() })
     }
 
@@ -93,7 +93,7 @@ impl PendingBlock {
         let first = self.pages.last().is_none_or(|(last, _)| last != page);
         let above = self.pages.last().filter(|_| !first).and_then(|(_, units)| units.last());
         let above = above.map(|unit| unit.revision.record.rev);
-        UnitWriter { builder: &mut self.builder, page, above }.push(&mut unit, texts).map_err(refused)?;
+        UnitWriter { builder: &mut self.builder, page, above }.push(&mut unit, texts).map_err(build_error)?;
         if first {
             self.title_bytes += page.title.as_str().len();
             self.pages.push((page.clone(), Vec::new()));
@@ -124,7 +124,7 @@ impl PendingBlock {
 
     /// Finishes the block. Returns its bytes, and the units that were put into it.
     pub(super) fn finish(mut self) -> Result<(Bytes, Pages)> {
-        let block = self.builder.finish().map_err(refused)?;
+        let block = self.builder.finish().map_err(build_error)?;
         Ok((block.into(), self.pages))
     }
 }
@@ -169,6 +169,6 @@ pub(super) fn check(id: BlockId, bytes: &[u8], expected_units: &[(Page, Vec<Unit
     }
 }
 
-fn refused(error: BlockError) -> StoreError {
+fn build_error(error: BlockError) -> StoreError {
     StoreError::Corrupt(format!("cannot build a block of the archive: {error}"))
 }

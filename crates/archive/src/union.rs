@@ -182,6 +182,7 @@ impl BlockStore {
         Ok(found)
     }
 
+    /// Searches the blocks for the rows of a range in which the axis column decides the order.
     async fn search_sorted(
         &self,
         search: &Search<'_>,

@@ -79,8 +79,8 @@ impl KeyValueStore {
         Ok(Vec::new())
     }
 
-    /// Makes a change in each part of the index that has the key. Reads the map again after each write, until the map
-    /// names no further part.
+    /// Makes a change in each part of the index that has the key. In a cluster, reads the map again after the writes,
+    /// until the map names no further part.
     pub(crate) async fn change_index(&self, bucket: BucketId, key: &EntryKey, change: Change) -> Result<()> {
         let records = &self.0.records;
         let (mut written, mut route) = (Vec::new(), parts::route(records, bucket, key).await?);

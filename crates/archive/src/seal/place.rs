@@ -65,7 +65,7 @@ impl Sealer<'_> {
             return Ok(false);
         }
         let mut index = Some(index);
-        let limit = if self.archive.records.is_alone() { Size::LIMIT } else { Size::MAX };
+        let limit = if self.archive.records.is_alone() { Size::LIMIT } else { Size::UNLIMITED };
         for piece in pieces(&deletable, resealed, released, limit) {
             let mut batch = Batch::new(partition_of(page));
             if let Some(index) = index.take() {
@@ -118,7 +118,7 @@ struct Size {
 
 impl Size {
     const LIMIT: Self = Self { rows: MAX_PLACED_ROWS, bytes: MAX_PLACED_BYTES };
-    const MAX: Self = Self { rows: usize::MAX, bytes: u64::MAX };
+    const UNLIMITED: Self = Self { rows: usize::MAX, bytes: u64::MAX };
 
     /// The size of a revision or render: two rows in the indexes, the rows of its properties, and the release
     /// of `released` chunk sets. Each release changes two rows: an entry for the garbage collector and a
