@@ -60,10 +60,13 @@ pub(crate) struct Run {
     completing_sweeps: BTreeSet<Timestamp>,
     /// Whether the clocks were ever set back.
     was_set_back: bool,
+    /// Whether a disturbance has ever made culls fail.
     culls_failed: bool,
     /// Whether the stored data may have changed since it was checked.
     touched: bool,
+    /// The number of times that the stored data was to be checked.
     checks: usize,
+    /// Whether the store is so slow that most of these checks are skipped.
     slow: bool,
     log: String,
 }
