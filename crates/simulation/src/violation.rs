@@ -9,9 +9,9 @@ pub enum Promise {
     R1,
     /// A superseded value can be read for the grace.
     R2,
-    /// A superseded value that is read after the grace, or that is generated, can be read for another ttl.
+    /// A superseded value that was read or generated can be read for a ttl after that.
     R3,
-    /// A superseded value is gone after grace and slack.
+    /// A superseded value that nobody reads is gone after grace and slack, unless the policy keeps it.
     R4,
     /// A failed cull is no error for the writer, and two culls have the effect of one.
     R5,
