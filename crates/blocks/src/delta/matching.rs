@@ -1,9 +1,9 @@
 //! Finds how a text can be derived from another text, at a bounded cost.
 //!
-//! The matcher first finds the common start and the common end, at little cost. Between them, it looks up
+//! The matcher first finds the common start and the common end, at little cost. Between these two, it looks up
 //! each position of the text in an index of the parent, and in the pool. A match has a gain: the bits that
 //! its bytes would take as literals, minus the bits that encode the match. The gains are estimates in tenths
-//! of a bit, tuned on real histories. Only the size of a block depends on them.
+//! of a bit, tuned on real histories. The estimates affect the size of a block and the time that readers need.
 
 use super::{
     pool::{Pool, word},
