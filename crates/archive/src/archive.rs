@@ -42,7 +42,7 @@ impl Archive {
         self.blocks.permits()
     }
 
-    /// Remembers that a page was read. The latest revision of a page is not sealed while the page is read.
+    /// Remembers that a page was read. The latest revision of a page that was read recently is not sealed.
     pub fn note_read(&self, page: &Page) {
         if let Some(reads) = &self.reads {
             reads.add(page, self.records.clock.now());

@@ -77,7 +77,7 @@ impl Damage {
 
 impl Archive {
     /// Makes all readers skip the unreadable parts of damaged blocks from now on, as if these parts did not
-    /// exist. For a command that opened the archive for itself, reads as much as possible, and reports the
+    /// exist. This is for a command that is the only reader: it reads as much as possible, and reports the
     /// missing parts. If a value is in several blocks, and the latest of these is skipped, readers get the
     /// value of an earlier block.
     pub fn skip_damage(&self) {

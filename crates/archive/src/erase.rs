@@ -39,8 +39,8 @@ pub struct BlockErasure {
     pub left: u64,
 }
 
-/// The erasure epoch of a bucket, which changes with every erasure. A seal or a compaction compares the epoch
-/// before it makes a page reference a new block, since the content of the block may have been erased
+/// The erasure epoch of a bucket, which changes with every erasure. A seal or a rewrite of blocks compares the
+/// epoch before it makes a page reference a new block, since the content of the block may have been erased
 /// meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Epoch(Option<Bytes>);
@@ -67,8 +67,8 @@ impl BlockStore {
 }
 
 impl Archive {
-    /// Changes the epoch of the page's bucket, so that running seals and compactions fail, and do not store
-    /// erased content again.
+    /// Changes the epoch of the page's bucket, so that running seals and rewrites of blocks fail, and do not
+    /// store erased content again.
     pub async fn change_epoch(&self, of: &Page) -> Result<()> {
         let key = epoch_key(of);
         let current = self.records.store.get(&ARCHIVE_EPOCHS, &key).await?;
@@ -79,10 +79,10 @@ impl Archive {
         Ok(self.records.store.write(Vec::new(), batch).await?)
     }
 
-    /// Erases the content of a revision from all blocks: rewrites the blocks without this content, and
-    /// deletes the old blocks. The revision must be marked as erased. All other revisions of a damaged block
-    /// must be readable, unless `gives_up` is set: then unreadable revisions are dropped, and reported in
-    /// [`BlockErasure::given_up`].
+    /// Erases the content of a revision from all blocks, except those that [`BlockErasure::left`] counts:
+    /// rewrites the blocks without this content, and deletes the old blocks. The revision must be marked as
+    /// erased. All other revisions of a damaged block must be readable, unless `gives_up` is set: then
+    /// unreadable revisions are dropped, and reported in [`BlockErasure::given_up`].
     pub async fn erase_from_blocks(
         &self,
         page: &Page,

@@ -72,7 +72,7 @@ pub(crate) const MIN_BLOCK_AGE: Duration = Duration::from_secs(2 * 3600);
 /// permit within the wait of [`unpack_limits`].
 const WAITING_FOR_EACH_UNPACK: usize = 64;
 
-/// Which superseded values of a bucket are sealed, and when.
+/// Which renders of a bucket the archive keeps, and when superseded values are sealed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BucketArchive {
     /// Which renders are kept.

@@ -1,4 +1,4 @@
-//! The order of rows, and ranges of their columns.
+//! The order of rows, and the bounds of a column within a range.
 
 use std::{cmp::Ordering, ops::Bound};
 
