@@ -1,8 +1,8 @@
 //! A simulation of retention from a seed. It compares the stored data with a model that keeps everything.
 //!
 //! A seed determines a history: the properties of a world (a policy, some processes, clocks that differ), and the steps
-//! that happen in the world. The steps run on the real buckets over a real store, with faults in between. After the
-//! steps, the content of the tables is compared with the model. The model computes from the times of all writes which
+//! that happen in the world. The steps run on the real buckets over a real store, with faults in between. After a step
+//! that may change data, and at the end, the content of the tables is compared with the model. The model computes from the times of all writes which
 //! values must be stored, and which must be gone. The same seed gives the same history. In memory, the run of the
 //! history is also the same, to the byte.
 
@@ -38,8 +38,8 @@ pub use self::{
     violation::{Promise, Violation},
 };
 
-/// A change to the world that breaks a promise on purpose. Tests use variants to check that the simulation notices
-/// broken promises.
+/// A change to the world, such as one that breaks a promise on purpose. Tests use variants to check that the simulation
+/// notices broken promises.
 #[derive(Debug, Clone, Copy)]
 pub struct Variant {
     /// Fixes some properties of the world.

@@ -164,7 +164,7 @@ impl PageModel {
         let (by_revision, went_out) =
             self.superseded_revision(rev, unit.stored, policy.min_keep.get() as usize);
         let went_out = went_out.filter(|_| policy.cull == Cull::Revisions);
-        // The newest render of a revision that is kept is never deleted.
+        // While a revision is kept, its newest render is not deleted.
         let Some(goes) = [by_render, went_out].into_iter().flatten().reduce(earlier) else {
             return Lifetime::STAYS;
         };

@@ -96,7 +96,7 @@ impl Setup {
         let mut policy = self.policy.unwrap_or_else(|| policy(rng, self.skew));
         policy.strategy = strategy;
         if strategy != Strategy::TwoTable {
-            // In this strategy, the table of the latest has only values of the latest.
+            // In table-per-query, the table of the latest has only values of the latest.
             (policy.cull, policy.min_keep) = (Cull::Revisions, NonZeroU32::MIN);
         }
         // Copies expire by the clock, even if the clock jumps, so there are no jumps.

@@ -72,7 +72,7 @@ impl Expectations {
     }
 
     /// The promise that is broken if a property cannot be read by tid. `None`: the property need not be
-    /// stored.
+    /// readable.
     pub(super) fn must_be_readable(
         &self,
         page: usize,

@@ -85,8 +85,8 @@ impl Expectations {
         self.setup.expires() && name.is_of_revision() && self.requested.contains(&(page, rev, name, sha1))
     }
 
-    /// Whether a body is stored as a write request had it. A property of the revision from a late write may have
-    /// expired before the model learned of it. Such a property counts as written, too.
+    /// Whether the model has this body of an acknowledged write. A property of the revision from a late write may
+    /// have expired before the model learned of it. Such a property counts as written, too.
     pub(super) fn is_written(
         &self,
         page: usize,
