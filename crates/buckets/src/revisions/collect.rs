@@ -1,8 +1,8 @@
 //! Garbage collection: deletes unreferenced chunk sets and blocks.
 //!
 //! The collector examines a chunk set or a block only when no failed write that references the set or the block
-//! can still take effect by itself. The collector relies only on reads that all replicas have answered. See
-//! decision 0017.
+//! can still take effect by itself. The collector deletes a set or a block only after all replicas have answered
+//! the reads that show that it is not needed. See decision 0017.
 
 use std::{collections::BTreeSet, num::NonZeroUsize, time::Duration};
 
@@ -34,10 +34,9 @@ const ENTRY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 const BODY_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 
 impl Maintenance {
-    /// Deletes unreferenced chunks of large bodies that were received at least `age` ago, or released at
-    /// least `age` ago by a replacement, a cull or a seal. Also deletes the blocks of the archive that no
-    /// page references. Returns the number of deleted chunk sets. `age` has to be longer than any write may
-    /// take.
+    /// Deletes unreferenced chunk sets that were received at least `age` ago, or released at least `age` ago by
+    /// a replacement, a cull or a seal. Also deletes the blocks of the archive that no page references. Returns
+    /// the number of deleted chunk sets. `age` has to be longer than any write may take.
     ///
     /// On a cluster, an entry waits until a failed write that references its chunk set can no longer take
     /// effect by itself, and until all replicas answer.
@@ -62,8 +61,8 @@ impl Maintenance {
         }
     }
 
-    /// Deletes the unreferenced chunks of large bodies of any age, and returns the number of deleted chunk
-    /// sets. Does nothing if other processes use the store, since they may be receiving bodies.
+    /// Deletes the unreferenced chunk sets of any age, and returns their number. Does nothing if other processes
+    /// use the store, since they may be receiving bodies.
     ///
     /// Bodies that this process has staged and not stored yet lose their chunks.
     #[boxed]

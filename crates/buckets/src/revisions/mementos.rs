@@ -2,8 +2,8 @@
 //!
 //! Dates in RFC 7089 have a resolution of one second, so a state is the page at the end of a second. Among
 //! the revisions that have the property, the state of the page at a time comes from the revision with the
-//! greatest timestamp at or before this time. A new render of a revision that has been superseded is not a
-//! state.
+//! greatest timestamp at or before this time. If a later revision has superseded a revision, a new render of the
+//! superseded revision is not a state.
 //!
 //! No index maps a time to a revision that has the property, so revisions are examined one after another. A
 //! request examines a bounded number of revisions, see [`walk`].

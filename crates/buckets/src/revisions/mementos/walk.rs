@@ -130,8 +130,8 @@ impl<'a> Walk<'a> {
         Self { examined: after, ..walk }
     }
 
-    /// Creates a walk forward in time, which begins after `from`. The bounds of the new walk are the numbers of
-    /// revisions and of cost that this walk has not used.
+    /// Creates a walk forward in time, which begins after `from`. The new walk may examine as many revisions, and
+    /// cost as much, as this walk has left.
     pub(super) fn forward_with_remaining_cost(self, from: Timestamp) -> Self {
         let ranges = vec![ClusteringRange::all().above(from)];
         let Self { revisions_left, cost_left, .. } = self;
