@@ -2,9 +2,9 @@
 //!
 //! A seed determines a history: the properties of a world (a policy, some processes, clocks that differ), and the steps
 //! that happen in the world. The steps run on the real buckets over a real store, with faults in between. After a step
-//! that may change data, and at the end, the content of the tables is compared with the model. The model computes from the times of all writes which
-//! values must be stored, and which must be gone. The same seed gives the same history. In memory, the run of the
-//! history is also the same, to the byte.
+//! that may change data, and at the end, the content of the tables is compared with the model. The model computes from
+//! the times of all writes which values must be stored, and which must be gone. The same seed gives the same history.
+//! In memory, the run of the history is also the same, to the byte.
 
 mod cluster;
 pub mod collecting;
