@@ -52,7 +52,8 @@ pub struct Bucket {
 pub struct CreatedBucket {
     /// The bucket.
     pub bucket: Bucket,
-    /// Whether the request created the bucket. Otherwise the bucket existed with the same definition.
+    /// Whether the request created the bucket. Otherwise the bucket existed with the same definition, as
+    /// the method that was called compares definitions.
     pub is_new: bool,
 }
 

@@ -10,8 +10,8 @@ use tokio::sync::Semaphore;
 
 use crate::{Bucket, KeyValueStore, Result, index::row_bytes, parts::Route, rows::BucketId, split};
 
-/// The number of checks while a part grows to the maximum size of a part: the size of a part is checked whenever this
-/// process has added the maximum size, divided by this number.
+/// The number of times that the size of a part is checked while this process adds as many bytes to the part as the
+/// maximum size of a part.
 const CHECKS_PER_PART: u64 = 4;
 
 /// The maximum number of parts whose growth is counted. With more parts, all counts are set to zero.

@@ -1,7 +1,7 @@
 //! The queues of the operations on counters, in this process.
 //!
-//! Each queue has a task that carries out the operations of the queue ([`crate::counter`]). The task takes the waiting
-//! increments as one group.
+//! Each queue has a task that carries out the operations of the queue ([`crate::counter`]). The task takes
+//! waiting increments in groups of limited size.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
