@@ -16,7 +16,7 @@ pub enum ComparisonError {
         /// The reason.
         source: io::Error,
     },
-    /// The file is no export, or is damaged.
+    /// The import of the file failed, for example because the file is no export or is damaged.
     #[error("{}: {failure}", file.display())]
     Import {
         /// The file.

@@ -7,7 +7,7 @@ use super::{
     tally::{ActionKind, Operations},
 };
 
-/// The maximum difference between a mean and a number of the notes that still counts as equal.
+/// If a mean differs from a number of the notes by at most this, the two count as equal.
 const MAX_EQUAL_DIFFERENCE: f64 = 0.01;
 
 fn operations(reads: f64, writes: f64, deletes: f64) -> Operations {

@@ -9,7 +9,7 @@ use rashomon_tables::Memory;
 
 use crate::ComparisonError;
 
-/// The number of revisions that one read returns.
+/// The maximum number of revisions that one read returns.
 const REVISIONS_PER_READ: usize = 500;
 
 /// One edit.
@@ -92,7 +92,7 @@ impl History {
         Ok(())
     }
 
-    /// The text of an edit.
+    /// The text of an edit; empty if the store has none.
     pub(crate) async fn text(&self, edit: &Edit) -> Result<Vec<u8>, ComparisonError> {
         let wikitext = PropertyName::wikitext();
         let bodies = self.store.bodies(&self.pages[edit.page], &wikitext, edit.rev, edit.rev).await?;

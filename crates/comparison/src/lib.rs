@@ -36,7 +36,7 @@ pub struct Contestant {
 
 /// All strategies that are compared.
 pub const CONTESTANTS: [Contestant; 9] = {
-    const fn one(
+    const fn contestant(
         name: &'static str,
         strategy: Strategy,
         delete_probability: f64,
@@ -45,16 +45,16 @@ pub const CONTESTANTS: [Contestant; 9] = {
         Contestant { name, strategy, delete_probability, sweeps }
     }
     const fn per_query(name: &'static str, current: Current, fill: Fill) -> Contestant {
-        one(name, Strategy::TablePerQuery(current, fill), 1.0, true)
+        contestant(name, Strategy::TablePerQuery(current, fill), 1.0, true)
     }
     use {
         Current::{OneRow, WideRow},
         Fill::{CopyOnRead, CopyOnUpdate, WriteThrough},
     };
     [
-        one("app-ttl", Strategy::AppTtl, 0.1, true),
-        one("app-ttl, every write culls", Strategy::AppTtl, 1.0, false),
-        one("two-table", Strategy::TwoTable, 1.0, true),
+        contestant("app-ttl", Strategy::AppTtl, 0.1, true),
+        contestant("app-ttl, every write culls", Strategy::AppTtl, 1.0, false),
+        contestant("two-table", Strategy::TwoTable, 1.0, true),
         per_query("table-per-query A, copy-on-update", OneRow, CopyOnUpdate),
         per_query("table-per-query A, write-through", OneRow, WriteThrough),
         per_query("table-per-query A, copy-on-read", OneRow, CopyOnRead),
@@ -70,7 +70,7 @@ impl Contestant {
     }
 }
 
-/// The results.
+/// The results of a comparison.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The kind of the store.
@@ -103,7 +103,8 @@ pub struct StrategyReport {
 pub struct ActionReport {
     /// The kind of action.
     pub what: &'static str,
-    /// The number of actions. Reads that found nothing are counted neither here nor in the means.
+    /// The number of actions; for sweeps, the number of processed queue entries. Reads that found nothing are counted
+    /// neither here nor in the means.
     pub times: u64,
     /// The number of reads that found nothing.
     pub missed: u64,

@@ -51,7 +51,7 @@ pub fn draw(report: &Report) -> String {
          <rect class=\"ground\" width=\"100%\" height=\"100%\"/>\n"
     );
     heads(&mut svg, report);
-    let most = report.strategies.iter().map(all_bytes).max().unwrap_or(1).max(1);
+    let most = report.strategies.iter().map(body_bytes).max().unwrap_or(1).max(1);
     for (index, strategy) in report.strategies.iter().enumerate() {
         let y = TOP + ROW * index as f64;
         let _ = writeln!(
@@ -102,8 +102,8 @@ fn heads(svg: &mut String, report: &Report) {
     let _ = writeln!(svg, "<text class=\"head\" x=\"{}\" y=\"80\">stored at the end</text>", STORED.0);
 }
 
-/// Draws one bar, with the number of its operations beside it.
-fn operations(svg: &mut String, column: &Column, y: f64, of: Operations, is_gone: bool) {
+/// Draws one bar, with the numbers of its operations beside it, or `not found` if no read found a value.
+fn operations(svg: &mut String, column: &Column, y: f64, of: Operations, is_missing: bool) {
     let mut x = column.x;
     for (class, number) in [("read", of.reads), ("write", of.writes), ("delete", of.deletes)] {
         let width = number * column.unit;
@@ -117,12 +117,12 @@ fn operations(svg: &mut String, column: &Column, y: f64, of: Operations, is_gone
         }
         x += width;
     }
-    let said = match of.writes + of.deletes > 0.0 {
-        _ if is_gone => "not found".to_owned(),
+    let label = match of.writes + of.deletes > 0.0 {
+        _ if is_missing => "not found".to_owned(),
         true => format!("{} / {} / {}", short(of.reads), short(of.writes), short(of.deletes)),
         false => short(of.reads),
     };
-    let _ = writeln!(svg, "<text class=\"small\" x=\"{:.1}\" y=\"{:.1}\">{said}</text>", x + 5.0, y + 17.0);
+    let _ = writeln!(svg, "<text class=\"small\" x=\"{:.1}\" y=\"{:.1}\">{label}</text>", x + 5.0, y + 17.0);
 }
 
 /// Formats a mean without insignificant digits.
@@ -149,10 +149,11 @@ fn size(svg: &mut String, strategy: &StrategyReport, y: f64, most: u64) {
         "<text class=\"small\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
         x + 5.0,
         y + 17.0,
-        ByteSize(all_bytes(strategy)).display().si()
+        ByteSize(body_bytes(strategy)).display().si()
     );
 }
 
-fn all_bytes(strategy: &StrategyReport) -> u64 {
+/// The bytes of the tables with bodies. The overhead is not included.
+fn body_bytes(strategy: &StrategyReport) -> u64 {
     strategy.stored.current_bytes + strategy.stored.expiring_bytes
 }

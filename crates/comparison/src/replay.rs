@@ -21,14 +21,14 @@ use super::{
     tally::{ActionKind, DURABLE_TABLES, EXPIRING_TABLES, Tally},
 };
 
-/// One in this many edits has its revision read: once as the latest, an hour before the page's next edit, and three
-/// times after the revision was superseded.
+/// One in this many edits is probed. If its revision becomes the latest, the revision is read once as the latest, an
+/// hour before the page's next edit or at once, and three times after it was superseded.
 const EDITS_PER_PROBE: usize = 4;
 
 /// The maximum number of queue entries that one pass of the sweep processes.
 const ENTRIES_PER_SWEEP: NonZeroUsize = NonZeroUsize::new(4096).expect("not zero");
 
-/// The number of rows that one read returns.
+/// The maximum number of rows that one read returns.
 const ROWS_PER_READ: NonZeroUsize = NonZeroUsize::new(500).expect("not zero");
 
 /// A planned read: its time, its kind, the index of the page, and the tid. Without a tid, it reads the latest value.
@@ -61,7 +61,9 @@ struct Replay<'a> {
     tables: Arc<Counting<Arc<dyn TableStore>>>,
     buckets: RevisionStore,
     property: PropertyName,
+    /// The number of defined properties.
     properties: usize,
+    /// The latest render of each page, by the index of the page.
     latest: BTreeMap<usize, Latest>,
     probes: BinaryHeap<Probe>,
     next_sweep: Timestamp,
@@ -132,10 +134,11 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Advances the clock. If an hour has passed since the last sweep, sweeps until nothing is eligible.
+    /// Advances the clock. If the contestant sweeps, and an hour has passed since the last sweep, sweeps until nothing
+    /// is eligible.
     async fn advance(&mut self, to: Timestamp) -> Result<(), ComparisonError> {
-        // Exports have times in whole seconds, so several edits may have the same time. Here, each edit gets its own
-        // time.
+        // Exports have times in whole seconds, so several edits may have the same time. In a replay, each edit gets a
+        // time of its own.
         let passes = to.since(self.clock.now()).max(Duration::from_millis(1));
         self.clock.advance(passes);
         let now = self.clock.now();
@@ -171,12 +174,12 @@ impl Replay<'_> {
         let written = self.buckets.put_revision(page, new).await?;
         let took = self.watch.monotonic().saturating_sub(begun);
         self.buckets.maintenance().drain_background_culls().await;
-        let before_it = self.latest.get(&edit.page).copied();
-        let what = if before_it.is_some() { ActionKind::Update } else { ActionKind::Create };
+        let previous = self.latest.get(&edit.page).copied();
+        let what = if previous.is_some() { ActionKind::Update } else { ActionKind::Create };
         self.measure(what, &before, took, true);
-        if before_it.is_none_or(|latest| latest.rev < edit.rev) {
+        if previous.is_none_or(|latest| latest.rev < edit.rev) {
             self.latest.insert(edit.page, Latest { rev: edit.rev, tid: written.tid, probed });
-            if let Some(superseded) = before_it.filter(|latest| latest.probed) {
+            if let Some(superseded) = previous.filter(|latest| latest.probed) {
                 self.plan_superseded_reads(edit.page, superseded.tid);
             }
             if let Some(next) = edit.next.filter(|_| probed) {

@@ -135,6 +135,7 @@ impl Tally {
 
 /// Counts the reads until a value was found or was known to be missing.
 fn count_lookups(what: ActionKind, strategy: Strategy, counts: &Counts) -> Operations {
+    // Whether the tables were read, whether a row was found, and the bytes of a row in the first read table.
     let first = |tables: &[&str]| {
         // The latest may be read by a scan, as its first row.
         let looks =

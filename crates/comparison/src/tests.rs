@@ -19,7 +19,7 @@ const fn reads(reads: f64) -> Option<Core> {
 }
 
 /// The actions, in the order of [`COUNTED`].
-const DONE: [&str; 5] = [
+const ACTIONS: [&str; 5] = [
     "write a later revision",
     "read current",
     "read recent",
@@ -29,7 +29,7 @@ const DONE: [&str; 5] = [
 
 /// The core operations of each action, for each of [`CONTESTANTS`]. `None` if the value is gone.
 /// docs/comparison.md has the same numbers, unless they depend on how often a page is edited.
-const COUNTED: [[Option<Core>; DONE.len()]; CONTESTANTS.len()] = {
+const COUNTED: [[Option<Core>; ACTIONS.len()]; CONTESTANTS.len()] = {
     const ONE: Option<Core> = reads(1.0);
     const TWO: Option<Core> = reads(2.0);
     // The first update of each page finds nothing to cull.
@@ -41,8 +41,8 @@ const COUNTED: [[Option<Core>; DONE.len()]; CONTESTANTS.len()] = {
         [Some((1.0, 2.0, CULLED)), ONE, ONE, ONE, ONE],
         [Some((1.0, 3.0, 1.0)), ONE, TWO, TWO, TWO],
         [Some((1.0, 5.0, 0.0)), ONE, ONE, ONE, ONE],
-        // A value is copied only when it is written, and the copy expires after `grace` and `slack` together.
-        // In this history that is before the next edit, so superseded values cannot be read.
+        // A value is copied only when it is written. In this history, the copy expires (after `grace` and `slack`
+        // together) before the next edit, so superseded values cannot be read.
         [Some((1.0, 3.0, 0.0)), ONE, None, None, None],
         [Some((1.0, 3.0, 0.0)), Some((4.0, 2.0, 0.0)), ONE, Some((3.0, 2.0, 0.0)), ONE],
         [Some((1.0, 5.0, 1.0)), ONE, ONE, ONE, ONE],
@@ -94,12 +94,12 @@ async fn each_action_takes_the_expected_operations() {
     assert_eq!((history.pages(), history.edits()), (2, 2 * EDITS));
     for (contestant, counted) in CONTESTANTS.into_iter().zip(COUNTED) {
         let report = replayed(&history, contestant).await;
-        assert_eq!(of(&report, DONE[0]).times, 2 * (EDITS - 1), "{}", report.name);
-        for (what, counted) in DONE.into_iter().zip(counted) {
+        assert_eq!(of(&report, ACTIONS[0]).times, 2 * (EDITS - 1), "{}", report.name);
+        for (what, counted) in ACTIONS.into_iter().zip(counted) {
             let done = of(&report, what);
             let all = done.times + done.missed;
             let mut found = (done.times > 0).then(|| core(done));
-            if what == DONE[0] && contestant.delete_probability < 1.0 {
+            if what == ACTIONS[0] && contestant.delete_probability < 1.0 {
                 // With so few writes, the share of writes that look for values to delete is not exactly a
                 // tenth.
                 let looks = done.core.reads * done.times as f64;

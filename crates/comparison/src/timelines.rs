@@ -1,7 +1,7 @@
-//! Simulates the number of entries in a timeline for wikis of several sizes. The notes leave this table open.
+//! Simulates the number of entries in a timeline for wikis of several sizes. The notes do not give these numbers.
 //!
-//! A wiki with many edits a day is simulated by copies of the imported wiki. Each copy begins on another day of the
-//! history. So the edits of a page come in bursts, as in reality, and the edits of a domain add up.
+//! A wiki with many edits a day is simulated by copies of the imported wiki. Each copy begins at another time of the
+//! history. So the edits of a page come in bursts, as in reality. All copies together are one domain.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ const WIKIS: [(&str, f64); 4] =
 
 const DAY: i64 = 24 * 3600 * 1_000_000;
 
-/// The longer of the two times for which the notes keep the entries of an index.
+/// The longer of the two times for which the notes keep the entries of an index, in days.
 const DAYS: i64 = 30;
 
-/// The shorter of the two times.
+/// The shorter of the two times, in days.
 const FEW_DAYS: i64 = 10;
 
 /// A limit of entries per domain and second that a large wiki reaches. No wiki reaches the default of 50.
@@ -144,7 +144,7 @@ fn events(history: &History, edits_a_day: f64) -> Vec<Event> {
     let mut events = Vec::with_capacity((edits_a_day * DAYS as f64 * 1.1) as usize);
     for copy in 0..copies.ceil() as u32 {
         let begins = (dice.share() * span as f64) as i64;
-        let has = dice.next();
+        let seed = dice.next();
         let from = edits.partition_point(|edit| edit.at.as_micros() - first.at.as_micros() < begins);
         // After its last edit, the copy restarts with its first edit.
         let around = edits[from..].iter().chain(edits.iter()).take(edits.len());
@@ -156,7 +156,7 @@ fn events(history: &History, edits_a_day: f64) -> Vec<Event> {
             if at >= DAYS * DAY {
                 break;
             }
-            if Dice(has ^ edit.page as u64).share() < share {
+            if Dice(seed ^ edit.page as u64).share() < share {
                 events.push(Event { at, copy, page: edit.page as u32 });
             }
         }

@@ -1,4 +1,4 @@
-//! Asks a store all questions that a user can ask, and records the answers.
+//! Asks a store questions as its users do (requests, exports and statistics), and records the answers.
 
 use std::{
     num::NonZeroUsize,
@@ -39,14 +39,15 @@ pub enum Question {
 /// One answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// An error that says that the store is damaged or cannot be used, or a truncated answer.
+    /// An error that a damaged store may cause: a status from 500 on with any problem except an internal error, a
+    /// failed export or statistic, or a truncated response.
     Error(String),
-    /// An answer that is always wrong: an internal error of the server, or an error that is not a problem
+    /// An answer that is always wrong: an internal error of the server, or a status from 500 on without a problem
     /// document.
     Mistake(String),
-    /// An answer.
+    /// Any other answer.
     Given {
-        /// The text. The text of a response includes the status and the headers.
+        /// The text. The text of a response includes the status and the [compared headers](HEADERS).
         text: Vec<u8>,
         /// Whether the damage is named outside of the text: commands report the data that they left out, and fail.
         names_damage: bool,
@@ -168,7 +169,8 @@ async fn open_buckets(
     RevisionStore::open(store.clone(), clock.clone(), settings.clone(), seed).await
 }
 
-/// Asks the server first. Then asks as the commands do, which skip and report damaged data.
+/// Asks all questions in their order, then verifies the store. A GET goes to the server. Any other question is asked as
+/// by a command, which skips and reports damaged data.
 async fn ask_open(
     store: &Arc<SqliteStore>,
     served: RevisionStore,
@@ -189,14 +191,14 @@ async fn ask_open(
     };
     let api = Api::new(rashomon_api::Settings::default(), components);
     let router = rashomon_api::router(api.clone());
-    let mut commanded = None;
+    let mut command_store = None;
     let mut answers = Vec::with_capacity(questions.len());
     for question in questions {
         if let Question::Get(path, datetime) = question {
             answers.push(get(&router, path, datetime.as_deref()).await);
             continue;
         }
-        let buckets = match commanded.take() {
+        let buckets = match command_store.take() {
             Some(buckets) => Ok(buckets),
             None => open_buckets(store, clock, settings, 8).await,
         };
@@ -216,9 +218,10 @@ async fn ask_open(
             Question::Stats(domain) => domain_stats(&buckets, domain).await,
             Question::Tables => tables(store),
         };
-        // A process reports each damaged row once, and each command is a separate process.
+        // A process reports each damaged row only once. Each command is a separate process, so the store is used again
+        // for the next question only if no damage was reported.
         if matches!(answer, Answer::Given { names_damage: false, .. }) {
-            commanded = Some(buckets);
+            command_store = Some(buckets);
         }
         answers.push(answer);
     }

@@ -68,8 +68,8 @@ impl<'a> Program<'a> {
     }
 }
 
-/// Whether an export with this exit code has failed as it may: if `verify` names damage, or if the domain does not
-/// exist.
+/// Whether an export with this exit code failed and was allowed to fail. It may fail if `verify` names damage, or if
+/// the domain does not exist.
 fn may_fail(code: Option<i32>, names_damage: bool, in_process: Option<&Answer>) -> bool {
     code == Some(FAILED) && (names_damage || in_process.is_some_and(is_no_domain))
 }
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn export_of_a_missing_domain_may_only_fail() {
+    fn export_may_fail_only_if_damage_is_named_or_the_domain_is_missing() {
         let no_domain = Answer::Given { text: ask::NO_DOMAIN.to_vec(), names_damage: false };
         let other = Answer::Given { text: b"{}".to_vec(), names_damage: false };
         for (code, names_damage, answer, expected) in [

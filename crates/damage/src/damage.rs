@@ -103,8 +103,8 @@ pub struct Damage {
     pub what: String,
     /// The damaged files.
     pub files: Files,
-    /// Whether meaningful bytes are known to have changed; free space in a page is not meaningful. `false` for damage
-    /// to the file of a store with a log, where the log may hide the damage.
+    /// Whether meaningful bytes are known to have changed; free space in a page is not meaningful. `true` for any
+    /// damage to the log. `false` for damage to the file of a store with a log, where the log may hide the damage.
     pub changes_used_bytes: bool,
 }
 

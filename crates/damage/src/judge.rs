@@ -27,7 +27,7 @@ pub enum Verdict {
     Wrong(String),
 }
 
-/// The result for a damaged store, determined by its worst answer.
+/// The result for a damaged store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
     /// The store cannot be opened, and the error says so.
@@ -44,7 +44,8 @@ pub enum Outcome {
     EarlierCommits,
     /// The parts of some answers are from several commits, or rows are missing beside older pages.
     Blend,
-    /// At least one answer is wrong, there was a panic, or damage that must be named is not.
+    /// At least one answer is wrong, there was a panic, `verify` does not name damage that it must name, answers are of
+    /// several commits after damage to the log, or a command of the program behaved wrongly.
     Finding,
 }
 

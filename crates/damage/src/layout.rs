@@ -16,11 +16,11 @@ pub enum Role {
     Leaf,
     /// An overflow page: the rest of a long row.
     Overflow,
-    /// A list of free pages.
+    /// A page with a list of free pages.
     Trunk,
     /// A free page.
     Free,
-    /// A pointer map: for each page, the page that points to it.
+    /// A page of a pointer map, which names for each page the page that points to it.
     Map,
 }
 
@@ -183,6 +183,7 @@ impl Reader<'_> {
         below.into_iter().try_for_each(|child| self.read_tree(name, child))
     }
 
+    /// The number of bytes of a payload that are in the tree page itself. The others are in overflow pages.
     fn local_bytes(&self, payload: usize, kind: u8) -> usize {
         let usable = self.page_bytes;
         let most = if kind == LEAF_TABLE { usable - 35 } else { (usable - 12) * 64 / 255 - 23 };

@@ -7,8 +7,8 @@
 //! After damage to the log, all answers may also be those of one earlier commit. After damage by older pages, the
 //! answers may be those of several earlier commits, may mix several commits, or may lack rows. Findings are other
 //! answers, panics, and damage that `verify` does not name although it must. `verify` must name damage that an answer
-//! shows, and each change of meaningful bytes that is neither damage to the log nor damage by older pages. [`many`]
-//! runs the trials.
+//! shows, and each change of meaningful bytes that is neither damage to the log nor damage by older pages. [`binary`]
+//! also checks the commands of the program. [`many`] runs the trials.
 
 pub mod ask;
 pub mod base;

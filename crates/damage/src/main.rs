@@ -1,4 +1,4 @@
-//! `cargo xtask damage`: damages any number of stores.
+//! The program behind `cargo xtask damage`.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // Command-line programs print.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
@@ -23,7 +23,7 @@ struct Arguments {
     /// Seed that the damage is drawn from.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Damage the store with this number only, and show everything about it.
+    /// Damage the store with this number only, and show its result even if there is no finding.
     #[arg(long)]
     only: Option<u64>,
     /// Draw this kind of damage only, such as cut-log.

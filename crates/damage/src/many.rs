@@ -117,7 +117,8 @@ struct Work {
 }
 
 impl Work {
-    /// Runs one trial after another, until all stores are taken, the time is over, or a trial fails.
+    /// Runs one trial after another, until all stores are taken, the time is over, a trial fails, or nobody receives
+    /// the results any more.
     fn run_all(&self, sender: &mpsc::Sender<Result<Trial>>) {
         let is_over = || self.plan.within.is_some_and(|within| self.clock.monotonic() > within);
         while !is_over() {

@@ -13,8 +13,8 @@ pub const PAGE_BYTES: usize = rashomon_tables_sqlite::PAGE_BYTES;
 /// Bytes of a frame.
 pub const FRAME_BYTES: usize = FRAME_HEADER_BYTES + PAGE_BYTES;
 
-/// Returns the offsets at which the commits of a log end, in order. Frames count only if they have the salt
-/// of the header.
+/// Returns the offsets at which the commits of a log end, in order. The log ends before the first frame that does not
+/// have the salt of the header.
 #[must_use]
 pub fn commit_ends(log: &[u8]) -> Vec<usize> {
     let mut ends = Vec::new();

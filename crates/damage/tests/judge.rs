@@ -69,7 +69,7 @@ fn export_may_lack_lines_only_if_it_names_the_damage() {
         assert_eq!(judged(format, &part, true), Verdict::NamesDamage, "{format:?}");
         assert!(
             is_wrong(&judged(format, &part, false)),
-            "{format:?}: lines are missing, and nothing says so"
+            "{format:?}: lines are missing, and no damage is named"
         );
         assert!(is_wrong(&judged(format, &part.replace("one", "two"), true)), "{format:?}: other bytes");
     }
@@ -103,7 +103,7 @@ fn blends_have_only_parts_of_commits() {
 
 static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| Base::all().expect("the stores are written"));
 
-/// Judges the answers of the first base's newest closed store after this change to them.
+/// Takes the right answers of the first base's newest closed store, changes them with `alter`, and judges them.
 fn judged(kind: Kind, changes_used_bytes: bool, alter: impl FnOnce(&Base, &mut Answers)) -> Judgement {
     let base = &BASES[0];
     let victim = base.victims.iter().rposition(|victim| victim.layout.is_some()).expect("a closed store");
@@ -115,6 +115,7 @@ fn judged(kind: Kind, changes_used_bytes: bool, alter: impl FnOnce(&Base, &mut A
     judge(base, &damage, &answers).expect("judged")
 }
 
+/// The number of the last question for a revision list.
 fn list(base: &Base) -> usize {
     let is_list = |question: &Question| matches!(question, Question::Get(path, _) if path.ends_with("?rev/"));
     base.questions.iter().rposition(is_list).expect("a list")

@@ -114,15 +114,15 @@ impl Writer {
         self.reopen(self.settings.clone()).await
     }
 
-    /// Adds three stores to damage, each as a killed process leaves its files: before its log is written into its
-    /// file, after that, and after further writes in a restarted log.
+    /// Adds three stores to damage, with the files that a killed process leaves: before the log is written into the
+    /// file, after the log is written into the file, and after further writes to a restarted log.
     pub(super) async fn kill(&mut self) -> Result<()> {
         let chain: Vec<_> = (0..self.states.len()).collect();
         let mut older: Vec<_> = self.closed.last().cloned().into_iter().collect();
-        let title = self.pages.first().context("no page")?.0.clone();
+        let page = self.pages.first().context("no page")?.0.clone();
         self.reopen_with(self.settings.clone(), UPKEEP_INTERVAL).await?;
         for number in 901..905 {
-            self.edit(&title, number, &[("wikitext", 700), ("html", 2_000)]).await?;
+            self.edit(&page, number, &[("wikitext", 700), ("html", 2_000)]).await?;
         }
         let before = self.read()?;
         anyhow::ensure!(!is_in_file(&before)?, "the machine is too slow: the log is in the file already");
@@ -137,15 +137,15 @@ impl Writer {
                 break files;
             }
             if waited.monotonic() > CHECKPOINT_DEADLINE {
-                bail!("the log was not written into the file");
+                bail!("the log was not written into the file in {CHECKPOINT_DEADLINE:?}");
             }
             tokio::time::sleep(UPKEEP_INTERVAL / 20).await;
         };
         let chain = self.add_killed(&before.file, &written, &chain, &older)?;
         older.push(written.clone());
 
-        self.edit(&title, 906, &[("wikitext", 700)]).await?;
-        self.edit(&title, 907, &[("html", 1_500)]).await?;
+        self.edit(&page, 906, &[("wikitext", 700)]).await?;
+        self.edit(&page, 907, &[("html", 1_500)]).await?;
         let after = self.read()?;
         anyhow::ensure!(!is_in_file(&after)?, "the machine is too slow: the log is in the file already");
         self.add_killed(&written.file, &after, &chain, &older)?;
@@ -244,7 +244,7 @@ impl Writer {
     }
 }
 
-/// Whether the newest frame of the log is in the file.
+/// Whether the page in the newest committed frame of the log is in the file.
 fn is_in_file(files: &Files) -> Result<bool> {
     let (file, log) = (&files.file, files.log.as_deref().context("an open store without a log")?);
     let Some(end) = wal::commit_ends(log).last().copied() else { return Ok(false) };

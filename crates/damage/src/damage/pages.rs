@@ -15,7 +15,7 @@ const MAX_OLDER_PAGES: usize = 8;
 /// The maximum number of bytes that are replaced at once.
 const MAX_RUN_BYTES: usize = 600;
 
-/// The first bytes of a page, where its structure is.
+/// The number of bytes at the beginning of a page that are damaged more often, since they describe its structure.
 const HEAD_BYTES: usize = 256;
 
 impl DamageTarget<'_> {
@@ -62,7 +62,8 @@ impl DamageTarget<'_> {
         format!("page {}{role}", page + 1)
     }
 
-    /// Draws two pages, often of the same tree, since such pages are easily confused.
+    /// Draws two pages, often of the same tree and role, since such pages are easily confused. `None` if both are the
+    /// same page.
     fn two_pages(&self, file: &[u8], random: &mut Rng) -> Option<(usize, usize)> {
         let count = file.len() / PAGE_BYTES;
         let (from, mut to) = (random.usize(..count), random.usize(..count));
@@ -76,7 +77,8 @@ impl DamageTarget<'_> {
         (from != to).then_some((from, to))
     }
 
-    /// Replaces at most `most` pages of the file with different pages of an earlier copy of the file.
+    /// Replaces at most `most` pages of the file with different pages of an earlier copy of the file. `None` if the
+    /// store has a log or no earlier copy, or if too few pages differ.
     fn older_pages(&self, file: &mut [u8], most: usize, random: &mut Rng) -> Option<String> {
         if self.victim.older.is_empty() || self.victim.files.log.is_some() {
             return None;

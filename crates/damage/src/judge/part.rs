@@ -8,8 +8,9 @@ use serde_json::{Map, Value};
 use crate::ask::{Answer, Question};
 use rashomon_dumps::Format;
 
-/// Whether an answer names damage, and is otherwise a part of the answer of the undamaged store. The text of statistics
-/// is not compared.
+/// Whether an answer names damage, and is otherwise a part of `whole`. The text of statistics is not compared. A
+/// response that is not JSON is not compared either: it names damage if it has the word `damaged` more often than
+/// `whole`.
 pub(super) fn names_damage(question: &Question, answer: &Answer, whole: &Answer) -> bool {
     let (Answer::Given { text, names_damage }, Answer::Given { text: whole, .. }) = (answer, whole) else {
         return false;
@@ -31,7 +32,7 @@ fn response_names_damage(text: &[u8], whole: &[u8]) -> bool {
     }
     match (serde_json::from_slice::<Value>(body), serde_json::from_slice::<Value>(whole)) {
         (Ok(body), Ok(whole)) => has_damage(&body) && is_part(&body, &whole),
-        // An HTML page names what is damaged.
+        // HTML pages name damage in a sentence.
         _ => count(body, b"damaged") > count(whole, b"damaged"),
     }
 }
@@ -59,7 +60,8 @@ fn is_damaged(members: &Map<String, Value>) -> bool {
     members.get("damaged") == Some(&Value::Bool(true))
 }
 
-/// Whether all members and items are those of the undamaged store. Damaged items may have only a number.
+/// Whether all members and items are those of `whole`. A damaged item may lack members, and its size and counts may
+/// differ.
 fn is_part(part: &Value, whole: &Value) -> bool {
     match (part, whole) {
         (Value::Object(part), Value::Object(whole)) => {
@@ -86,8 +88,8 @@ pub(super) fn is_missing(answer: &Answer) -> bool {
     matches!(answer, Answer::Given { text, .. } if text.starts_with(b"404\n"))
 }
 
-/// Whether all parts of an answer are parts of the answers of some commits: lines of a text, or items of a
-/// list. Counts may have any value.
+/// Whether all parts of an answer are parts of the answers of some commits: lines of a text, or members and items of
+/// JSON. Counts may have any value, so statistics are always a blend.
 pub(super) fn is_blend(question: &Question, answer: &Answer, wholes: &[&Answer]) -> bool {
     let Answer::Given { text, .. } = answer else { return false };
     let wholes: Vec<_> = wholes
@@ -124,8 +126,7 @@ fn parts(body: &[u8]) -> Vec<String> {
     match serde_json::from_slice::<Value>(body) {
         Ok(value) => add_parts(&value, &mut parts),
         Err(_) => {
-            // In a timemap the first and the last line are marked, and each line except the last ends with a
-            // comma.
+            // In a timemap, the first and the last line are marked, and each line except the last ends with a comma.
             let plain = |line: &str| line.trim_end_matches(',').replace("first ", "").replace("last ", "");
             parts.extend(String::from_utf8_lossy(body).lines().map(plain));
         }
@@ -150,8 +151,8 @@ fn add_parts(value: &Value, parts: &mut Vec<String>) {
     }
 }
 
-/// Whether each line is a line of the undamaged export, possibly without some properties. The last line has
-/// counts, which may differ.
+/// Whether each line of JSON is a line of the undamaged export, possibly without some members, in the same order. The
+/// last line has counts, which may differ. Other lines are not compared.
 fn lines_are_part(text: &[u8], whole: &[u8]) -> bool {
     let lines = |text: &[u8]| {
         text.split(|byte| *byte == b'\n')
