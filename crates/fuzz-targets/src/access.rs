@@ -18,7 +18,7 @@ use tower::ServiceExt;
 
 use crate::http::{NOW, run};
 
-/// The public keys of an issuer: for ES256, for RS256 and for EdDSA. Nobody has the private ones any more.
+/// The public keys of an issuer: for ES256, for RS256 and for EdDSA. The private keys no longer exist.
 const KEYS: &[u8] = include_bytes!("access/keys.json");
 
 /// A token for each of [`KEYS`], signed by the issuer. The tokens expire in 2100.
@@ -32,7 +32,8 @@ const PLACEHOLDER: &[u8] = b"TOKEN";
 ///
 /// # Panics
 ///
-/// If a request is served without the token in its header, or refused with it, or if an answer repeats the token.
+/// If the first request is served without the token in its header, or refused with the token, if the second request is
+/// answered with a 5xx status, or if an answer repeats the token.
 pub fn authorization(input: &[u8]) {
     let end = input.iter().position(|byte| *byte == b'\n').unwrap_or(input.len());
     let (value, url) = input.split_at(end);
@@ -64,7 +65,7 @@ fn is_bearer(value: &[u8], token: &str) -> bool {
     rest.is_some_and(|rest| rest.trim_start_matches([' ', '\t']) == token)
 }
 
-/// Reads any bytes as a key set, and verifies tokens with the set if the bytes are one.
+/// Reads any bytes as a key set. If the bytes are a key set, verifies tokens with it.
 ///
 /// # Panics
 ///
@@ -79,7 +80,7 @@ pub fn key_set(input: &[u8]) {
 ///
 /// # Panics
 ///
-/// If the token is accepted, although the issuer has not signed it.
+/// If the token is accepted although the issuer has not signed it, or if a token of the issuer is refused.
 pub fn web_token(input: &[u8]) {
     let Ok(token) = std::str::from_utf8(input) else { return };
     for token in [token, token.trim_end()] {

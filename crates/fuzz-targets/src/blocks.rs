@@ -30,11 +30,11 @@ pub fn any_block(bytes: &[u8]) {
     let settings = Settings { level: 1, ..Settings::default() };
     let _ = block.is_full(&settings);
     if let Ok(rebuilt) = rebuild(settings, &block) {
-        let rebuilt = Block::open(&rebuilt, Limits::default()).expect("it was just written");
+        let rebuilt = Block::open(&rebuilt, Limits::default()).expect("the block was just written");
         assert_eq!(rebuilt.verify(), Ok(()));
     }
     if let Ok(appended) = append(settings, &block) {
-        let appended = Block::open(&appended, Limits::default()).expect("it was just written");
+        let appended = Block::open(&appended, Limits::default()).expect("the block was just written");
         assert_eq!(appended.len(), block.len() + 1);
         assert!(block.iter().eq(appended.iter().take(block.len())));
     }
@@ -62,7 +62,7 @@ fn append(settings: Settings, block: &Block<'_>) -> Result<Vec<u8>, Error> {
 const SETTINGS: Settings =
     Settings { pool: 4 << 10, entries: 40, chunk_pool: 64, chunk_entries: 2, level: 1 };
 
-/// Derives contents from the input. Each step of the input names an earlier content and a change of this content.
+/// Derives contents from the input. Each step of the input makes a new content, or changes a copy of an earlier one.
 fn contents(mut input: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let mut contents: Vec<(u8, Vec<u8>)> = Vec::new();
     while let [step, of, at, len, rest @ ..] = input {
@@ -92,9 +92,9 @@ fn contents(mut input: &[u8]) -> Vec<(u8, Vec<u8>)> {
 fn assert_has(blocks: &[Vec<u8>], expected: &[(u8, Vec<u8>)]) {
     let mut expected = (0..).zip(expected);
     for block in blocks {
-        let block = Block::open(block, Limits::default()).expect("it was just written");
+        let block = Block::open(block, Limits::default()).expect("the block was just written");
         for content in block.iter() {
-            let content = content.expect("it is not damaged");
+            let content = content.expect("the block is not damaged");
             let (ordinal, (_, bytes)) =
                 expected.next().expect("a block has only the contents that were added");
             assert_eq!((content.ordinal, content.bytes.as_ref()), (ordinal, Some(bytes)));
@@ -104,7 +104,7 @@ fn assert_has(blocks: &[Vec<u8>], expected: &[(u8, Vec<u8>)]) {
     assert!(expected.next().is_none(), "a block has all contents that were added");
 }
 
-/// Puts contents into blocks. Some of them are appended to a block that was finished before.
+/// Puts contents into blocks. Some contents are appended to a block that was finished before.
 fn blocks(settings: Settings, contents: &[(u8, Vec<u8>)]) -> Vec<Vec<u8>> {
     let mut builder = BlockBuilder::new(settings, Vec::new(), 0).expect("the settings are good");
     let mut blocks = Vec::new();
@@ -113,10 +113,10 @@ fn blocks(settings: Settings, contents: &[(u8, Vec<u8>)]) -> Vec<Vec<u8>> {
             blocks.push(builder.finish().expect("there is memory"));
         } else if number % 7 == 6 {
             let block = builder.finish().expect("there is memory");
-            let block = Block::open(&block, Limits::default()).expect("it was just written");
-            builder = BlockBuilder::resume(settings, &block).expect("it is not damaged");
+            let block = Block::open(&block, Limits::default()).expect("the block was just written");
+            builder = BlockBuilder::resume(settings, &block).expect("the block is not damaged");
         }
-        builder.push(&[*stream], content, &[]).expect("it is not too large");
+        builder.push(&[*stream], content, &[]).expect("the content is not too large");
     }
     blocks.push(builder.finish().expect("there is memory"));
     blocks

@@ -21,7 +21,7 @@ pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_704_067_200_000_000);
 /// The size limit of a body. It is low, so that inputs reach it.
 const MAX_BODY: u64 = 1 << 16;
 
-/// Every path and query is answered, but never with a 5xx status. The first byte chooses the method.
+/// A request with any path and query gets an answer without a 5xx status. The first byte chooses the method.
 pub fn url(input: &[u8]) {
     let Some((method, url)) = input.split_first() else { return };
     let methods = [Method::GET, Method::HEAD, Method::OPTIONS, Method::POST, Method::PUT];
@@ -89,7 +89,10 @@ pub fn accept(input: &[u8]) {
         }
         Choice::NotAcceptable { expected, .. } => {
             let expected = Profile::parse(&expected);
-            assert!(!expected.is_some_and(|expected| can_make(&expected)), "it can be made");
+            assert!(
+                !expected.is_some_and(|expected| can_make(&expected)),
+                "refused, although the expected version can be made"
+            );
         }
         Choice::Stored => {}
     }
@@ -109,7 +112,7 @@ pub fn batch(input: &[u8]) {
         let api = api(Arc::new(Memory::new(clock.clone())), clock).await;
         let (status, body) = send(&api, request).await;
         let text = String::from_utf8_lossy(&body);
-        // A body with this text would have its quotes escaped.
+        // This text is the status of a member of the batch: in the body of a member, the quotes would be escaped.
         assert!(status < 500 && !text.contains("{\"status\":500,"), "{status}: {text}");
     });
 }

@@ -18,7 +18,7 @@ pub use rows::{sqlite_rows, stored_rows};
 /// A fuzz target: its name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All targets, by name. Each has a program of that name in `fuzz/fuzz_targets`, and seeds in `fuzz/seeds`.
+/// All targets, by name. Each target has a program of the same name in `fuzz/fuzz_targets`, and seeds in `fuzz/seeds`.
 pub const TARGETS: &[Target] = &[
     ("accept", accept),
     ("any_block", any_block),
