@@ -35,7 +35,7 @@ pub(crate) struct Options {
     connections: usize,
 }
 
-/// The servers, in the order of a turn. The first one is the base of the ratios.
+/// The servers, in the order of the first turn. The first server is the base of the ratios.
 const SIDES: [&str; 4] = ["nothing configured", "one token", "10,000 tokens", "100 JWKS keys"];
 const KINDS: [&str; 2] = ["GET of the latest", "POST"];
 

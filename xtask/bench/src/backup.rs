@@ -119,7 +119,8 @@ struct Backups {
 }
 
 impl Backups {
-    /// Makes backups for as long as `load` runs. Reports the backups that ended during the load, and a further state.
+    /// Makes backups for as long as `load` runs. Reports all of them except the last, which ended after the load; if
+    /// there is only one, reports it. Then reports a further state in the folder of the last backup.
     fn beside(
         &self,
         folder: &Path,
@@ -135,7 +136,6 @@ impl Backups {
             (measured, backups.join())
         });
         let done = done.map_err(|_| anyhow!("the thread of the backups panicked"))??;
-        // The last backup ended after the load.
         for state in &done[..done.len().max(2) - 1] {
             add(report, "full backup", state);
         }
@@ -147,7 +147,7 @@ impl Backups {
         measured
     }
 
-    /// Makes one backup after the other, each in a new folder of this name. The last one stays.
+    /// Makes one backup after the other, each in a new folder of this name. The last backup is not removed.
     fn repeat(&self, folder: &Path, clock: &dyn Clock, ends: &AtomicBool) -> Result<Vec<(Duration, Value)>> {
         let mut states = Vec::new();
         while !ends.load(Ordering::Relaxed) {

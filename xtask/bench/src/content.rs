@@ -75,7 +75,7 @@ struct Stamped {
 impl Stamped {
     fn new(body: Vec<u8>) -> Self {
         let at =
-            body.windows(STAMP.len()).position(|part| part == STAMP).expect("each body has a place for it");
+            body.windows(STAMP.len()).position(|part| part == STAMP).expect("each body has the placeholder");
         Self { body, at }
     }
 

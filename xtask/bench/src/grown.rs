@@ -116,7 +116,7 @@ struct Side<'a> {
 struct Part {
     writes: Measurement,
     fsync: hdrhistogram::Histogram<u64>,
-    written: u64,
+    disk_bytes: u64,
     seconds: u64,
 }
 
@@ -158,14 +158,14 @@ impl<'a> Side<'a> {
         let titles = writes::titles(self.options.pages);
         let traffic = Writes::new(contents, titles, self.next, self.options.connections);
         let mut traffic = traffic.with_journal();
-        let before = written(self.server.id())?;
+        let before = disk_bytes(self.server.id())?;
         self.disk.take();
         let measured =
             self.load(Duration::ZERO, Duration::from_secs(self.options.seconds), &mut traffic, clock)?;
         self.next = traffic.next();
         self.written.extend(traffic.journal.take().into_iter().flatten());
-        let written = written(self.server.id())? - before;
-        Ok(Part { writes: measured, fsync: self.disk.take(), written, seconds: self.options.seconds })
+        let disk_bytes = disk_bytes(self.server.id())? - before;
+        Ok(Part { writes: measured, fsync: self.disk.take(), disk_bytes, seconds: self.options.seconds })
     }
 
     fn load(
@@ -273,10 +273,10 @@ fn rate(parts: &[Part]) -> f64 {
     answers as f64 / parts.iter().map(|part| part.seconds).sum::<u64>() as f64
 }
 
-/// Kilobytes written for each POST.
+/// Kilobytes written to the disk for each POST.
 fn kilobytes(parts: &[Part]) -> f64 {
-    let written: u64 = parts.iter().map(|part| part.written).sum();
-    written as f64 / 1e3 / parts.iter().map(|part| part.writes.answers).sum::<u64>() as f64
+    let bytes: u64 = parts.iter().map(|part| part.disk_bytes).sum();
+    bytes as f64 / 1e3 / parts.iter().map(|part| part.writes.answers).sum::<u64>() as f64
 }
 
 /// The latencies of all writes, and of all calls of fsync.
@@ -296,7 +296,7 @@ fn ms(latency: &hdrhistogram::Histogram<u64>, quantile: f64) -> f64 {
 
 /// The number of bytes that a process has written to the disk, or has changed in the page cache, so that they will be
 /// written.
-fn written(process: u32) -> Result<u64> {
+fn disk_bytes(process: u32) -> Result<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/io"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("write_bytes:"));
     Ok(line.context("the kernel does not count written bytes")?.trim().parse()?)

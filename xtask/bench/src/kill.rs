@@ -68,7 +68,7 @@ pub(crate) fn run(options: &Options, binary: &Path, clock: &dyn Clock) -> Result
             .with_context(|| format!("VIOLATION in round {round} of seed {}", options.seed))?;
         report.add("acknowledged", "writes", killed.acknowledged.len() as f64);
         report.add("not acknowledged", "writes", killed.in_flight.len() as f64);
-        report.add("of them there, whole", "writes", f64::from(result.unacknowledged));
+        report.add("of them there, whole", "writes", f64::from(result.stored_unacknowledged));
         report.add("start after the kill", "ms", result.started_in.as_secs_f64() * 1e3);
         eprintln!("round {round}: {} acknowledged, none lost", killed.acknowledged.len());
     }
@@ -129,7 +129,7 @@ fn load_and_kill(
 
 /// The result of a check after a kill.
 struct CheckResult {
-    unacknowledged: u32,
+    stored_unacknowledged: u32,
     started_in: Duration,
 }
 
@@ -148,12 +148,12 @@ fn check_after_kill(
         reader.check_whole(*write, tid).with_context(|| format!("acknowledged: {write:?}"))?;
         raise(newest, *write);
     }
-    let mut unacknowledged = 0;
+    let mut stored_unacknowledged = 0;
     for write in &killed.in_flight {
         let there =
             reader.check_whole_or_absent(*write).with_context(|| format!("not acknowledged: {write:?}"))?;
         if there {
-            unacknowledged += 1;
+            stored_unacknowledged += 1;
             raise(newest, *write);
         }
     }
@@ -164,7 +164,7 @@ fn check_after_kill(
     let status = service.stop()?;
     ensure!(status.success(), "the service ended with {status} when it was asked to end");
     service::command(binary, "verify", store)?;
-    Ok(CheckResult { unacknowledged, started_in })
+    Ok(CheckResult { stored_unacknowledged, started_in })
 }
 
 fn raise(newest: &mut BTreeMap<usize, u64>, write: Write) {

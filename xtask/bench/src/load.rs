@@ -350,7 +350,7 @@ impl Connection {
         ensure!(self.filled <= whole, "more than one answer to one request");
         ensure!(
             self.written == self.output.len(),
-            "an answer of {} before the request was sent",
+            "an answer with status {} before the whole request was sent",
             head.status
         );
         Ok((self.filled == whole).then_some(head))

@@ -40,7 +40,7 @@ const WARM_UP: Duration = Duration::from_secs(1);
 const IMPORTED_PAGES: usize = 200;
 /// The number of pages that are written.
 const WRITTEN_PAGES: usize = 50;
-/// The number of pages whose latest is read during the load, and the number of connections that read it.
+/// The number of pages whose latest is read during the load, and the number of connections that read these pages.
 const READ_PAGES: usize = 8;
 /// The rate at which the latest is read during the load.
 const READS_PER_SECOND: f64 = 400.0;

@@ -93,7 +93,7 @@ fn spread(values: &[f64]) -> (f64, f64, f64) {
     (*first, median, *last)
 }
 
-/// Formats small values with three digits, and large ones with all digits.
+/// Formats values from 1 on with three digits or all integer digits, and smaller values with three decimals.
 fn digits(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_spread_of_any_order_is_the_same() {
+    fn spread_is_minimum_median_and_maximum() {
         assert_eq!(spread(&[3.0, 1.0, 2.0]), (1.0, 2.0, 3.0));
         assert_eq!(spread(&[4.0, 1.0, 2.0, 3.0]), (1.0, 2.5, 4.0));
     }

@@ -81,7 +81,7 @@ impl<'a> Writes<'a> {
         self.next
     }
 
-    /// Appends the request of a write to `out`.
+    /// Replaces the content of `out` with the request of a write.
     fn make(&mut self, write: Write, out: &mut Vec<u8>) {
         let part = |body: &mut Vec<u8>, name: &str, content_type: &str| {
             body.extend_from_slice(

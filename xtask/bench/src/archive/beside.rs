@@ -86,7 +86,7 @@ async fn measure_on_store(add: &mut dyn FnMut(&str, &'static str, f64)) -> Resul
     let started = clock.monotonic();
     let sealed = seal(&buckets, &first).await?;
     let seconds = (clock.monotonic() - started).as_secs_f64();
-    ensure!(sealed.revisions as i64 >= PAGES * (REVISIONS - 1), "{sealed:?}");
+    ensure!(sealed.revisions as i64 >= PAGES * (REVISIONS - 1), "the seal left out revisions: {sealed:?}");
     add("one sealing commit, longest", "ms", longest());
     add("sealing, revisions a second", "", sealed.revisions as f64 / seconds);
 
@@ -95,7 +95,7 @@ async fn measure_on_store(add: &mut dyn FnMut(&str, &'static str, f64)) -> Resul
     let sealed = seal(&buckets, &second).await?;
     let seconds = (clock.monotonic() - started).as_secs_f64();
     let beside = writers.stop().await?;
-    ensure!(sealed.revisions as i64 >= PAGES * (REVISIONS - 1), "{sealed:?}");
+    ensure!(sealed.revisions as i64 >= PAGES * (REVISIONS - 1), "the seal left out revisions: {sealed:?}");
     add("writers beside sealing, p50", "ms", quantile(&beside, 0.5));
     add("writers beside sealing, p99", "ms", quantile(&beside, 0.99));
     add("writers beside sealing, longest commit", "ms", longest());
@@ -203,7 +203,7 @@ impl Text {
     }
 }
 
-/// A line of words, a third of whose letters are not like those of other lines.
+/// A line of words. About a third of its characters are random.
 fn line(rng: &mut Rng) -> String {
     let mut line = String::from("<p>");
     while line.len() < Text::LINE_BYTES - 5 {

@@ -25,7 +25,7 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Returns the set's own file. If that is not an export, writes an export into the folder.
+    /// Returns the set's own file. For the set `renders`, which has no export, writes one into the folder.
     pub(super) fn of(set: &Set, folder: &Path) -> Result<Self> {
         let revisions = set.pages.iter().map(|page| page.versions.len()).sum();
         let file = match set.name {

@@ -1,5 +1,5 @@
-//! `archive`: imports complete histories directly into an archive, and reads them back. It uses the commands
-//! and the server that users run.
+//! `archive`: imports complete histories directly into an archive, and reads them back, with the commands and the
+//! server that users run. Also measures writers beside a seal, in this process.
 
 mod beside;
 mod input;
@@ -182,6 +182,6 @@ fn run_measured(mut command: Command, clock: &dyn Clock) -> Result<Resources> {
 fn stats(binary: &Path, store: &Path) -> Result<serde_json::Value> {
     let output = Command::new(binary).args(["archive", "stats", "--json", "--data"]).arg(store).output()?;
     let mut stats: serde_json::Value =
-        serde_json::from_slice(&output.stdout).context("the stats of the archive are no JSON")?;
+        serde_json::from_slice(&output.stdout).context("`archive stats` printed no JSON")?;
     Ok(stats[service::DOMAIN]["page"].take())
 }

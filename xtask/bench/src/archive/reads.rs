@@ -1,4 +1,4 @@
-//! Random reads over HTTP of renders that are in blocks.
+//! Measures reads over HTTP of renders in blocks and of latest renders, and edits of pages that are in blocks.
 
 use std::{fmt::Write, fs, path::Path};
 

@@ -19,7 +19,7 @@ use sets::{Set, Version, columns};
 const LARGE: usize = 50 << 10;
 /// The number of random reads in each run.
 const READS: usize = 3_000;
-/// The number of entries that are appended to a page in one step, to measure the cost of appending.
+/// The number of entries that are appended to a block in one step, to measure the cost of appending.
 const APPENDED_ENTRIES: usize = 32;
 
 /// The histories to measure, and what to compare them with.
@@ -123,7 +123,7 @@ fn sizes(set: &Set, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Measures the speeds, once.
+/// Measures the speeds, the memory and the size of shared blocks, once.
 fn measure(set: &Set, report: &mut Report, clock: &dyn Clock) -> Result<()> {
     let mut add = |what: &str, unit, value| report.add(&format!("{}: {what}", set.name), unit, value);
     let megabytes = set.raw() as f64 / 1e6;
@@ -282,8 +282,8 @@ mod memory {
 
     fn field(name: &str) -> Result<u64> {
         let status = fs::read_to_string("/proc/self/status")?;
-        let line =
-            status.lines().find_map(|line| line.strip_prefix(name)).context("no such line in the status")?;
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let line = line.with_context(|| format!("/proc/self/status has no line {name}"))?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     }
 }

@@ -76,7 +76,7 @@ fn send_batch(client: &mut Client, request: &[u8]) -> Result<()> {
     let (status, body) = client.send(request)?;
     ensure!(status == 200, "a batch is answered with {status}: {}", String::from_utf8_lossy(&body));
     let succeeded = body.windows(12).filter(|part| part.starts_with(b"\"status\":20")).count();
-    ensure!(succeeded == REQUESTS, "{succeeded} requests of a batch have succeeded");
+    ensure!(succeeded == REQUESTS, "only {succeeded} of the {REQUESTS} requests of a batch have succeeded");
     Ok(())
 }
 

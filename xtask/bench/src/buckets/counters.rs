@@ -24,10 +24,10 @@ pub(super) fn measure(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
         report.add(&format!("increments of {name}, p99"), "ms", measured.latency_ms(0.99));
         if counters == 1 {
             let after = value(bench, counters)?;
-            let sent = before + i64::try_from(increments.next)?;
+            let max = before + i64::try_from(increments.next)?;
             ensure!(
-                (increments.last..=sent).contains(&after),
-                "the counter is {after}, after answers up to {} and {sent} increments in all",
+                (increments.last..=max).contains(&after),
+                "the counter is {after}; the highest answer was {}, and all sent increments make {max}",
                 increments.last
             );
         }

@@ -120,7 +120,7 @@ fn start_front(binary: &Path, folder: &Path, servers: &[SocketAddr]) -> Result<S
 /// Reads and writes. Each connection has a page of its own. All requests may be repeated.
 struct Mixed<'a> {
     clock: &'a dyn Clock,
-    /// The start of the run.
+    /// The end of the warm-up.
     start: Duration,
     /// The time of the last request of each connection.
     sent: Vec<Duration>,

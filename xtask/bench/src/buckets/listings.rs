@@ -102,7 +102,7 @@ fn pages(bench: &Bench<'_>, hundredths: u32, seed: u64) -> Result<Measurement> {
     load::run(&bench.options.plan(bench.address, 1), bench.clock, &mut pages)
 }
 
-/// Traffic that lists pages.
+/// Traffic that reads result pages of the listing.
 struct Pages {
     rng: Rng,
     keys: std::ops::Range<u32>,
@@ -124,7 +124,7 @@ impl Traffic for Pages {
             ensure!(entries.len() == LIMIT as usize, "a page has {} entries", entries.len());
         }
         let size = *self.size.get_or_insert(body.len());
-        ensure!(body.len() * 10 > size * 9, "a page of {} bytes, after one of {size}", body.len());
+        ensure!(body.len() * 10 > size * 9, "a page has {} bytes, and the first had {size}", body.len());
         Ok(())
     }
 }

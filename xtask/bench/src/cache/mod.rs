@@ -85,7 +85,7 @@ fn how(options: &Options) -> String {
         reads::PAGES,
         options.writes,
         options.rate,
-        cached::YOUNG.as_secs(),
+        cached::OLD_ENOUGH.as_secs(),
     )
 }
 

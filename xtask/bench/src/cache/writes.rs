@@ -23,8 +23,8 @@ use crate::{
 /// The number of pages that are written in turn.
 pub(super) const PAGES: usize = 1_000;
 
-/// The servers, in the order of a turn. The first server is the base of the ratios. With caches that cannot be reached,
-/// a write costs only its row in the queue, and no request.
+/// The servers, in the order of the first turn. The first server is the base of the ratios. With caches that cannot be
+/// reached, a write costs only its row in the queue, and no request.
 const SIDES: [(&str, Caches); 4] = [
     ("no caches", Caches { methods: &[], are_up: false }),
     ("two caches by keys", Caches { methods: &[Keys, Keys], are_up: true }),

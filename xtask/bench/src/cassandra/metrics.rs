@@ -53,7 +53,7 @@ pub(super) fn flush_and_wait_for_compactions(node: &Node, keyspace: &str) -> Res
         }
         thread::sleep(Duration::from_secs(1));
     }
-    bail!("compactions did not end")
+    bail!("compactions have not ended after {MAX_COMPACTION_CHECKS} checks, a second or more apart")
 }
 
 /// Flushes all data in memory to the disk.
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_of_all_consistencies_are_counted() {
+    fn requests_are_read_from_the_totals_over_all_consistencies() {
         let text = "org.apache.cassandra.metrics:type=ClientRequest,scope=Write-THREE,name=Latency\n1\n\
                     org.apache.cassandra.metrics:type=ClientRequest,scope=Read,name=Latency\n291\n\
                     org.apache.cassandra.metrics:type=ClientRequest,scope=CASWrite,name=Latency\n4\n\

@@ -289,7 +289,7 @@ impl<'a> Writes<'a> {
         }
     }
 
-    /// Begins a round. The idempotency keys of a round contain the number of the next version, so that rounds differ.
+    /// Begins a round. Versions, and the idempotency keys that contain them, are not used again.
     fn begin(&mut self, round: u32) {
         self.next_version += u64::from(round);
         self.in_flight.fill(None);
@@ -297,7 +297,8 @@ impl<'a> Writes<'a> {
         self.acknowledged = 0;
     }
 
-    /// Repeats all increments of the round. Checks that each has its first answer, and that each counts once.
+    /// Repeats all increments of the round. Checks that acknowledged increments have their first answers, and that each
+    /// increment counts once.
     fn check_counters(&mut self, client: &mut Client) -> Result<()> {
         for (increment, value) in &self.increments {
             let (status, body) = client.send(&increment.request())?;

@@ -8,7 +8,7 @@ use rashomon_clock::SystemClock;
 
 use super::*;
 
-/// A stall that is much longer than a busy machine delays an answer.
+/// The stall of the server. It is much longer than the delay of an answer on a busy machine.
 const STALL: Duration = Duration::from_secs(2);
 
 const STALL_MS: f64 = 2_000.0;

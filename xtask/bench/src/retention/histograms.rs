@@ -10,7 +10,7 @@ use crate::cassandra::metrics;
 /// The tombstones and SSTables of the SELECTs of one table.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct SelectHistograms {
-    /// The tombstones that each SELECT scanned. The histogram counts none as one.
+    /// The tombstones that each SELECT scanned. A SELECT without tombstones is counted with one.
     pub(super) tombstones: BucketCounts,
     /// The SSTables that each SELECT touched.
     pub(super) sstables: BucketCounts,

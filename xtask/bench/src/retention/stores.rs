@@ -102,7 +102,7 @@ impl Drop for Store<'_> {
     fn drop(&mut self) {
         if let Some((cluster, keyspace)) = &self.keyspace {
             let drop = format!("DROP KEYSPACE IF EXISTS {keyspace}");
-            // The node's data is deleted when the benchmark ends.
+            // If this fails, the data is deleted with the node's data when the benchmark ends.
             let _ = cluster.runtime.block_on(cluster.session.query_unpaged(drop, ()));
         }
     }

@@ -105,7 +105,7 @@ pub(super) fn run(bench: &Bench<'_>, options: &Sweep, report: &mut Report) -> Re
         let without = quiet.slice(rate, &mut reads())?;
         quiet.service.pause()?;
         swept.service.resume()?;
-        // If the sweep ended during the last slice, the slice was only partly affected, so it does not count.
+        // The slice in which the sweep ended was only partly affected, so it does not count, unless it is the first.
         if !finished || worked.is_zero() {
             let (beside, without) = (beside.latency_ms(0.99), without.latency_ms(0.99));
             report.add("readers without the sweep, p99", "ms", without);
@@ -148,7 +148,7 @@ impl<'a> MeasuredServer<'a> {
         titles: &'a [String],
     ) -> Result<Self> {
         let store = bench.location.new_store()?;
-        // The first `skew` is that of the server, which delays culls on a cluster.
+        // The first `skew`, which is not that of retention, delays culls on a cluster.
         let settings =
             format!("skew = '0s'\n{UNCACHED}[retention]\ngrace = '{grace}s'\nslack = '1s'\nskew = '100ms'\n");
         let service = store.serve(bench.binary, &settings)?;

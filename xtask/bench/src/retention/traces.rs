@@ -1,5 +1,5 @@
-//! The tombstones of single SELECTs, from Cassandra's traces. Traces are exact; the histogram of tombstones
-//! counts none as one.
+//! The tombstones of single SELECTs, from Cassandra's traces. Traces are exact; in the histogram of tombstones, a
+//! SELECT without tombstones is counted with one.
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
