@@ -11,7 +11,8 @@
 static int (*true_clock)(clockid_t, struct timespec *);
 static const volatile int64_t *number;
 
-/* The first call comes before there are threads. `variable` names the file: eight bytes in native byte order. */
+/* Runs in the first call of clock_gettime, before the process has threads. The environment variable `variable` has the
+   path of the file, which contains eight bytes in native byte order. */
 static void prepare(const char *variable) {
     const char *path = getenv(variable);
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;

@@ -176,8 +176,8 @@ impl Parser {
         let number = line.split(' ').next().unwrap_or_default();
         let number = match number.split_at(1) {
             ("*", "") => self.line,
-            ("+", more) => self.line.checked_add(more.parse()?).context("too large a number")?,
-            ("-", less) => self.line.checked_sub(less.parse()?).context("a number below zero")?,
+            ("+", more) => self.line.checked_add(more.parse()?).context("the line number is too large")?,
+            ("-", less) => self.line.checked_sub(less.parse()?).context("the line number is below zero")?,
             _ => number.parse()?,
         };
         let function = self.function.context("a line outside of a function")?;

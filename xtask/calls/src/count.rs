@@ -269,7 +269,7 @@ fn store_of(name: &str) -> Option<(String, String)> {
 }
 
 impl FunctionCounts {
-    /// Removes functions that ran in `idle` too and had no other callers.
+    /// Removes functions that also ran in `idle`, unless they have a caller that they did not have in `idle`.
     pub(super) fn without(mut self, idle: &Self) -> Self {
         let new: BTreeSet<&Key> = self.edges.difference(&idle.edges).map(|(_, callee)| callee).collect();
         self.functions.retain(|key, _| !idle.functions.contains_key(key) || new.contains(key));
@@ -324,7 +324,7 @@ fn=(5) malloc_usable_size
 totals: 91
 ";
 
-    /// `work` is called by two functions, and calls a closure that runs twice.
+    /// `work` is called by two functions and by its own closure, which runs twice.
     const PROFILE: &str = "\
 positions: line
 events: Ir

@@ -24,10 +24,10 @@ pub(super) enum Kind {
 /// The page of all requests.
 const PAGE: &str = "/v1/enwiki/page/Main_Page";
 
-/// The number of revisions in the archive. The latest one is not archived.
-const ARCHIVED: usize = 16;
+/// The number of revisions whose renders are read by tid. The page has one more revision: the latest.
+const OLD_REVISIONS: usize = 16;
 
-/// The time between two archived revisions, in steps of 100 ns.
+/// The time between the tids of two revisions, in steps of 100 ns.
 const REVISION_INTERVAL: u32 = 10_000_000;
 
 impl Kind {
@@ -74,7 +74,7 @@ impl Kind {
             Self::Latest => (http::get(&format!("{PAGE}?rev/latest/html")), 200),
             // Each request is for another render, so that no earlier read has left its values in memory.
             Self::Tid | Self::Archived => {
-                let tid = tid(number % ARCHIVED + 1);
+                let tid = tid(number % OLD_REVISIONS + 1);
                 (http::get(&format!("{PAGE}?rev/{tid}/html")), 200)
             }
         }
@@ -107,7 +107,7 @@ fn history() -> String {
         r#"{"kind":"siteinfo","version":1}"#.to_owned(),
         r#"{"kind":"page","title":"Main_Page"}"#.to_owned(),
     ];
-    for rev in 1..=ARCHIVED + 1 {
+    for rev in 1..=OLD_REVISIONS + 1 {
         let (html, wikitext, tid) = (text(rev, "<p>"), text(rev, "* "), tid(rev));
         lines.push(format!(
             r#"{{"kind":"revision","rev":{rev},"timestamp":"2013-09-25T16:{rev:02}:09Z","user":"Ann","properties":{{"wikitext":{{"text":"{wikitext}"}}}}}}"#
@@ -116,12 +116,12 @@ fn history() -> String {
             r#"{{"kind":"render","tid":"{tid}","properties":{{"html":{{"text":"{html}"}}}}}}"#
         ));
     }
-    let (revisions, renders) = (ARCHIVED + 1, ARCHIVED + 1);
+    let (revisions, renders) = (OLD_REVISIONS + 1, OLD_REVISIONS + 1);
     lines.push(format!(r#"{{"kind":"end","pages":1,"revisions":{revisions},"renders":{renders}}}"#));
     lines.join("\n") + "\n"
 }
 
-/// The tid of the only render of an archived revision: a UUID of version 1.
+/// The tid of the only render of an imported revision: a UUID of version 1.
 fn tid(rev: usize) -> String {
     let time = 0x8f54_5ba0 + u32::try_from(rev).unwrap_or(0) * REVISION_INTERVAL;
     format!("{time:08x}-2601-11e3-885c-4160918f0fb9")
@@ -132,9 +132,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_archived_revision_has_its_own_tid() {
+    fn each_imported_revision_has_its_own_tid() {
         let history = history();
-        for rev in 1..=ARCHIVED + 1 {
+        for rev in 1..=OLD_REVISIONS + 1 {
             assert_eq!(history.matches(&tid(rev)).count(), 1, "{rev}");
         }
         for line in history.lines() {

@@ -93,7 +93,8 @@ impl Server {
     /// Sends a request that has to be answered with `status`.
     pub(super) fn send(&mut self, request: &[u8], status: u16) -> Result<()> {
         let (answered, body) = self.client.send(request)?;
-        ensure!(answered == status, "the answer is {answered}: {}", String::from_utf8_lossy(&body));
+        let shown = String::from_utf8_lossy(&body);
+        ensure!(answered == status, "a request was answered with {answered} and not {status}: {shown}");
         Ok(())
     }
 
