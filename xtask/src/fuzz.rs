@@ -39,7 +39,7 @@ pub struct Options {
     targets: Vec<String>,
 }
 
-/// Fuzzes each target until its time is over. Returns `false` if one failed.
+/// Fuzzes each target until its time is over. Returns `false` if a target failed.
 pub fn run(options: &Options) -> Result<bool> {
     let known = targets(&fs::read_to_string(root().join("fuzz/Cargo.toml"))?)?;
     if let Some(unknown) = options.targets.iter().find(|name| !known.contains(name)) {

@@ -54,12 +54,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects, with a limit of a minute for each read.
+    /// Connects, with a limit of a minute for connecting and for each read.
     pub fn connect(address: SocketAddr) -> Result<Self> {
         Self::connect_for(address, READ_LIMIT)
     }
 
-    /// Connects, with a limit for each read.
+    /// Connects, with this limit for connecting and for each read.
     pub fn connect_for(address: SocketAddr, limit: Duration) -> Result<Self> {
         let stream = TcpStream::connect_timeout(&address, limit)?;
         stream.set_nodelay(true)?;

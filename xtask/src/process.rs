@@ -1,5 +1,5 @@
-//! Runs other programs. All of their output goes to a file, and some of it to the screen. Every program has a
-//! time limit.
+//! Finds and runs other programs. [`run_logged`] writes all of a program's output to a file and some of it to the
+//! screen, and has a time limit.
 
 use std::{
     fs::{self, File},
@@ -21,7 +21,7 @@ const TAIL_LINES: usize = 60;
 /// The maximum length of a line on the screen. Longer lines are cut.
 const MAX_LINE: usize = 400;
 
-/// The crates and features of every call of cargo, so that nothing is compiled twice.
+/// The arguments of cargo for the whole workspace. They are always the same, so that nothing is compiled twice.
 pub(crate) const EVERYTHING: &[&str] = &["--workspace", "--all-features", "--locked"];
 
 /// The cargo that runs this program, or else the one in the path.

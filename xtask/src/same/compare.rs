@@ -7,8 +7,8 @@ pub(super) struct Answer {
     pub(super) given: Vec<u8>,
 }
 
-/// Describes the first answer in which two runs differ. `None`: only the values of tids and measured times
-/// differ.
+/// Describes the first answer in which two runs differ. `None`: nothing differs, except perhaps the values of tids and
+/// measured times.
 pub(super) fn difference(old: &[Answer], new: &[Answer]) -> Option<String> {
     let mut names = (Names::default(), Names::default());
     for (number, (old, new)) in old.iter().zip(new).enumerate() {

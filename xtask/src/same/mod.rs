@@ -29,7 +29,7 @@ pub struct Options {
     /// The program `rashomon` after the change
     new: PathBuf,
 
-    /// Seed of the first script; others follow
+    /// Seed of the first script; each further script has the next number
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -153,7 +153,7 @@ pub fn run(options: &Options) -> Result<bool> {
                 Ok(answers) => println!("{}, seed {seed}: the same {answers} answers", configuration.name),
                 Err(difference) => {
                     different += 1;
-                    println!("{}, seed {seed}: different at {difference}", configuration.name);
+                    println!("{}, seed {seed}: different: {difference}", configuration.name);
                 }
             }
         }

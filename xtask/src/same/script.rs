@@ -34,7 +34,7 @@ pub(super) struct Traits {
     pub(super) retention: bool,
 }
 
-/// Draws a script of about `steps` steps.
+/// Draws a script of about `steps` steps, followed by steps that read everything.
 pub(super) fn draw(seed: u64, steps: usize, traits: Traits) -> Vec<Step> {
     let mut script =
         Script { rng: Rng::with_seed(seed), traits, highest: [0; TITLES.len()], posts: 0, steps: Vec::new() };
@@ -50,7 +50,7 @@ struct Script {
     traits: Traits,
     /// The highest revision of each title.
     highest: [u64; TITLES.len()],
-    /// The number of POSTs so far. Not all are answered with a tid.
+    /// The number of POSTs of revisions and renders so far, without repeated ones. Not all are answered with a tid.
     posts: usize,
     steps: Vec<Step>,
 }
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_writes_reads_imports_and_runs_every_command() {
+    fn script_writes_reads_imports_and_runs_commands() {
         let script = draw(1, 4_000, ALL);
         let has = |wanted: &dyn Fn(&Step) -> bool| script.iter().any(wanted);
         for method in ["GET", "HEAD", "POST", "PUT"] {

@@ -44,6 +44,7 @@ pub(super) struct ProgramSetup {
     pub(super) store: String,
     /// The settings, without the store.
     pub(super) settings: String,
+    /// The time of the clock at first, in microseconds since 1970.
     pub(super) start: i64,
 }
 

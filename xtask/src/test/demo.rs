@@ -27,7 +27,7 @@ pub(super) fn start() -> Result<(Service, String)> {
         if curl_lines(&printed).len() >= CURL_LINES {
             return Ok((service, printed));
         }
-        ensure!(clock.elapsed() < START_LIMIT, "the demo printed no {CURL_LINES} curl lines:\n{printed}");
+        ensure!(clock.elapsed() < START_LIMIT, "not all {CURL_LINES} curl lines were printed:\n{printed}");
         thread::sleep(Duration::from_millis(20));
     }
 }

@@ -48,7 +48,7 @@ fetch(url("PAGE-opaque"), { method: "POST", body: body(), mode: "no-cors" })
 /// The ends of the titles that the page tries to write.
 const WRITE_METHODS: [&str; 3] = ["form", "fetch", "opaque"];
 
-/// Opens the page in the browser from several origins, and checks which writes arrived.
+/// Opens the page in the browser from several origins, and checks which writes arrived. Returns the number of checks.
 pub(super) fn check(chromium: &Path) -> Result<usize> {
     let page = PageServer::start()?;
     let port = page.address.port();

@@ -18,8 +18,8 @@ const SUITE: &str = "clients/php/tests/run.php";
 /// The ways in which the client sends requests.
 const TRANSPORTS: [&str; 2] = ["curl", "streams"];
 
-/// The other versions of PHP: the oldest that the client supports, and later ones. They cannot start programs as
-/// the tests do, so the step starts a service for them.
+/// The other versions of PHP, in Node.js: the oldest that the client supports, and later ones. PHP in Node.js cannot
+/// start a server for the tests, so the step starts a service for each version.
 const OTHER_VERSIONS: [&str; 3] = ["7.4", "8.1", "8.3"];
 
 /// The variable that selects the version of the PHP that is built for Node.js.

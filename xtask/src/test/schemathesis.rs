@@ -68,7 +68,7 @@ fn run_schemathesis(program: &Path, name: &str, document: &str, base: &str) -> R
         .then(|| format!("{}; the whole output is in {}", finished.status, log.display())))
 }
 
-/// Replaces the document's `paths` by its `x-ms-paths`, which schemathesis does not know.
+/// Replaces the document's `paths` by its `x-ms-paths`, which schemathesis does not know, without [`UNKNOWN_TYPES`].
 fn sub_resources_as_paths(document: &[u8]) -> Result<String> {
     let mut document: Value = serde_json::from_slice(document)?;
     let members = document.as_object_mut().context("the document is not an object")?;

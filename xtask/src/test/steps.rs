@@ -13,7 +13,7 @@ use crate::{
     tools::Tool,
 };
 
-/// The time limit of a step, on two cores and from an empty target directory.
+/// The time limit of a step's command, on two cores and from an empty target directory.
 const STEP_LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// The variable by which tests find MediaWiki's files.
@@ -273,7 +273,7 @@ fn faults(resources: &mut StepResources) -> Result<Outcome> {
         command.args(["--only", fault]);
     }
     command.arg("--repair");
-    run_command("faults", command, |_| true, |_| "`cargo xtask cassandra faults` causes all".to_owned())
+    run_command("faults", command, |_| true, |_| "`cargo xtask cassandra faults` does more".to_owned())
 }
 
 /// Whether a line is more than a report that a task is in progress.
@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closing_lines_are_counted() {
+    fn passed_tests_of_closing_lines_are_counted() {
         assert_eq!(passed_tests("test result: ok. 12 passed; 0 failed; 1 ignored"), Some(12));
         assert_eq!(passed_tests("test result: FAILED. 3 passed; 1 failed; 1 ignored"), Some(3));
         assert_eq!(passed_tests("test a ... ok"), None);

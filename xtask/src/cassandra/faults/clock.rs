@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::preload::Preload;
 
-/// The period of the seconds since midnight.
+/// The number of seconds in a day.
 const DAY: i64 = 24 * 60 * 60;
 
 /// A clock that shows a process a wrong time, by a small preloaded library of this project.
@@ -32,8 +32,8 @@ impl FalseClock {
     }
 }
 
-/// The number of seconds by which a clock is ahead that shows this date and time (`2024-01-31 23:59:58`,
-/// UTC), if the time is `now` seconds after 1970. Differences above half a day cannot be recognised.
+/// Returns by how many seconds a clock is ahead. The clock shows `shown` (such as `2024-01-31 23:59:58`, UTC), and the
+/// true time is `now` seconds after 1970. The dates are not compared, so the difference must be below half a day.
 pub(super) fn seconds_ahead(shown: &str, now: i64) -> Option<i64> {
     let (_, time) = shown.split_once(' ')?;
     let mut parts = time.splitn(3, ':').map(|part| part.parse::<i64>().ok());

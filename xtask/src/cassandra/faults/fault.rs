@@ -17,7 +17,7 @@ use crate::{process::Stopwatch, service::Service};
 const TRAFFIC_BEFORE_FAULT: Duration = Duration::from_secs(2);
 /// The time for which traffic runs after the end of a fault. The first seconds do not count.
 const TRAFFIC_AFTER_FAULT: Duration = FAILURE_WINDOW.saturating_add(Duration::from_secs(6));
-/// The time for which a process hangs: until the others have noticed, plus a margin.
+/// The time for which a node hangs: until the other nodes have noticed, plus a margin.
 const STALL_TIME: Duration = Duration::from_secs(20);
 /// The time for which two nodes hang: longer than a request may take, and less than the time in which
 /// requests may fail.

@@ -3,9 +3,9 @@
 //!
 //! - No acknowledged write is lost, stored in part, or stored twice, and no read misses one.
 //! - 99.9 % of the writes and of the reads succeed, except in the five seconds after a fault and after its
-//!   end. This holds for all faults together. With each fault, one request of fewer than 1,000 may fail. A fault
-//!   with fewer successes is repeated, since answers are also late if the machine is busy. The other promises hold
-//!   each time.
+//!   end. This holds for all faults together. With each fault, one write and one read may fail even if there are fewer
+//!   than 1,000 of them. A fault with fewer successes is repeated, since answers are also late if the machine is busy.
+//!   The other promises hold each time.
 //! - A write with an unknown outcome that is repeated with the same revision and tid is stored once.
 //!
 //! At the end, the service is stopped, and tests of the store make nodes miss writes and repair these nodes.

@@ -21,8 +21,8 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Whether the run passes: no promise of the [module](super) is broken, no write was refused, and a fault that must
-    /// leave unknown outcomes has left some.
+    /// Whether the run passes: no promise of the [module](super) is broken (availability counts only in the last run),
+    /// no write was refused, and after a fault that must leave unknown outcomes, a repeated write is stored once.
     fn is_fine(&self) -> bool {
         let Run { fault, journal, is_last } = &self.run;
         let [_, _, refused] = journal.outcomes();

@@ -32,8 +32,8 @@ const CLOCK_LIMIT: Duration = Duration::from_secs(20);
 const CLOCK_TOLERANCE: i64 = 3;
 /// The heading of the list of threads. The line before it has the time.
 const THREADS: &str = "Full thread dump";
-/// With this setting, Java compiles quickly and only once. A node that starts while two other nodes and the traffic run
-/// gets little of two cores.
+/// With this setting, Java compiles quickly and only once. Otherwise a node would start too slowly beside two other
+/// nodes and the traffic, on a machine of two cores.
 const SETTINGS_OF_JAVA: &[&str] = &["-XX:TieredStopAtLevel=1"];
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 

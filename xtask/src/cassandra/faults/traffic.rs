@@ -87,7 +87,7 @@ pub(super) struct Traffic<'a> {
 }
 
 impl<'a> Traffic<'a> {
-    /// Runs the traffic for as long as `during` takes. Returns its journal.
+    /// Runs the traffic for as long as `during` takes, and then until all retries are done. Returns the journal.
     pub(super) fn run(
         load: Load,
         history: &'a History,
@@ -125,14 +125,14 @@ impl<'a> Traffic<'a> {
         lock(&self.journal).events.push((self.remark(what), what.to_owned()));
     }
 
-    /// Prints a remark with its time.
+    /// Prints a remark with the current time, and returns this time.
     pub(super) fn remark(&self, what: &str) -> Duration {
         let at = self.clock.elapsed();
         println!("    {:>5.1} s  {what}", at.as_secs_f64());
         at
     }
 
-    /// Writes and reads once through another service, and records this in the journal as usual.
+    /// Writes once through another service, and reads once if the write is acknowledged. The journal has both.
     pub(super) fn try_service(&self, service: SocketAddr) {
         let mut client = Client::new(service);
         let write = self.history.next();

@@ -90,10 +90,10 @@ fn check(sandbox: &Sandbox, name: &str) -> Result<()> {
     ensure!(location.starts_with("?rev/"), "the Location is not relative to the page: {location}");
     let stored = page.replace("?rev/", &format!("{location}html"));
     let read = sandbox.status(other, 200, &request(&stored, &[]))?;
-    ensure!(read.ends_with("x-body-x"), "{read}");
+    ensure!(read.ends_with("x-body-x"), "the read has another body than was written:\n{read}");
     let redirected = request("/v1/enwiki/page/Main%20Page?rev/latest/html", &["--location"]);
     let followed = sandbox.curl(one, &redirected).output()?.stdout;
-    ensure!(followed.ends_with(b"<p>Hello</p>"), "{}", String::from_utf8_lossy(&followed));
+    ensure!(followed.ends_with(b"<p>Hello</p>"), "no redirect: {}", String::from_utf8_lossy(&followed));
 
     sandbox.status(one, 401, &request("/metrics", &[]))?;
     sandbox.status(one, 403, &sandbox.with_token("writer.token", "/metrics")?)?;
@@ -113,7 +113,7 @@ fn check_wrong_tokens(sandbox: &Sandbox, one: &str, other: &str) -> Result<()> {
     };
     let is_refused = |number| sandbox.status(one, 429, &guess(number, &format!("192.0.2.{number}"))).is_ok();
     let refused = (0..WRONG_TOKENS).find(|number| is_refused(*number)).context("no token was refused")?;
-    ensure!(refused >= 10, "only {refused} were allowed");
+    ensure!(refused >= 10, "only {refused} wrong tokens were allowed");
     sandbox.status(other, 401, &guess(WRONG_TOKENS, one))?;
     sandbox.status(one, 200, &sandbox.with_token("writer.token", PAGE)?).map(drop)
 }
@@ -131,7 +131,7 @@ fn import_in_two_halves(sandbox: &Sandbox, name: &str) -> Result<()> {
     let answer = sandbox.expect(200, &output)?;
     sent.with_context(|| answer.clone())?;
     let last: Value = serde_json::from_str(answer.trim_end().lines().last().unwrap_or_default())?;
-    ensure!(last["status"] == "done" && last["created"] == REVISIONS, "{answer}");
+    ensure!(last["status"] == "done" && last["created"] == REVISIONS, "the import is incomplete: {answer}");
     Ok(())
 }
 

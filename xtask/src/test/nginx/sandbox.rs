@@ -18,7 +18,8 @@ use crate::{
 
 /// The address of the service in the page.
 pub(super) const HOST: &str = "https://store.example.org";
-/// The size of a refused body: more than the server reads of one (64 MiB), so nginx has to stop sending it.
+/// The size of a refused body: more than the 64 MiB that the server reads of a refused body. So nginx has to stop
+/// sending it.
 const REFUSED_BYTES: u64 = 200 << 20;
 /// The part of nginx's configuration that the page leaves to Debian's files.
 const NGINX: &str = "pid nginx.pid; daemon off; user root; events {} http { gzip on; access_log nginx.log;
