@@ -28,7 +28,7 @@ fn wrong(name: &str, text: &str, before: Option<&str>) -> Vec<String> {
     match number.filter(|number| number.len() == 4 && number.bytes().all(|byte| byte.is_ascii_digit())) {
         None => {
             wrong.push(
-                "its name is no number of four digits and words: 0001-the-decision-as-a-sentence.md"
+                "its name is not four digits and words, such as 0001-the-decision-as-a-sentence.md"
                     .to_owned(),
             );
         }

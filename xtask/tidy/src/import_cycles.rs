@@ -22,10 +22,10 @@ const THIS_FILE: &str = "xtask/tidy/src/import_cycles.rs";
 
 /// Checks that folders are in cycles only by the listed imports, and that the list has no others.
 pub(super) fn between_folders(tree: &Tree) -> Vec<Problem> {
-    except(tree, CYCLES)
+    between_folders_except(tree, CYCLES)
 }
 
-fn except(tree: &Tree, listed: &[(&str, &str, &str)]) -> Vec<Problem> {
+fn between_folders_except(tree: &Tree, listed: &[(&str, &str, &str)]) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut found = BTreeSet::new();
     for krate in crates(tree) {
@@ -150,7 +150,7 @@ mod tests {
     const LIB: (&str, &str) = ("crates/x/src/lib.rs", "mod a; mod b; mod c;\npub use c::Name;\n");
 
     fn check(files: &[(&str, &str)]) -> Vec<Problem> {
-        except(&Tree::of(&[&[LIB], files].concat()), &[])
+        between_folders_except(&Tree::of(&[&[LIB], files].concat()), &[])
     }
 
     #[test]
@@ -245,10 +245,10 @@ mod tests {
         ];
         let tree = Tree::of(&[&[LIB], &cycle[..]].concat());
         let listed = [("crates/x", "a", "b"), ("crates/x", "b", "a")];
-        assert_eq!(except(&tree, &listed), []);
-        assert_eq!(except(&tree, &listed[..1]).len(), 1);
+        assert_eq!(between_folders_except(&tree, &listed), []);
+        assert_eq!(between_folders_except(&tree, &listed[..1]).len(), 1);
         let mended = Tree::of(&[LIB, cycle[0], cycle[1]]);
-        let found = except(&mended, &listed);
+        let found = between_folders_except(&mended, &listed);
         assert_eq!(found.len(), 2);
         assert!(found.iter().all(|problem| problem.path == THIS_FILE), "{found:?}");
     }

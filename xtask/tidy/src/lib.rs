@@ -3,7 +3,7 @@
 //! Each check is a function that takes the project's files and returns the problems in them. A check reads nothing
 //! else, so a test can call it with made-up files that break the rule. Only the check of [`commits`] also reads the log
 //! of git.
-#![allow(clippy::print_stdout)] // It prints the problems.
+#![allow(clippy::print_stdout)] // `run` prints the problems.
 
 mod commits;
 mod decisions;

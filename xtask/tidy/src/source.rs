@@ -185,7 +185,7 @@ fn item_length(code: &str) -> usize {
 pub struct Token<'a> {
     /// Its letters.
     pub text: &'a str,
-    /// Where it begins in the code.
+    /// The offset of its first byte in the code.
     pub offset: usize,
 }
 

@@ -33,7 +33,7 @@ impl Answer {
         Self::default()
     }
 
-    /// An answer with another status.
+    /// Replaces the status.
     #[must_use]
     pub fn status(mut self, status: u16) -> Self {
         self.status = status;

@@ -18,8 +18,8 @@ use xtask::{
 
 use crate::{Files, message::get};
 
-/// The age up to which Varnish compares the marks of an answer for each reader (see docs/varnish.md).
-pub const YOUNG: Duration = Duration::from_secs(4);
+/// An age above the three seconds for which docs/varnish.vcl compares the marks of an answer for each reader.
+pub const OLD_ENOUGH: Duration = Duration::from_secs(4);
 /// The time limit until all purges were acknowledged, and until Varnish passes requests on.
 const LIMIT: Duration = Duration::from_secs(300);
 /// The time in which the server sends the purges that were left to its queue, if there are any.
@@ -197,7 +197,7 @@ impl Server {
             let (status, _) = client.get(path)?;
             ensure!(status == 200, "{path} is answered with {status}");
         }
-        thread::sleep(YOUNG);
+        thread::sleep(OLD_ENOUGH);
         paths.iter().try_for_each(|path| self.ensure_stored(path))
     }
 

@@ -81,7 +81,7 @@ impl Message {
                 return Ok(Some(message));
             }
             ensure!(message.headers.len() < MAX_HEADERS, "a message with more than {MAX_HEADERS} headers");
-            let (name, value) = line.split_once(':').with_context(|| format!("no header: {line}"))?;
+            let (name, value) = line.split_once(':').with_context(|| format!("not a header: {line}"))?;
             message.headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
         }
     }
@@ -116,7 +116,7 @@ impl Message {
 
 fn read_chunk_length(input: &mut impl BufRead) -> Result<usize> {
     let line = read_line(input)?.context("the connection was closed in a body")?;
-    usize::from_str_radix(line.trim(), 16).with_context(|| format!("no length of a chunk: {line}"))
+    usize::from_str_radix(line.trim(), 16).with_context(|| format!("not the length of a chunk: {line}"))
 }
 
 fn read_line(input: &mut impl BufRead) -> Result<Option<String>> {

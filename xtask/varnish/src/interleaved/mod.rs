@@ -44,7 +44,7 @@ const CLIENTS: usize = 12;
 const PAGES: usize = 256;
 /// One of this many requests is a write.
 const REQUESTS_PER_WRITE: usize = 20;
-/// The time limit until a request is answered that the death of the server has broken.
+/// The time limit after a kill: until a request is answered, and until purges are acknowledged.
 const RESTART_LIMIT: Duration = Duration::from_secs(60);
 /// The interval between two attempts of a read.
 const POLL: Duration = Duration::from_millis(5);
@@ -219,7 +219,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Sends requests until enough were sent by all clients, or one has failed.
+    /// Sends requests until all clients together have sent enough, or until a request of any client has failed.
     fn client(&self, mut rng: Rng) -> Result<()> {
         loop {
             let number = self.sent.fetch_add(1, Ordering::SeqCst);

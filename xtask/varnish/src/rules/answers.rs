@@ -41,7 +41,7 @@ fn not_stored(world: &World<'_>) -> Result<()> {
 fn failures(world: &World<'_>) -> Result<()> {
     for status in [404, 500, 503] {
         let url = format!("/v1/enwiki/page/Failure-{status}?rev/latest/html");
-        // The server says no-store. Here it does not, as a bug or another program might.
+        // The service sends `no-store` with a failure. This script does not, as a service with a bug might not.
         world.rashomon.script(move |_| Answer::cacheable("x").status(status));
         for _ in 0..2 {
             ensure!(world.get(&url)?.status() == status, "another status than {status}");

@@ -28,7 +28,9 @@ const GATE_LIMIT: Duration = Duration::from_secs(20);
 pub(crate) struct World<'a> {
     files: &'a Files,
     cache: Service,
+    /// The scripted server in the place of the service.
     rashomon: Backend,
+    /// The scripted servers of one bucket.
     formulas: [Backend; 2],
 }
 
@@ -108,7 +110,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()>
     Ok(())
 }
 
-/// Counts up. Threads wait until the count has reached a number.
+/// A counter. Threads can wait until it has reached a number.
 #[derive(Debug, Default)]
 struct Gate(Mutex<u32>, Condvar);
 
@@ -120,7 +122,7 @@ impl Gate {
 
     fn wait(&self, count: u32) {
         let reached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // After the limit, the checks of the rule fail.
+        // If the limit is exceeded, this returns, and then the checks of the rule fail.
         drop(self.1.wait_timeout_while(reached, GATE_LIMIT, |reached| *reached < count));
     }
 }

@@ -90,7 +90,8 @@ fn keys(world: &World<'_>) -> Result<()> {
         let removed = ["k1", "k6"].contains(&name.as_str());
         let answer = world.send(&page(name))?;
         let cache = answer.header("x-cache").to_owned();
-        // A young answer whose mark has changed is not delivered, though it is still stored.
+        // The purge of `unknown2` changes the mark of all keys that end with 2. A young answer whose mark has changed
+        // is not delivered, though it is still stored.
         let expected = match name.as_str() {
             _ if removed => "miss",
             "k2" => "pass",
@@ -177,8 +178,8 @@ fn overtaken_by_ban(world: &World<'_>) -> Result<()> {
     overtaken(world, "/v1/enwiki/page/Overtaken?rev/latest/ban", &Request::new("BAN", "/"))
 }
 
-/// A fetch is in progress while a purge is acknowledged. Readers that come after the purge get the new answer: a reader
-/// that comes before the old answer has arrived, and a reader that comes after it.
+/// A fetch is in progress while a purge is acknowledged. Two readers that come after the purge get the new answer: the
+/// first comes before the old answer has arrived, and the second comes later.
 fn overtaken(world: &World<'_>, url: &str, purge: &Request) -> Result<()> {
     let (arrived, released, count) =
         (Arc::new(Gate::default()), Arc::new(Gate::default()), Arc::new(AtomicU32::new(0)));
