@@ -43,10 +43,11 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
     let mut report = Report::new(
         "access",
         format!(
-            "four servers in turns, the order rotating: with nothing configured, with one token, with {TOKENS} tokens \
-             that are sent in turn, and with one JSON Web Token for each of {KEYS} keys (ES256); GET of the latest \
-             html ({HTML_SIZE} bytes) and POST of revisions to {PAGES} pages; {} connections kept alive, {} s each \
-             after {} s to warm up. Requests without a token have another header of the same length",
+            "Four servers are measured in turns, in rotating order: without configured access, with one token, with \
+             {TOKENS} tokens that are sent in turn, and with one JSON Web Token for each of {KEYS} keys (ES256). \
+             Requests: GET of the latest html ({HTML_SIZE} bytes), and POST of revisions to {PAGES} pages. {} \
+             connections are kept alive. Each measurement takes {} s after {} s of warm-up. Requests without a token \
+             have another header of the same length",
             options.connections,
             options.seconds,
             WARM_UP.as_secs(),

@@ -52,9 +52,10 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
         "backup",
         format!(
             "{} POSTs a second at fixed times (html of {HTML_SIZE} bytes, data-parsoid of {DATA_PARSOID_SIZE} bytes, \
-             {CONNECTIONS} connections, {PAGES} pages in turn) to a store of at least {} MB, for {} s after {} s to \
-             warm up: alone, and beside one backup after the other, each into a new folder on the same disk (rate: \
-             {rate}); in turns, the order alternating. At the end of each run, one more state in the last folder",
+             {CONNECTIONS} connections, {PAGES} pages in turn) to a store of at least {} MB. These POSTs are measured \
+             for {} s after {} s of warm-up, alone and beside backups, in alternating order. The backups (rate: \
+             {rate}) are made one after the other, each into a new folder on the same disk. Then a second state is \
+             added to the last folder",
             options.writes,
             options.megabytes,
             options.seconds,

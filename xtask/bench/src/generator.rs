@@ -17,7 +17,8 @@ pub(crate) fn run(runs: usize, clock: &dyn Clock) -> Result<Report> {
     let mut report = Report::new(
         "generator",
         format!(
-            "GET of a file of 20 KB from nginx, {CONNECTIONS} connections, {SECONDS} s each: ours, and wrk with a thread"
+            "GET of a file of 20 KB from nginx, {CONNECTIONS} connections, {SECONDS} s each: with this load generator \
+             (ours), and with wrk on one thread"
         ),
     );
     let folder = service::data_folder()?;

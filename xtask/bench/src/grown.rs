@@ -60,10 +60,10 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
         "grown",
         format!(
             "POST of new revisions (html of {HTML_SIZE} bytes and data-parsoid of {DATA_PARSOID_SIZE} bytes, 18 KB \
-             when compressed) to {} pages in turn, {} connections, as fast as possible, until the store has {} MB; \
-             the first and the last {} s, in parts of {} s. Written to the disk: write_bytes of the server's \
-             /proc/PID/io. fsync: {} B appended to a file on the same disk every {} ms during the writes. Then reads \
-             of the grown store, {TURNS} turns of {} s",
+             when compressed) to {} pages in turn, {} connections, as fast as possible, until the store has {} MB. \
+             The first and the last {} s are compared, in parts of {} s. Written to the disk: write_bytes of the \
+             server's /proc/PID/io. fsync: {} B are appended to a file on the same disk every {} ms during the \
+             writes. Then reads of the grown store, {TURNS} turns of {} s",
             options.pages,
             options.connections,
             options.megabytes,

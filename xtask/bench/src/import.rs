@@ -39,9 +39,9 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
     let mut report = Report::new(
         "import",
         format!(
-            "{name}, {revisions} revisions, into a new store with `rashomon import`, from its start to its end; \
-             the peak of its resident memory as the kernel counted it, mapped files included, and of that what is \
-             no file (looked at every {} ms); the size of all files that it left",
+            "{name} ({revisions} revisions) is imported into a new store with `rashomon import`. Time: from the start \
+             of the command to its end. Memory: the peak of the resident memory as the kernel counts it, with mapped \
+             files; and the peak without files, read every {} ms. Size: all files of the store",
             memory::POLL_INTERVAL.as_millis()
         ),
     );

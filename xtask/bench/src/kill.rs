@@ -44,13 +44,12 @@ pub(crate) fn run(options: &Options, binary: &Path, clock: &dyn Clock) -> Result
     let mut report = Report::new(
         "kill",
         format!(
-            "{CONNECTIONS} connections write revisions with html and data-parsoid to {PAGES} pages of one store; \
-             kill -9 after {} to {} ms; start again; every acknowledged write is there with its bytes, none \
-             is there in part, the newest revision is the latest, `rashomon verify` finds nothing. Then as many \
-             rounds of PUT and DELETE of entries up to 3 MB and of increments: each entry is a version that may be \
-             there, whole; the list has each key once; each repeated increment has its first answer, and the \
-             counters have the sums of all increments; \
-             {} rounds, seed {}",
+            "{CONNECTIONS} connections write revisions with html and data-parsoid to {PAGES} pages of one store. The \
+             server is killed (kill -9) after {} to {} ms, and started again. Then every acknowledged write is stored \
+             with its bytes, no write is stored in part, the newest revision is the latest, and `rashomon verify` \
+             finds nothing. Then as many rounds of PUT and DELETE of entries up to 3 MB and of increments: each entry \
+             is complete, and is a version that may be stored; the list has each key once; each repeated increment has \
+             its first answer; the counters are the sums of all increments. {} rounds, seed {}",
             LOAD.start, LOAD.end, options.rounds, options.seed
         ),
     );

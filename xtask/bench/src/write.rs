@@ -38,9 +38,9 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
         if options.hot { "write, one page" } else { "write" },
         format!(
             "POST of new revisions with html ({HTML_SIZE} bytes) and data-parsoid ({DATA_PARSOID_SIZE} bytes) as \
-             multipart/form-data, {} connections, {pages} pages in turn, into a new store, {} s after {} s to warm up; in the same run {} \
-             such writes straight into the tables of a new store from as many tasks: the recorded batches as they \
-             are, and with each body received (SHA-1, compression) before",
+             multipart/form-data, {} connections, {pages} pages in turn, into a new store, {} s after {} s of warm-up. \
+             In the same run, as many tasks make {} such writes directly to the tables of new stores: first only the \
+             recorded batches, then with each body received before its batch (SHA-1, compression)",
             options.connections,
             options.seconds,
             WARM_UP.as_secs(),

@@ -33,16 +33,17 @@ const PAGES_OF_A_WRITER: i64 = 50;
 const WRITER_PAUSE: Duration = Duration::from_millis(20);
 /// The time for which the writers write without a seal.
 const TIME_WITHOUT_SEAL: Duration = Duration::from_secs(15);
-/// The pause of a server's seal after each page.
+/// The pause of the seal after each page. A seal of the server makes the same pause.
 const SEAL_PAUSE: Duration = Duration::from_millis(5);
 
 /// Describes the measurement for the report.
 pub(super) fn how() -> String {
     format!(
-        "Writers beside sealing, on buckets in this process: two domains of {PAGES} pages with {REVISIONS} \
-         revisions of {} kB of html are sealed, the first without writers, the second beside {WRITERS} writers \
-         that each write such a revision to one of {PAGES_OF_A_WRITER} other pages every {} ms; before, the \
-         writers write alone for {} s. A commit is one transaction of the committer, with its fsync",
+        "Writers beside a seal, on buckets in this process: two domains of {PAGES} pages with {REVISIONS} \
+         revisions of {} kB of html are sealed. The first is sealed without writers, and the second beside \
+         {WRITERS} writers. Each writer writes such revisions to {PAGES_OF_A_WRITER} other pages, with a pause of \
+         {} ms. Before the seals, the writers write alone for {} s. A commit is one transaction of the committer, \
+         with its fsync",
         HTML_BYTES / 1000,
         WRITER_PAUSE.as_millis(),
         TIME_WITHOUT_SEAL.as_secs()

@@ -44,17 +44,17 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
     let mut report = Report::new(
         "archive",
         format!(
-            "whole histories into a new store with `rashomon import --archive`; the size of all files that it left, \
-             and of the archive's tables as `archive stats` counts them, in per cent of all texts. {} renders that are \
-             in blocks, at random, by their tids over HTTP on one connection, one after the other, each compared with \
-             what went in: with unpacked blocks in memory (warm); the first {} after a start; with no memory for \
-             unpacked blocks, so that each read unpacks its block; beside them the current renders of as many \
-             pages in the same order, from a store whose latest revisions are in rows, with nothing kept in memory of \
-             them. Idle pages: the latest of each page, whose revisions are all in blocks, without memory for \
-             unpacked blocks, and then an edit of each page. Blocks opened per read: those that the server read from the \
-             store for each of {} random revisions, by number, by time (the redirect, not followed) and by tid. Histories: `rashomon export --history` as \
-             JSON lines to nowhere, of the page with the most text and of all; beside it the set's own file, unpacked \
-             with zstd in this process. {}",
+            "Whole histories are imported into a new store with `rashomon import --archive`. Sizes are those of all \
+             files of the store, and of the archive's tables as `archive stats` counts them, in per cent of all \
+             texts. Random reads: {} renders in blocks are read by their tids over HTTP, one after the other on one \
+             connection, and compared with the input: with unpacked blocks in memory (warm); the first {} after a \
+             start; and without memory for unpacked blocks, so that each read unpacks its block. Current reads: as \
+             many current renders, from a store whose latest revisions are in rows, without answers in memory. Idle \
+             pages: the latest of each page, whose revisions are all in blocks, without memory for unpacked blocks, \
+             and then an edit of each page. Blocks opened per read: the blocks that the server reads from the store \
+             for each of {} random revisions, by number, by time (the redirect is not followed) and by tid. \
+             Histories: `rashomon export --history` as JSON lines, of the page with the most text and of all pages; \
+             and the set's own file, unpacked with zstd in this process. {}",
             options.reads,
             reads::AFTER_START,
             reads::COUNTED_REVISIONS,

@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options, runs: usize, clock: &dyn Clock) -> Result<R
     if let Some(folder) = &options.store {
         let mut report = Report::new(
             "blocks",
-            "what the parts of all blocks of a store take, in per cent of the bodies that are in them",
+            "The sizes of the parts of all blocks of a store, in per cent of the bodies in the blocks",
         );
         store::measure(folder, &mut report)?;
         return Ok(report);
@@ -57,12 +57,12 @@ pub(crate) fn run(options: &Options, runs: usize, clock: &dyn Clock) -> Result<R
     let mut report = Report::new(
         "blocks",
         format!(
-            "whole histories in compression blocks, in the order of titles, with the default settings; each text \
-             comes back as it was. Sizes are per cent of the texts. {READS} texts at random: a block is opened and \
-             its hash compared, and one text read, warm; \"large\" are texts of {} KiB and more. Sequential: every \
-             block opened, every text decoded and compared with its checksum, on one core, beside the set's own file \
-             unpacked with zstd in the same way. Memory: the peak of what is resident while blocks are made, less \
-             what was before",
+            "Whole histories are packed into compression blocks, in the order of titles, with the default settings. \
+             Sizes are in per cent of the texts. Random reads: for each of {READS} random texts, a block in memory is \
+             opened and its hash compared, and the text is read; \"large\" are texts of {} KiB and more. Sequential: \
+             on one core, every block is opened, and every text decoded and compared with its checksum; and the set's \
+             own file is unpacked with zstd. Memory: the peak of the resident memory while blocks are made, less the \
+             resident memory before",
             LARGE >> 10
         ),
     );

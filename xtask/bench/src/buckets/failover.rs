@@ -40,10 +40,10 @@ const RAISED: f64 = 2.0;
 
 pub(super) fn how() -> String {
     format!(
-        "one node of Cassandra, {SERVERS} servers behind one that forwards, {PER_SECOND} requests a second at fixed \
-         times on {CONNECTIONS} connections, one of {WRITES} a new revision, the others GET of the latest. One server \
-         is killed after {PHASE:?} and started again after {PHASE:?} more. A second is raised if its p99 is more than \
-         {RAISED} times the p99 before the kill"
+        "One node of Cassandra, and {SERVERS} servers behind one server that forwards. {PER_SECOND} requests a second \
+         at fixed times on {CONNECTIONS} connections: one of {WRITES} writes a new revision, the others read the \
+         latest. One server is killed after {PHASE:?} and started again after {PHASE:?} more. A second is raised if \
+         its p99 is more than {RAISED} times the p99 before the kill"
     )
 }
 

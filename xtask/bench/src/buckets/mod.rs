@@ -90,17 +90,17 @@ fn how(options: &Options) -> String {
         return failover::how();
     }
     let common = format!(
-        "{} connections kept alive, {:?} each after {:?} to warm up, the order of compared measurements changing from \
-         turn to turn. Texts compress to a quarter, each of its own",
+        "{} connections are kept alive. Each measurement takes {:?} after {:?} of warm-up. The order of compared \
+         measurements changes from turn to turn. Each text is unique, and compresses to a quarter",
         options.connections,
         options.measure(),
         options.warm_up(),
     );
     if options.cassandra {
-        return format!("one node of Cassandra, {common}. The first turns only warm up and do not count");
+        return format!("One node of Cassandra. {common}. The first turns only warm up and do not count");
     }
     format!(
-        "one store on SQLite, {common}. Listings: {} keys with bodies of {} bytes, pages of {}, one connection",
+        "One store on SQLite. {common}. Listings: {} keys with bodies of {} bytes, {} entries a page, one connection",
         options.keys(),
         listings::BODY_SIZE,
         listings::LIMIT,

@@ -71,13 +71,14 @@ impl Options {
 
 fn how(options: &Options) -> String {
     format!(
-        "stores on SQLite, Varnish with docs/varnish.vcl; compared measurements in turns, their order changing; {} \
-         connections kept alive, {} s each after {} s to warm up. POST of revisions with html ({HTML_SIZE} bytes) and \
-         data-parsoid ({DATA_PARSOID_SIZE} bytes) to {} pages; after each measurement the next one waits until all \
-         purges were acknowledged twice. GET of the html of {} pages; latency at half the lower one of both rates. \
-         Latency of purges: {} writes, {} a second, each to another page that Varnish has stored for at least {} s; \
-         after the answer to the POST, one connection reads the html from Varnish until it is new. Transformed reads: \
-         GET of html that one step makes, and the same POST straight to the transformer, which answers from memory",
+        "Stores on SQLite, and Varnish with docs/varnish.vcl. Compared measurements take turns in changing order, with \
+         {} connections kept alive, for {} s each after {} s of warm-up. Writes: POST of revisions with html \
+         ({HTML_SIZE} bytes) and data-parsoid ({DATA_PARSOID_SIZE} bytes) to {} pages; the next measurement waits \
+         until all purges were acknowledged twice. Reads: GET of the html of {} pages; the latency is measured at half \
+         the lower rate. Latency of purges: {} writes, {} a second, each to another page that Varnish has stored for \
+         at least {} s; after the answer to the POST, one connection reads the html from Varnish until it is new. \
+         Transformed reads: GET of html that one step makes, and POST of the stored html directly to the transformer, \
+         which answers from memory",
         options.connections,
         options.seconds,
         WARM_UP.as_secs(),

@@ -1,4 +1,4 @@
-//! Compares GET of a spec version that a transformer makes with the same POST directly to the transformer.
+//! Compares GET of a spec version that a transformer makes with POST of the stored body directly to the transformer.
 
 use std::fs;
 

@@ -77,14 +77,15 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
 
 fn how(options: &Options) -> String {
     format!(
-        "one node as `cargo xtask cassandra up` starts it (commitlog_sync group, 10 ms), on the machine that drives it. \
-         POST of new revisions with html ({HTML_SIZE} bytes) and data-parsoid ({DATA_PARSOID_SIZE} bytes), {} \
-         connections, {PAGES} pages in turn, {} s after {} s to warm up; then {} such writes by as many tasks \
-         through the scylla driver alone, the batches as they are, and as many with the reads that come before a \
-         batch. Then both kinds of requests at once. After a flush and its compactions, GET of the newest html of these pages, and {} such reads through \
-         the driver. Which comes first changes from round to round; {ROUNDS_TO_WARM_UP} rounds before do not count. \
-         Requests as Cassandra counts them. Import of the oVirt wiki from the start of the command to its end, \
-         the size of the tables' files after a flush",
+        "One node as `cargo xtask cassandra up` starts it (commitlog_sync group, 10 ms), on the machine that runs the \
+         benchmark. Writes: POST of new revisions with html ({HTML_SIZE} bytes) and data-parsoid \
+         ({DATA_PARSOID_SIZE} bytes), {} connections, {PAGES} pages in turn, {} s after {} s of warm-up; and {} such \
+         writes by as many tasks through the scylla driver alone, first only the batches, then also the reads that \
+         come before a batch. Then reads and writes over HTTP at the same time. After a flush and its compactions, \
+         GET of the newest html of these pages, and {} such reads through the driver. Whether HTTP or the driver is \
+         measured first changes from round to round; {ROUNDS_TO_WARM_UP} rounds of warm-up do not count. Requests are \
+         counted by Cassandra. Import of the oVirt wiki: from the start of the command to its end, and the size of \
+         the tables' files after a flush",
         options.connections,
         options.seconds,
         WARM_UP.as_secs(),

@@ -49,10 +49,10 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
         format!(
             "GET of the newest html of a page, {HTML_SIZE} bytes, {} connections kept alive, {} s each after {} s to \
              warm up, one after the other in each run: Rashomon; nginx with the same bytes in a file (sendfile, \
-             open_file_cache, no access log, a worker a core); axum with the same bytes in memory. Latency of \
-             Rashomon: requests at fixed times, at half the rate just reached; the latency of a request counts from \
-             the time for which it was scheduled; without a writer, and with a connection that writes revisions \
-             (html and data-parsoid) one after the other",
+             open_file_cache, no access log, one worker per core); axum with the same bytes in memory. Latency of \
+             Rashomon: requests at fixed times, at half the rate just reached, without a writer, and with a connection \
+             that writes revisions (html and data-parsoid) one after the other. The latency of a request counts from \
+             its scheduled time",
             options.connections,
             options.seconds,
             WARM_UP.as_secs()

@@ -46,10 +46,10 @@ pub(crate) struct Day {
 
 pub(super) fn how(options: &Day) -> String {
     format!(
-        "Day: {} edits of each of {PAGES} pages in turn, {} a second with a grace of a second, {FLUSHES} \
-         flushes between; when all is culled and flushed, GET of the newest html of these pages by a closed \
-         loop, and what the node's TombstoneScannedHistogram (which counts none as one) and \
-         SSTablesPerReadHistogram say of these reads alone; then one more of each, traced",
+        "Day: {} edits of each of {PAGES} pages in turn, {} a second, with a grace of a second and {FLUSHES} flushes. \
+         When all superseded values are culled and flushed, a closed loop reads the newest html of these pages. The \
+         node's TombstoneScannedHistogram (which counts a SELECT without tombstones with one) and \
+         SSTablesPerReadHistogram show these reads alone. Then one more read of each page is traced",
         options.edits, options.edit_rate
     )
 }

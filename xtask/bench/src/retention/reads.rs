@@ -33,11 +33,10 @@ const CULLED_WITHIN: Duration = Duration::from_secs(120);
 
 pub(super) fn how(options: &super::Options) -> String {
     format!(
-        "Reads: html by tid URL of {PAGES} pages in turn, nothing kept in memory, {} s each, at a quarter of the rate at \
-         which the current ones were just answered by a closed loop: the current render, the one before (recent: \
-         it was read before, so it has been copied), and the same again after a restart with a grace of a second \
-         and the cull of all that was superseded (historical); a superseded render that nobody read answers 404 \
-         then",
+        "Reads: the html of {PAGES} pages in turn by tid, without caches, {} s each, at a quarter of the rate at which \
+         a closed loop reads current renders. First the current renders, and the superseded ones (recent; an earlier \
+         read has copied them). Then both again, after a restart with a grace of a second and the cull of all \
+         superseded values (historical). A superseded render that was never read is answered with 404 then",
         options.seconds
     )
 }

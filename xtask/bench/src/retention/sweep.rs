@@ -55,12 +55,11 @@ impl Sweep {
 
 pub(super) fn how(options: &Sweep) -> String {
     format!(
-        "Sweep: two servers, each with {REVISIONS} revisions of {} pages in a store of its own, written with \
-         their queue entries, by one with a grace of {} s, by the other of a day; then GET of the newest \
-         html of all these pages in turn, nothing kept in memory, at a quarter of the rate that a closed \
-         loop just had, beside {} writes a second to them, {} s of each server in turn, while the other is \
-         stopped (SIGSTOP), until the first has culled all; p99 of each {} s, and the ratio of each two that \
-         follow one another: the minimum, the median and the maximum are those of these values",
+        "Sweep: two servers, each with {REVISIONS} revisions of {} pages and their queue entries in a store of \
+         its own. One server has a grace of {} s, the other of a day. The newest html of all these pages is \
+         read in turn, without caches, at a quarter of the rate of a closed loop, beside {} writes a second to \
+         these pages. Each server is measured for {} s in turn, while the other is stopped (SIGSTOP), until the \
+         first has culled all. Figures: the p99 of each {} s, and the ratios of two in succession",
         options.pages(),
         options.grace,
         options.writes,

@@ -23,8 +23,8 @@ const VARIANTS: [(&str, &str); 3] = [
 pub(super) fn how(options: &super::Options) -> String {
     format!(
         "Writes: POST of new revisions to {PAGES} pages in turn, {} s into a new store each: without \
-         retention; with it and its defaults; and with a grace of a second, so that the sweep culls \
-         meanwhile. Which is first changes from run to run",
+         retention; with retention and a grace of a day; and with a grace of a second, so that the sweep \
+         culls meanwhile. The order changes from run to run",
         options.seconds
     )
 }
