@@ -136,30 +136,30 @@ impl Tally {
 /// Counts the reads until a value was found or was known to be missing.
 fn count_lookups(what: ActionKind, strategy: Strategy, counts: &Counts) -> Operations {
     // Whether the tables were read, whether a row was found, and the bytes of a row in the first read table.
-    let first = |tables: &[&str]| {
+    let lookup_in = |tables: &[&str]| {
         // The latest may be read by a scan, as its first row.
-        let looks =
-            tables.iter().flat_map(|table| [Kind::Get, Kind::Scan].map(|kind| counts.of(table, kind)));
-        let gets = looks.filter(|count| count.operations > 0);
-        gets.fold((false, false, 0.0), |(asked, found, bytes): (bool, bool, f64), count| {
+        let all = tables.iter().flat_map(|table| [Kind::Get, Kind::Scan].map(|kind| counts.of(table, kind)));
+        let reads = all.filter(|count| count.operations > 0);
+        reads.fold((false, false, 0.0), |(asked, found, bytes): (bool, bool, f64), count| {
             let each = count.bytes as f64 / (count.rows.max(1)) as f64;
             (true, found || count.rows > 0, if asked { bytes } else { each })
         })
     };
-    let (durable, expiring) = (first(&DURABLE_TABLES), first(&["historical"]));
-    let (one, other) = match strategy {
+    let (durable, expiring) = (lookup_in(&DURABLE_TABLES), lookup_in(&["historical"]));
+    let (first, second) = match strategy {
         // The latest is requested by title, and read from the permanent tables.
         Strategy::TablePerQuery(..) if what != ActionKind::Current => (expiring, durable),
         _ => (durable, expiring),
     };
-    let (asked, found, bytes) = one;
-    let mut looks =
+    let (asked, found, bytes) = first;
+    let mut lookups =
         Operations { reads: f64::from(u8::from(asked)), bytes_read: bytes, ..Operations::default() };
     if !found {
-        looks.reads += f64::from(u8::from(other.0));
-        looks.bytes_read += other.2;
+        let (asked, _, bytes) = second;
+        lookups.reads += f64::from(u8::from(asked));
+        lookups.bytes_read += bytes;
     }
-    looks
+    lookups
 }
 
 fn minus(all: Operations, part: Operations) -> Operations {

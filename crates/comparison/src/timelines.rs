@@ -134,9 +134,9 @@ impl Entries {
 fn events(history: &History, edits_a_day: f64) -> Vec<Event> {
     let edits = &history.edits;
     let (Some(first), Some(last)) = (edits.first(), edits.last()) else { return Vec::new() };
-    let lived = last.at.as_micros() - first.at.as_micros();
+    let length = last.at.as_micros() - first.at.as_micros();
     // Between the end of a copy and its restart, there is the mean time between two edits.
-    let span = (lived + lived / edits.len() as i64).max(DAY);
+    let span = (length + length / edits.len() as i64).max(DAY);
     let copies = edits_a_day / (edits.len() as f64 / span as f64 * DAY as f64);
     // The number of copies is rounded up, so only this share of the pages of each copy is used.
     let share = copies / copies.ceil();

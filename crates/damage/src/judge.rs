@@ -107,7 +107,7 @@ pub fn judge(base: &Base, damage: &Damage, answers: &Answers) -> Result<Judgemen
     let (mut errors, mut blends, mut names_damage, mut is_right) = (0, Vec::new(), false, true);
     // The states that agree with all answers so far.
     let mut common: Option<Vec<usize>> = None;
-    let mut is_of_one = true;
+    let mut is_of_one_state = true;
     for (number, answer) in answers.by_question.iter().enumerate() {
         let question = &base.questions[number];
         if *answer == right.by_question[number] && !may_be_earlier {
@@ -121,7 +121,7 @@ pub fn judge(base: &Base, damage: &Damage, answers: &Answers) -> Result<Judgemen
         }
         let verdict = judge_answer(question, answer, &right.by_question[number], &others);
         is_right &= matches!(verdict, Verdict::Right | Verdict::Error | Verdict::NamesDamage);
-        let mut of = match verdict {
+        let mut states = match verdict {
             Verdict::Error => {
                 errors += 1;
                 continue;
@@ -156,10 +156,10 @@ pub fn judge(base: &Base, damage: &Damage, answers: &Answers) -> Result<Judgemen
             }
         };
         if let Some(common) = &common {
-            of.retain(|state| common.contains(state));
+            states.retain(|state| common.contains(state));
         }
-        is_of_one &= !of.is_empty();
-        common = Some(of);
+        is_of_one_state &= !states.is_empty();
+        common = Some(states);
     }
     let is_damage_seen = errors > 0 || names_damage || !findings.is_empty();
     let outcome = if answers.opened.is_err() {
@@ -167,7 +167,7 @@ pub fn judge(base: &Base, damage: &Damage, answers: &Answers) -> Result<Judgemen
     } else if !blends.is_empty() {
         Outcome::Blend
     } else if !is_right {
-        if is_of_one { Outcome::EarlierCommit } else { Outcome::EarlierCommits }
+        if is_of_one_state { Outcome::EarlierCommit } else { Outcome::EarlierCommits }
     } else if names_damage {
         Outcome::NamesDamage
     } else if errors > 0 {

@@ -97,7 +97,10 @@ pub fn run_trials(plan: &Plan, show: &mut dyn FnMut(&str)) -> Result<Tally> {
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
                 let done = tally.total().stores;
-                anyhow::bail!("no trial has ended for {TRIAL_LIMIT:?}, after {done} stores: a store hangs");
+                anyhow::bail!(
+                    "no trial has ended for {TRIAL_LIMIT:?}, after {done} stores: a store hangs, or the machine is \
+                     too slow"
+                );
             }
         }
     }

@@ -63,6 +63,8 @@ impl Tally {
 }
 
 impl fmt::Display for Tally {
+    /// Formats a table. In its heading, `partial` means [`Outcome::NamesDamage`], `one old` means
+    /// [`Outcome::EarlierCommit`], and `old mix` means [`Outcome::EarlierCommits`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

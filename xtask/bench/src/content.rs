@@ -88,7 +88,7 @@ impl Stamped {
 
 /// Makes a page of paragraphs with links, as Parsoid writes them.
 fn html(rng: &mut Rng, words: &[String]) -> Vec<u8> {
-    let stamp = std::str::from_utf8(STAMP).expect("it is ASCII");
+    let stamp = std::str::from_utf8(STAMP).expect("the stamp is ASCII");
     let mut text = format!(
         "<!DOCTYPE html>\n<html><head><meta charset=\"utf-8\"/><title>{stamp}</title></head><body>\n"
     );
@@ -120,7 +120,7 @@ fn html(rng: &mut Rng, words: &[String]) -> Vec<u8> {
 /// Generates the data that Parsoid stores about each element: offsets in the wikitext, and how the element
 /// was written.
 fn data_parsoid(rng: &mut Rng, words: &[String]) -> Vec<u8> {
-    let stamp = std::str::from_utf8(STAMP).expect("it is ASCII");
+    let stamp = std::str::from_utf8(STAMP).expect("the stamp is ASCII");
     let mut text = format!("{{\"stamp\":\"{stamp}\",\"ids\":{{");
     let (mut id, mut offset) = (0, 0);
     while text.len() < DATA_PARSOID_SIZE {

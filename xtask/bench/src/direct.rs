@@ -1,9 +1,9 @@
 //! Sends the same writes directly to the table layer, without HTTP and buckets.
 //!
-//! The batches that the buckets make of the writes are recorded once, over a store in memory. As many tasks as there
-//! were connections then write the batches to the store on disk, in two ways. The first way writes the recorded
-//! batches, and shows the maximum rate of the store. The second way first hashes and compresses plain bodies, as the
-//! service does. It shows the maximum rate of the table layer for a caller with plain bodies.
+//! The batches that the buckets make of the writes are recorded once, over a store in memory. As many tasks as the
+//! benchmark over HTTP has connections then write the batches to a store on disk, in two ways. The first way writes the
+//! recorded batches, and shows the maximum rate of the store. The second way first hashes and compresses plain bodies,
+//! as the service does, and shows the maximum rate of the table layer for a caller with plain bodies.
 
 use std::{
     path::Path,

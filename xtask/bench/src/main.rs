@@ -153,14 +153,14 @@ mod tests {
         let commands = xtask::documents::commands().expect("the documents can be read");
         for command in commands.iter().filter(|command| command.words[0] == "bench") {
             let Err(error) = Arguments::try_parse_from(&command.words) else { continue };
-            let is_short = matches!(
+            let is_incomplete = matches!(
                 error.kind(),
                 ErrorKind::MissingRequiredArgument
                     | ErrorKind::MissingSubcommand
                     | ErrorKind::DisplayHelp
                     | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
             );
-            assert!(is_short && !command.is_whole, "{command:?}: {error}");
+            assert!(is_incomplete && !command.is_whole, "{command:?}: {error}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Measures the memory of a process.
 //!
-//! The kernel's own peak value of a child process includes the memory of its parent at the start of the
-//! child. That is hundreds of megabytes after the parent has read a set of histories.
+//! The kernel's own peak value of a child process includes the memory of its parent at the start of the child. After
+//! the parent has read a set of histories, this memory is hundreds of megabytes.
 
 use std::{thread, time::Duration};
 

@@ -49,10 +49,10 @@ pub(crate) fn run(options: &Options, binary: &Path, clock: &dyn Clock) -> Result
     let mut report = Report::new(
         "versions",
         format!(
-            "this version and another one in turns, the order alternating: POST of revisions (html of {HTML_SIZE} \
-             bytes, data-parsoid) to {PAGES} pages, GET of the latest html, of old html by tid from rows, and from \
-             the archive; {} connections kept alive, {} s each after {} s to warm up. Turns until the 95 % interval \
-             of each mean ratio is within 3 %, or {} turns",
+            "This version and another one in turns, in alternating order: POST of revisions (html of {HTML_SIZE} \
+             bytes, data-parsoid) to {PAGES} pages, GET of the latest html, and GET of old html by tid, from rows and \
+             from the archive. {} connections are kept alive. Each measurement takes {} s after {} s of warm-up. The \
+             turns end when the 95 % interval of each mean ratio is within 3 %, or after {} turns",
             options.connections,
             options.seconds,
             WARM_UP.as_secs(),

@@ -10,10 +10,10 @@ pub(super) struct Answer {
 /// Describes the first answer in which two runs differ. `None`: nothing differs, except perhaps the values of tids and
 /// measured times.
 pub(super) fn difference(old: &[Answer], new: &[Answer]) -> Option<String> {
-    let mut names = (Names::default(), Names::default());
+    let mut tids = (TidNumbers::default(), TidNumbers::default());
     for (number, (old, new)) in old.iter().zip(new).enumerate() {
-        let asked = (names.0.normalize(old.asked.as_bytes()), names.1.normalize(new.asked.as_bytes()));
-        let given = (names.0.normalize(&old.given), names.1.normalize(&new.given));
+        let asked = (tids.0.normalize(old.asked.as_bytes()), tids.1.normalize(new.asked.as_bytes()));
+        let given = (tids.0.normalize(&old.given), tids.1.normalize(&new.given));
         if asked.0 != asked.1 || given.0 != given.1 {
             return Some(describe(number, &asked.0, &asked.1, &given.0, &given.1));
         }
@@ -38,11 +38,11 @@ fn describe(number: usize, old_asked: &str, new_asked: &str, old: &str, new: &st
     format!("step {number}: {asked}\n--- before\n{}\n--- after\n{}", around(old), around(new))
 }
 
-/// The tids of a run, in the order of their first appearance.
+/// The tids of a run, each with its number in the order of their first appearance.
 #[derive(Debug, Default)]
-struct Names(std::collections::HashMap<String, usize>);
+struct TidNumbers(std::collections::HashMap<String, usize>);
 
-impl Names {
+impl TidNumbers {
     /// Replaces each tid of a text by its number, and removes measured times.
     fn normalize(&mut self, bytes: &[u8]) -> String {
         let text = String::from_utf8_lossy(bytes);

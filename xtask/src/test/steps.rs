@@ -19,6 +19,7 @@ const STEP_LIMIT: Duration = Duration::from_secs(60 * 60);
 /// The variable by which tests find MediaWiki's files.
 const FOR_MEDIAWIKI: &str = "RASHOMON_TEST_MEDIAWIKI";
 
+/// A tool or a node that a step needs.
 pub(super) enum Need {
     /// The tool without which the step cannot run.
     Everything(Tool),
@@ -28,6 +29,7 @@ pub(super) enum Need {
     Node,
 }
 
+/// A step of `cargo xtask test`.
 pub(super) struct Step {
     pub(super) name: &'static str,
     pub(super) about: &'static str,

@@ -21,9 +21,9 @@ use crate::{
 /// The files of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Files {
-    /// `rashomon.sqlite`
+    /// The content of `rashomon.sqlite`.
     pub file: Arc<Vec<u8>>,
-    /// `rashomon.sqlite-wal`
+    /// The content of `rashomon.sqlite-wal`, if there is such a file.
     pub log: Option<Arc<Vec<u8>>>,
 }
 

@@ -29,6 +29,9 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum time that the store may take to write its log into its file.
 const CHECKPOINT_DEADLINE: Duration = Duration::from_secs(30);
 
+/// The error if the store has written its log into its file before the files were copied.
+const TOO_SLOW: &str = "the machine is too slow: the log is in the file already; run the program again";
+
 /// A page with its renders.
 type WrittenPage = (Page, Vec<(Revision, Tid)>);
 
@@ -125,7 +128,7 @@ impl Writer {
             self.edit(&page, number, &[("wikitext", 700), ("html", 2_000)]).await?;
         }
         let before = self.read()?;
-        anyhow::ensure!(!is_in_file(&before)?, "the machine is too slow: the log is in the file already");
+        anyhow::ensure!(!is_in_file(&before)?, TOO_SLOW);
         let chain = self.add_killed(&before.file, &before, &chain, &older)?;
         older.push(before.clone());
 
@@ -147,7 +150,7 @@ impl Writer {
         self.edit(&page, 906, &[("wikitext", 700)]).await?;
         self.edit(&page, 907, &[("html", 1_500)]).await?;
         let after = self.read()?;
-        anyhow::ensure!(!is_in_file(&after)?, "the machine is too slow: the log is in the file already");
+        anyhow::ensure!(!is_in_file(&after)?, TOO_SLOW);
         self.add_killed(&written.file, &after, &chain, &older)?;
         Ok(())
     }

@@ -1,14 +1,15 @@
 //! `cargo xtask cassandra faults`: runs three nodes, a service, writers and readers at a fixed rate, and one
 //! fault after another. Every client keeps a journal, from which the program checks these promises:
 //!
-//! - No acknowledged write is lost, stored in part, or stored twice, and no read misses one.
-//! - 99.9 % of the writes and of the reads succeed, except in the five seconds after a fault and after its
-//!   end. This holds for all faults together. With each fault, one write and one read may fail even if there are fewer
-//!   than 1,000 of them. A fault with fewer successes is repeated, since answers are also late if the machine is busy.
-//!   The other promises hold each time.
+//! - No acknowledged write is lost, stored in part, or stored twice, and no read misses an acknowledged write.
+//! - 99.9 % of the writes and of the reads succeed, except in the five seconds after an event, such as the beginning or
+//!   the end of a fault. This holds for all faults together. With each fault, one write and one read may fail even if
+//!   there are fewer than 1,000 of them. A fault with fewer successes is repeated, since answers are also late if the
+//!   machine is busy. The other promises hold each time.
 //! - A write with an unknown outcome that is repeated with the same revision and tid is stored once.
 //!
-//! At the end, the service is stopped, and tests of the store make nodes miss writes and repair these nodes.
+//! At the end, the service is stopped. Without `--only`, or with `--repair`, tests of the store then make nodes miss
+//! writes, and repair these nodes. At last, `rashomon verify` must find no problem.
 
 mod client;
 mod clock;
