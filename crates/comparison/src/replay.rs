@@ -21,8 +21,8 @@ use super::{
     tally::{ActionKind, DURABLE_TABLES, EXPIRING_TABLES, Tally},
 };
 
-/// One in this many edits is probed. If its revision becomes the latest, the revision is read once as the latest, an
-/// hour before the page's next edit or at once, and three times after it was superseded.
+/// One of every `EDITS_PER_PROBE` edits is probed. If its revision becomes the latest, the revision is read once as the
+/// latest, an hour before the page's next edit or at once, and three times after it was superseded.
 const EDITS_PER_PROBE: usize = 4;
 
 /// The maximum number of queue entries that one pass of the sweep processes.

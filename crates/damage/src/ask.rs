@@ -72,7 +72,7 @@ pub struct Answers {
     pub opened: std::result::Result<(), String>,
     /// The answers, in the order of the questions. Empty if the store was not opened.
     pub by_question: Vec<Answer>,
-    /// The problems that `verify` names, or its error.
+    /// The problems that `verify` names, or its error. No problems if the store was not opened.
     pub verified: std::result::Result<Vec<String>, String>,
     /// The number of panics in this process while the store was asked. The process may ask other stores at the same
     /// time.

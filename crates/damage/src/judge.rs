@@ -15,9 +15,9 @@ use crate::{
 pub enum Verdict {
     /// The answer of the undamaged store.
     Right,
-    /// An error.
+    /// An error that a damaged store may cause.
     Error,
-    /// The answer names damage, and is otherwise right.
+    /// The answer names damage, and is otherwise a part of the right answer, or of that of an earlier state.
     NamesDamage,
     /// The answer of each of the earlier states with these numbers.
     Earlier(Vec<usize>),

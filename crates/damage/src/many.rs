@@ -28,7 +28,7 @@ use crate::{
 /// If no trial ends within this time, a hang is reported.
 const TRIAL_LIMIT: Duration = Duration::from_secs(120);
 
-/// One in this many stores is also checked through the program.
+/// One of every `BY_PROGRAM_EVERY` stores is also checked through the program.
 const BY_PROGRAM_EVERY: u64 = 40;
 
 /// The trials to run.

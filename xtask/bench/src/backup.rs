@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// Seconds of each measurement, after one second of warm-up.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// Rate of the backup, such as 50MB [default: that of the command].
+    /// Rate of the backup, such as 50MB [default: the default of the command].
     #[arg(long, value_name = "SIZE")]
     rate: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Sends the same writes directly to the table layer, without HTTP and buckets.
+//! Sends the writes of the benchmark `write` directly to the table layer, without HTTP and buckets.
 //!
 //! The batches that the buckets make of the writes are recorded once, over a store in memory. As many tasks as the
 //! benchmark over HTTP has connections then write the batches to a store on disk, in two ways. The first way writes the

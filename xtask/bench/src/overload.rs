@@ -47,7 +47,7 @@ const READS_PER_SECOND: f64 = 400.0;
 /// The niceness of the thread that makes the load. The thread that reads the latest keeps the normal priority, because
 /// its latency is measured.
 const LOAD_PRIORITY: i32 = 19;
-/// The configuration of the server: it keeps no unpacked block in memory.
+/// The configuration of the server, with which it keeps no unpacked block in memory.
 const NO_BLOCKS: &str = "[archive]\ncache_size = 0\n";
 
 /// The options of the measurement.

@@ -5,7 +5,7 @@ use xtask::http;
 
 use super::load::Traffic;
 
-/// One of this many answers is compared byte for byte.
+/// One of every `COMPARE_EVERY` answers is compared byte for byte.
 const COMPARE_EVERY: u64 = 64;
 
 /// Reads some paths in turn.

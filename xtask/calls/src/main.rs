@@ -64,8 +64,8 @@ struct Options {
     json: Option<PathBuf>,
 }
 
-/// The number of warm-up requests before each recording. They do the work that only the first request does, or the
-/// first request after an idle time.
+/// The number of warm-up requests before each recording. These requests do the work that only the first request does,
+/// or the first request after an idle time.
 const WARM_UP: usize = 2;
 
 /// The number of recordings of each kind of request.

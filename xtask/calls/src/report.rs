@@ -14,8 +14,8 @@ use super::{
     symbol::last,
 };
 
-/// Functions whose calls are always printed, by their own names: those that read and write the values of rows
-/// and of entries in blocks.
+/// The names of the functions whose calls are always printed. These functions read and write the values of rows, and of
+/// entries in blocks.
 const CODERS: &[&str] =
     &["from_row", "into_row", "from_values", "rev_of_tid", "read_unit", "to_values", "to_archived_values"];
 

@@ -40,7 +40,7 @@ impl Kind {
         }
     }
 
-    /// The settings of the server. They turn off work that would run beside a request.
+    /// The settings of the server, which turn off work that would run beside a request.
     pub(super) const fn settings(self) -> &'static str {
         match self {
             Self::Post | Self::Latest | Self::Tid => "collect_every = \"0s\"\n",

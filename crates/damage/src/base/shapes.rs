@@ -106,7 +106,7 @@ async fn large() -> Result<Base> {
     writer.finish("large", false).await
 }
 
-/// A store whose superseded bodies were culled: it has free pages.
+/// A store whose superseded bodies were culled, so that its file has free pages.
 async fn culled() -> Result<Base> {
     let policy = Policy { delete_probability: 0.0, ..Policy::default() };
     let (skew, retention) = (policy.skew, Retention { policy: Some(policy), ..Retention::default() });

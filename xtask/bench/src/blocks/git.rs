@@ -1,4 +1,4 @@
-//! The size of the same texts packed by git: the blobs alone, without commits and trees.
+//! The size of a set's texts packed by git: the blobs alone, without commits and trees.
 
 use std::{
     io::{BufWriter, Write},

@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Options, runs: usize, clock: &dyn Clock) -> Result<R
     Ok(report)
 }
 
-/// Packs the same texts in the other formats.
+/// Packs the texts of a set in the other formats.
 pub(crate) fn pack_in_other_formats(set: &Set, report: &mut Report) -> Result<()> {
     for (other, pack) in others::PACKERS {
         eprintln!("{}: {other}", set.name);

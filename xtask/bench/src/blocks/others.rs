@@ -1,4 +1,4 @@
-//! The size of the same texts in the formats that blocks are compared with.
+//! The size of a set's texts in the formats that blocks are compared with.
 
 use std::io::Write;
 

@@ -23,7 +23,7 @@ const SIZES: [Size; 3] = [
 ];
 /// The number of entries, or of pages, that are read in turn.
 const READ_ENTRIES: usize = 20;
-/// The number of the first entry that is read. No PUT that is measured replaces it.
+/// The number of the first entry that is read. No measured PUT replaces the entries from this number on.
 const FIRST_READ: usize = 1_000_000_000;
 
 /// Bodies of one size.

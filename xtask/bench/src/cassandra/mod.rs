@@ -46,8 +46,8 @@ pub(crate) struct Options {
     /// Number of connections that write or read concurrently.
     #[arg(long, default_value_t = 16)]
     connections: usize,
-    /// Number of writes of the driver in a measurement. They are prepared beforehand, so the measurement has
-    /// no fixed time.
+    /// Number of writes of the driver in a measurement. These writes are prepared beforehand, so the measurement
+    /// has no fixed time.
     #[arg(long, default_value_t = 3_000)]
     writes: usize,
     /// Number of reads of the newest html by the driver in a measurement.

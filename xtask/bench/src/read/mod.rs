@@ -22,7 +22,7 @@ use super::{
 };
 
 const WARM_UP: Duration = Duration::from_secs(1);
-/// One of this many answers is compared byte for byte. Comparing all of them would slow the load generator
+/// One of every `COMPARE_EVERY` answers is compared byte for byte. Comparing all of them would slow the load generator
 /// down.
 const COMPARE_EVERY: u64 = 64;
 /// A page that is read but not written.

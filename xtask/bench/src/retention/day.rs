@@ -26,7 +26,7 @@ use crate::{
 const PAGES: usize = 10;
 /// The number of flushes of the node's memory within the day, as in production.
 const FLUSHES: u32 = 8;
-/// The settings of the server. The first `skew`, which is not that of retention, delays culls on a cluster.
+/// The settings of the server. The first `skew`, outside of `[retention]`, delays culls on a cluster.
 const SETTINGS: &str = "skew = '0s'\n[retention]\ngrace = '1s'\nslack = '250ms'\nskew = '100ms'\n";
 /// The time after the last write within which all superseded values must be culled.
 const CULLED_WITHIN: Duration = Duration::from_secs(300);

@@ -25,8 +25,8 @@ const PART_OF_THE_RATE: f64 = 0.25;
 
 /// Settings that keep superseded values.
 const KEPT: &str = "[retention]\ngrace = '1h'\nttl = '1h'\nslack = '15m'\n";
-/// Settings that cull superseded values after about a second, unless they were read. The first `skew`, which is not
-/// that of retention, delays culls on a cluster.
+/// Settings that cull superseded values after about a second, unless they were read. The first `skew`, outside of
+/// `[retention]`, delays culls on a cluster.
 const CULLED: &str = "skew = '0s'\n[retention]\ngrace = '1s'\nttl = '1h'\nslack = '250ms'\nskew = '100ms'\n";
 /// The time within which all superseded values must be culled.
 const CULLED_WITHIN: Duration = Duration::from_secs(120);

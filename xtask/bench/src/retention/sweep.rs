@@ -147,7 +147,7 @@ impl<'a> MeasuredServer<'a> {
         titles: &'a [String],
     ) -> Result<Self> {
         let store = bench.location.new_store()?;
-        // The first `skew`, which is not that of retention, delays culls on a cluster.
+        // The first `skew`, outside of `[retention]`, delays culls on a cluster.
         let settings =
             format!("skew = '0s'\n{UNCACHED}[retention]\ngrace = '{grace}s'\nslack = '1s'\nskew = '100ms'\n");
         let service = store.serve(bench.binary, &settings)?;

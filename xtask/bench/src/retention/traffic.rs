@@ -9,7 +9,7 @@ use crate::{
     writes::{Acknowledged, page_path},
 };
 
-/// One of this many answers is compared byte for byte. Comparing all of them would slow the load generator
+/// One of every `COMPARE_EVERY` answers is compared byte for byte. Comparing all of them would slow the load generator
 /// down.
 const COMPARE_EVERY: u64 = 64;
 

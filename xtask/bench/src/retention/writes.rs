@@ -16,7 +16,7 @@ const PAGES: usize = 1_000;
 const VARIANTS: [(&str, &str); 3] = [
     ("retention off", ""),
     ("retention on", "[retention]\ngrace = '24h'\n"),
-    // The first `skew`, which is not that of retention, delays culls on a cluster.
+    // The first `skew`, outside of `[retention]`, delays culls on a cluster.
     ("a grace of 1 s", "skew = '0s'\n[retention]\ngrace = '1s'\nslack = '250ms'\nskew = '100ms'\n"),
 ];
 

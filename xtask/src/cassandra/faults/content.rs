@@ -37,8 +37,8 @@ impl Write {
         if self.0 >= FIRST_CHECK_WRITE { CHECK_PAGE } else { self.0 as usize % PAGES }
     }
 
-    /// Whether the write specifies its time, and thereby its tid. Then a retry is the same write. Half of the writes of
-    /// each page do so.
+    /// Whether the write specifies its time, and thereby its tid. If it does, a retry is the same write. Half of the
+    /// writes of each page specify their time.
     pub(super) const fn names_its_tid(self) -> bool {
         (self.0 as usize / PAGES).is_multiple_of(2)
     }

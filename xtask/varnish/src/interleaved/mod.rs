@@ -42,7 +42,7 @@ use crate::{
 const DOMAIN: &str = "bench";
 const CLIENTS: usize = 12;
 const PAGES: usize = 256;
-/// One of this many requests is a write.
+/// One of every `REQUESTS_PER_WRITE` requests is a write.
 const REQUESTS_PER_WRITE: usize = 20;
 /// The time limit after a kill: until a request is answered, and until purges are acknowledged.
 const RESTART_LIMIT: Duration = Duration::from_secs(60);
