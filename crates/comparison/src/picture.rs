@@ -125,11 +125,12 @@ fn operations(svg: &mut String, column: &Column, y: f64, of: Operations, is_miss
     let _ = writeln!(svg, "<text class=\"small\" x=\"{:.1}\" y=\"{:.1}\">{label}</text>", x + 5.0, y + 17.0);
 }
 
-/// Formats a mean without insignificant digits.
+/// Formats a mean with two decimals, or as an integer if the difference is below 0.005.
 fn short(mean: f64) -> String {
     if (mean - mean.round()).abs() < 0.005 { format!("{mean:.0}") } else { format!("{mean:.2}") }
 }
 
+/// Draws the bar of the stored bodies, with their size beside it.
 fn size(svg: &mut String, strategy: &StrategyReport, y: f64, most: u64) {
     let mut x = STORED.0;
     let stored = &strategy.stored;

@@ -79,7 +79,7 @@ async fn replayed(history: &History, contestant: Contestant) -> StrategyReport {
     replay(contestant, history, clock, memory, &mut |_| {}).await.unwrap()
 }
 
-fn of<'a>(report: &'a StrategyReport, what: &str) -> &'a ActionReport {
+fn action<'a>(report: &'a StrategyReport, what: &str) -> &'a ActionReport {
     report.done.iter().find(|done| done.what == what).unwrap()
 }
 
@@ -94,9 +94,9 @@ async fn each_action_takes_the_expected_operations() {
     assert_eq!((history.pages(), history.edits()), (2, 2 * EDITS));
     for (contestant, counted) in CONTESTANTS.into_iter().zip(COUNTED) {
         let report = replayed(&history, contestant).await;
-        assert_eq!(of(&report, ACTIONS[0]).times, 2 * (EDITS - 1), "{}", report.name);
+        assert_eq!(action(&report, ACTIONS[0]).times, 2 * (EDITS - 1), "{}", report.name);
         for (what, counted) in ACTIONS.into_iter().zip(counted) {
-            let done = of(&report, what);
+            let done = action(&report, what);
             let all = done.times + done.missed;
             let mut found = (done.times > 0).then(|| core(done));
             if what == ACTIONS[0] && contestant.delete_probability < 1.0 {
@@ -127,7 +127,7 @@ async fn app_ttl_reads_historical_values_with_one_more_read() {
         ("read recent, grace nearly over", 1.0),
         ("read historical", 2.0),
     ] {
-        let done = of(&report, what);
+        let done = action(&report, what);
         assert!(done.times > 0 && done.missed == 0, "{what}");
         assert_eq!(core(done), (reads, 0.0, 0.0), "{what}");
     }

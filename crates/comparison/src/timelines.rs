@@ -57,7 +57,7 @@ pub struct Entries {
 /// An edit of one of the copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Event {
-    /// Microseconds since the beginning.
+    /// Microseconds since the beginning of the simulated month.
     at: i64,
     copy: u32,
     page: u32,
@@ -109,8 +109,9 @@ pub(crate) fn timeline(history: &History, wiki: &'static str, edits_a_day: f64) 
         let title = &history.pages[event.page as usize].title;
         let bytes = ENTRY_BYTES + (domain.as_str().len() + "page".len() + title.as_str().len()) as u64;
         let now = Duration::from_micros(u64::try_from(event.at).unwrap_or(0));
-        let own = Title::new(&format!("{}/{title}", event.copy)).unwrap_or_else(|_| title.clone());
-        let page = Page { domain: domain.clone(), bucket: BucketName::page(), title: own };
+        // Each copy has pages of its own.
+        let title = Title::new(&format!("{}/{title}", event.copy)).unwrap_or_else(|_| title.clone());
+        let page = Page { domain: domain.clone(), bucket: BucketName::page(), title };
         report.all.add(event, bytes);
         if sampling.try_count_entry(&page, now) {
             report.sampled.add(event, bytes);

@@ -35,8 +35,8 @@ impl Contents {
         Self { html: stamped(html), data_parsoid: stamped(data_parsoid) }
     }
 
-    /// Makes bodies of the same sizes that compress to only about seven tenths: with their overhead, html and
-    /// data-parsoid of one write take 18 KB in the store.
+    /// Makes bodies of the same sizes that compress to only about seven tenths: html and data-parsoid of one write
+    /// together take 18 KB in the store.
     pub(crate) fn dense(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let mut stamped = |size: usize| (0..BODIES).map(|_| Stamped::new(dense(&mut rng, size))).collect();

@@ -186,7 +186,7 @@ impl Side<'_> {
         let memory = memory::watch(server.id());
         let address = server.address();
         let pages = self.pages_to_read(address)?;
-        // Each connection needs a first read before the latest is in memory.
+        // The first run only brings the latest into memory, for each connection.
         self.latest(address, &pages)?;
         let alone = self.latest(address, &pages)?.latency_ms(0.99);
         add("p99 of reads of the latest alone", "ms", alone);

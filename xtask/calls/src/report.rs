@@ -187,7 +187,7 @@ pub(super) fn to_json(program: &Path, reports: &[Report]) -> Value {
     json!({ "program": program, "requests": reports.iter().map(Report::to_json).collect::<Vec<_>>() })
 }
 
-/// A number, or one for each recording if they differ.
+/// One number if all recordings have the same, otherwise the numbers of all recordings.
 fn each<N: PartialEq + ToString>(numbers: &[N]) -> String {
     match numbers {
         [first, rest @ ..] if rest.iter().all(|number| number == first) => first.to_string(),

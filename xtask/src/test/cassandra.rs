@@ -48,7 +48,7 @@ const NOT_ON_A_NODE: &[&str] = &[
     "in_sqlite::",
 ];
 
-/// A node for the steps that need one. It is starting, ready, or failed.
+/// A node for the steps that need one. It is starting, ready, failed, or named by the environment.
 #[derive(Debug)]
 pub(super) struct TestNode {
     starting: Option<JoinHandle<Result<Node>>>,
@@ -131,7 +131,7 @@ mod tests {
         let mut sources = String::new();
         for (program, package) in ON_ANY_STORE.iter().zip(["service", "api", "dumps", "key-value"]) {
             let folder = format!("crates/{package}/tests/{program}/");
-            assert!(tree.has(&format!("{folder}main.rs")), "a test program has a main.rs");
+            assert!(tree.has(&format!("{folder}main.rs")), "{folder} has no main.rs");
             sources.extend(
                 tree.ending(".rs").filter(|(path, _)| path.starts_with(&folder)).map(|(_, text)| text),
             );

@@ -120,13 +120,13 @@ const MAX_CHARACTERS: usize = 120;
 pub(super) fn line_lengths(tree: &Tree) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (path, text) in tree.ending(".md").filter(|(path, _)| !is_test_data(path)) {
-        let mut unbound: Option<Vec<Range<usize>>> = None;
+        let mut exempt: Option<Vec<Range<usize>>> = None;
         let mut offset = 0;
         for (index, line) in text.split('\n').enumerate() {
             let characters = line.chars().count();
             if characters > MAX_CHARACTERS
                 && !is_one_link(line)
-                && !unbound
+                && !exempt
                     .get_or_insert_with(|| tables_and_code(text))
                     .iter()
                     .any(|range| range.contains(&offset))

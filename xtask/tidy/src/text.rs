@@ -1,4 +1,4 @@
-//! Checks of text of any kind: white space, and traces of one machine.
+//! Checks of text of any kind: white space, paths of one machine, and registries of packages.
 
 use super::{Problem, Tree};
 

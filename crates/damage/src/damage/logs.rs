@@ -1,4 +1,4 @@
-//! Damage of the log beside the file.
+//! Damages the write-ahead log beside the SQLite file.
 
 use std::sync::Arc;
 

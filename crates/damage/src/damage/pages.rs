@@ -1,4 +1,4 @@
-//! Damage of the file.
+//! Damages the SQLite file.
 
 use fastrand::Rng;
 

@@ -68,7 +68,14 @@ pub(super) fn measure(
     rng.shuffle(&mut archived);
     rng.shuffle(&mut current);
     let property = if set.name == "renders" { "html" } else { "wikitext" };
-    idle(&current[..current.len().min(count)], property, binary, stores.sealed_whole, clock, add)?;
+    measure_idle_pages(
+        &current[..current.len().min(count)],
+        property,
+        binary,
+        stores.sealed_whole,
+        clock,
+        add,
+    )?;
     measure_opened_blocks(
         &archived[..archived.len().min(COUNTED_REVISIONS)],
         property,
@@ -107,7 +114,7 @@ pub(super) fn measure(
 }
 
 /// Reads the latest of each page, and then edits each page. All revisions of the pages are in blocks.
-fn idle(
+fn measure_idle_pages(
     pages: &[(&str, &Version)],
     property: &str,
     binary: &Path,

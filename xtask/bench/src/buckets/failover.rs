@@ -29,8 +29,8 @@ const KEYSPACE: &str = "bench_failover";
 const SERVERS: usize = 3;
 const CONNECTIONS: usize = 32;
 const PER_SECOND: f64 = 100.0;
-/// Every fifth request writes a revision.
-const WRITES: u32 = 5;
+/// One of every `REQUESTS_PER_WRITE` requests writes a revision.
+const REQUESTS_PER_WRITE: u32 = 5;
 const WARM_UP: Duration = Duration::from_secs(10);
 /// The seconds before the kill, between the kill and the restart, and after the restart.
 const PHASE_SECONDS: usize = 10;
@@ -41,8 +41,8 @@ const RAISED: f64 = 2.0;
 pub(super) fn how() -> String {
     format!(
         "One node of Cassandra, and {SERVERS} servers behind one server that forwards. {PER_SECOND} requests a second \
-         at fixed times on {CONNECTIONS} connections: one of {WRITES} writes a new revision, the others read the \
-         latest. One server is killed after {PHASE:?} and started again after {PHASE:?} more. A second is raised if \
+         at fixed times on {CONNECTIONS} connections: one of {REQUESTS_PER_WRITE} writes a new revision, the others \
+         read the latest. One server is killed after {PHASE:?} and started again after {PHASE:?} more. A second is raised if \
          its p99 is more than {RAISED} times the p99 before the kill"
     )
 }
@@ -205,7 +205,7 @@ impl Traffic for Mixed<'_> {
     fn request(&mut self, connection: usize, out: &mut Vec<u8>) {
         out.clear();
         self.requests += 1;
-        if self.requests.is_multiple_of(WRITES) {
+        if self.requests.is_multiple_of(REQUESTS_PER_WRITE) {
             self.revisions[connection] += 1;
             append_post(connection, self.revisions[connection], out);
         } else {

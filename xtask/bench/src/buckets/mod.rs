@@ -33,7 +33,8 @@ pub(crate) struct Options {
     /// Number of keys of the listed bucket.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(5_000..))]
     keys: u32,
-    /// Measure for a third of a second each, and list a bucket of 10,000 keys. Shows that the benchmark works.
+    /// Measure each figure for a third of a second, and list a bucket of 10,000 keys. This only shows that the
+    /// benchmark works.
     #[arg(long, conflicts_with_all = ["seconds", "keys"])]
     quick: bool,
     /// Measure only these parts, separated by commas.
@@ -100,7 +101,7 @@ fn how(options: &Options) -> String {
         return format!("One node of Cassandra. {common}. The first turns only warm up and do not count");
     }
     format!(
-        "One store on SQLite. {common}. Listings: {} keys with bodies of {} bytes, {} entries a page, one connection",
+        "Stores on SQLite. {common}. Listings: {} keys with bodies of {} bytes, {} entries a page, one connection",
         options.keys(),
         listings::BODY_SIZE,
         listings::LIMIT,

@@ -17,6 +17,7 @@ use crate::{report::Report, service, writes::Writes};
 /// The time limit of a purge, and the highest latency in a histogram.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// The servers, each with one cache.
 const SIDES: [(&str, Caches); 2] = [
     ("PURGE", Caches { methods: &[Method::Purge], are_up: true }),
     ("keys", Caches { methods: &[Method::Keys], are_up: true }),
@@ -47,14 +48,14 @@ struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// Writes each page once, and reads it through Varnish until it is new.
+    /// Writes each page once, and reads the page through Varnish until Varnish returns the new html.
     fn measure(&mut self, bench: &Bench<'_>, report: &mut Report) -> Result<()> {
         let paths = latest_htmls(bench.options.writes as usize);
         self.server.drain()?;
         self.server.store(&paths)?;
         let before = self.server.figures()?;
-        let (mut begun, mut answered) = (histogram()?, histogram()?);
-        let mut at_once = 0_u32;
+        let (mut until_sent, mut until_received) = (histogram()?, histogram()?);
+        let mut new_at_first_read = 0_u32;
         let mut writer = Client::connect(self.server.address())?;
         let mut reader = Client::connect(self.server.cache())?;
         let interval = Duration::from_secs(1) / bench.options.rate;
@@ -74,15 +75,18 @@ impl Side<'_> {
                 reads += 1;
                 let received = bench.clock.monotonic();
                 if body == new {
-                    begun.saturating_record(u64::try_from((sent - written).as_nanos())?);
-                    answered.saturating_record(u64::try_from((received - written).as_nanos())?);
+                    until_sent.saturating_record(u64::try_from((sent - written).as_nanos())?);
+                    until_received.saturating_record(u64::try_from((received - written).as_nanos())?);
                     break;
                 }
                 let old = bench.contents.html(rev - paths.len() as u64);
-                ensure!(body == old, "{path} is neither of revision {rev} nor of the one before");
+                ensure!(
+                    body == old,
+                    "the html at {path} is neither that of revision {rev} nor the one before"
+                );
                 ensure!(received - written < LIMIT, "{path} was not purged in {LIMIT:?}");
             }
-            at_once += u32::from(reads == 1);
+            new_at_first_read += u32::from(reads == 1);
         }
         let after = self.server.figures()?;
         let name = self.name;
@@ -91,17 +95,17 @@ impl Side<'_> {
             report.add(
                 &format!("{label} until reads that begin are new, {name}"),
                 "ms",
-                ms(&begun, quantile),
+                ms(&until_sent, quantile),
             );
         }
         for (label, quantile) in [("p50", 0.5), ("p99", 0.99)] {
             report.add(
                 &format!("{label} until a new answer is complete, {name}"),
                 "ms",
-                ms(&answered, quantile),
+                ms(&until_received, quantile),
             );
         }
-        let share = f64::from(at_once) / paths.len() as f64 * 100.0;
+        let share = f64::from(new_at_first_read) / paths.len() as f64 * 100.0;
         report.add(&format!("writes after which the first read was new, {name}"), "%", share);
         let mean = (after.delay_sum - before.delay_sum) / (after.delays - before.delays) * 1e3;
         report.add(&format!("mean of the server's metric, {name}"), "ms", mean);

@@ -55,7 +55,7 @@ pub(crate) struct Options {
 enum Part {
     /// POST of revisions, with caches and without.
     Writes,
-    /// GET of the latest, through Varnish and straight from the server.
+    /// GET of the latest, through Varnish and directly from the server.
     Reads,
     /// The time from the answer to a POST until Varnish has no older version.
     Latency,
@@ -77,8 +77,8 @@ fn how(options: &Options) -> String {
          until all purges were acknowledged twice. Reads: GET of the html of {} pages; the latency is measured at half \
          the lower rate. Latency of purges: {} writes, {} a second, each to another page that Varnish has stored for \
          at least {} s; after the answer to the POST, one connection reads the html from Varnish until it is new. \
-         Transformed reads: GET of html that one step makes, and POST of the stored html directly to the transformer, \
-         which answers from memory",
+         Transformed reads: GET of html that a transformer makes, and POST of the stored html directly to this \
+         transformer, which answers from memory",
         options.connections,
         options.seconds,
         WARM_UP.as_secs(),

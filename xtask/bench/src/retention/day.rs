@@ -10,7 +10,7 @@ use xtask::http::Client;
 
 use super::{
     Bench, UNCACHED, WARM_UP,
-    histograms::{SelectHistograms, of_reads},
+    histograms::{SelectHistograms, take_histograms},
     traces,
     traffic::{Reads, latest},
     watch::Watch,
@@ -78,12 +78,12 @@ pub(super) fn run(bench: &Bench<'_>, options: &Day, report: &mut Report) -> Resu
     metrics::flush(node, keyspace)?;
 
     // Reading the histograms resets them.
-    of_reads(node, keyspace)?;
+    take_histograms(node, keyspace)?;
     let latest = latest(&titles);
     let mut reads = Reads::new(&bench.contents, &latest, bench.options.connections);
     let read = Plan { warm_up: WARM_UP, ..bench.plan(&service, Pace::Closed) };
     load::run(&read, bench.clock, &mut reads)?;
-    let counted = of_reads(node, keyspace)?;
+    let counted = take_histograms(node, keyspace)?;
     for table in TABLES {
         if let Some(SelectHistograms { tombstones, sstables }) = counted.get(table) {
             for (what, counted) in [("tombstones", tombstones), ("SSTables", sstables)] {

@@ -46,7 +46,7 @@ impl BucketCounts {
 }
 
 /// The counts of the SELECTs of a keyspace since the last call, by table. Tables without SELECTs are omitted.
-pub(super) fn of_reads(node: &Node, keyspace: &str) -> Result<BTreeMap<String, SelectHistograms>> {
+pub(super) fn take_histograms(node: &Node, keyspace: &str) -> Result<BTreeMap<String, SelectHistograms>> {
     let mut tables: BTreeMap<String, SelectHistograms> = BTreeMap::new();
     for (table, counts) in recent(node, keyspace, "TombstoneScannedHistogram")? {
         tables.entry(table).or_default().tombstones = BucketCounts::new(1, &counts);
