@@ -27,8 +27,8 @@ const POLL: Duration = Duration::from_millis(10);
 /// A name that resolves to the loopback, as an attacker's name does after DNS rebinding.
 const REBOUND: &str = "rebound.example";
 
-/// A page that tries to write in all ways that pages have: with a form, and with `fetch` with and without
-/// CORS. Its document shows the results. `SERVER` is the server, and `PAGE` is the beginning of the titles.
+/// A page that tries to write with a form, and with `fetch` with and without CORS. Its document shows the results.
+/// `SERVER` is the server, and `PAGE` is the beginning of the titles.
 const ATTACK: &str = r#"<!DOCTYPE html><title>another origin</title><pre id="said"></pre>
 <iframe name="sink"></iframe>
 <form id="form" method="post" target="sink" action="http://SERVER/v1/attacked/page/PAGE-form?rev/">

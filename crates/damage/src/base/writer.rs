@@ -42,6 +42,7 @@ pub(super) struct Writer {
     settings: Settings,
     open: Option<(Arc<SqliteStore>, RevisionStore)>,
     pages: Vec<WrittenPage>,
+    /// The files at the end of each step.
     closed: Vec<Files>,
     victims: Vec<Victim>,
     states: Vec<State>,
@@ -67,6 +68,7 @@ impl Writer {
         self.open.as_ref().map(|(_, buckets)| buckets).context("the store is closed")
     }
 
+    /// Moves the clock ahead.
     pub(super) fn pass(&self, time: Duration) {
         self.clock.advance(time);
     }
@@ -104,7 +106,7 @@ impl Writer {
         self.states.len() - 1
     }
 
-    /// Ends a step: closes the store, keeps a copy of its files, and opens it again.
+    /// Ends a step: closes the store, adds it to the states and to the stores to damage, and opens it again.
     pub(super) async fn step(&mut self) -> Result<()> {
         self.close().await;
         let files = self.read()?;

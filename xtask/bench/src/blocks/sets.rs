@@ -27,6 +27,7 @@ pub(crate) struct Page {
     pub(crate) versions: Vec<Version>,
 }
 
+/// The text of a revision or of a render.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) text: Vec<u8>,
@@ -34,7 +35,7 @@ pub(crate) struct Version {
     pub(crate) values: Vec<Value>,
 }
 
-/// The positions of a revision's number and time in its metadata.
+/// The positions of the number and of the time in [`Version::values`].
 pub(crate) const REV: usize = 0;
 pub(crate) const TIMESTAMP: usize = 2;
 

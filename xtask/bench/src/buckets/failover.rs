@@ -42,8 +42,8 @@ pub(super) fn how() -> String {
     format!(
         "One node of Cassandra, and {SERVERS} servers behind one server that forwards. {PER_SECOND} requests a second \
          at fixed times on {CONNECTIONS} connections: one of {REQUESTS_PER_WRITE} writes a new revision, the others \
-         read the latest. One server is killed after {PHASE:?} and started again after {PHASE:?} more. A second is raised if \
-         its p99 is more than {RAISED} times the p99 before the kill"
+         read the latest. One server is killed after {PHASE:?} and started again after {PHASE:?} more. A second is \
+         raised if its p99 is more than {RAISED} times the p99 before the kill"
     )
 }
 

@@ -10,7 +10,7 @@ use super::{Bench, transformer};
 use crate::{content::HTML_SIZE, reads::Reads, report::Report, service, writes::page_path};
 
 const STORED: &str = "https://www.mediawiki.org/wiki/Specs/HTML/2.8.0";
-const MADE: &str = "https://www.mediawiki.org/wiki/Specs/HTML/1.8.0";
+const TRANSFORMED: &str = "https://www.mediawiki.org/wiki/Specs/HTML/1.8.0";
 const TITLE: &str = "Page";
 const BOUNDARY: &str = "rashomon-bench-boundary";
 
@@ -19,10 +19,10 @@ pub(super) fn measure(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     let (stored, made) = (bench.contents.html(1), bench.contents.html(2));
     let file = folder.path().join("made.html");
     fs::write(&file, &made)?;
-    let transformer = transformer::start(folder.path(), &file, &content_type(MADE))?;
+    let transformer = transformer::start(folder.path(), &file, &content_type(TRANSFORMED))?;
     let host = transformer.address();
     let config = format!(
-        "[transformers]\nhosts = [\"{host}\"]\n\n[[transformers.steps]]\nfrom = \"{STORED}\"\nto = \"{MADE}\"\n\
+        "[transformers]\nhosts = [\"{host}\"]\n\n[[transformers.steps]]\nfrom = \"{STORED}\"\nto = \"{TRANSFORMED}\"\n\
          url = \"http://{host}{}\"\n",
         transformer::PATH
     );
@@ -31,7 +31,7 @@ pub(super) fn measure(bench: &Bench<'_>, report: &mut Report) -> Result<()> {
     ensure!(status == 201, "a write was answered with {status}: {}", String::from_utf8_lossy(&body));
 
     let path = format!("{}?rev/latest/html", page_path(TITLE));
-    let accept = format!("Accept: text/html; profile=\"{MADE}\"\r\n");
+    let accept = format!("Accept: text/html; profile=\"{TRANSFORMED}\"\r\n");
     let get = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{accept}\r\n").into_bytes();
     let post =
         with_body(transformer::PATH, &format!("{accept}Content-Type: {}", content_type(STORED)), &stored);

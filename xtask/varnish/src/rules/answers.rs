@@ -14,13 +14,13 @@ use crate::{
 const LARGE_BYTES: usize = (16 << 20) + 1;
 
 pub(super) const RULES: &[(&str, Rule)] = &[
-    ("only what the server allows is stored", not_stored),
+    ("only answers that the server allows to store are stored", not_stored),
     ("failures of a server are not stored", failures),
     ("an expired answer is not used again", expired),
     ("a range of a stored body comes from the cache", ranges),
     ("a large body is not stored, and its ranges come from the server", large_bodies),
-    ("only a render is compared by its date", dates),
-    ("a broken answer is not sent to those who wait for it", broken),
+    ("If-Modified-Since counts only for a render by its tid", dates),
+    ("a broken answer is not sent to another reader that waits for it", broken),
     ("a server that cannot be reached is a problem that is not stored", unreachable),
 ];
 

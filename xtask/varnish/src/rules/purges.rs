@@ -24,9 +24,9 @@ const YOUNG: Duration = Duration::from_secs(3);
 pub(super) const RULES: &[(&str, Rule)] = &[
     ("PURGE of a URL removes it, whatever the host of /v1/", url),
     ("PURGE of a URL removes all its variants", variants),
-    ("PURGE of keys removes what has one of them", keys),
+    ("PURGE of keys removes the answers that have one of them", keys),
     ("BAN removes everything", everything),
-    ("BAN of a path removes what begins with it", prefix),
+    ("BAN of a path removes the answers whose URLs begin with it", prefix),
     ("only operators may purge and read the metrics", acl),
     ("an answer that a PURGE of its URL has overtaken is not stored", overtaken_by_url),
     ("an answer that a PURGE of its key has overtaken is not stored", overtaken_by_key),

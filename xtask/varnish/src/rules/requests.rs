@@ -15,8 +15,8 @@ pub(super) const RULES: &[(&str, Rule)] = &[
     ("Accept without a profile is stripped", accept),
     ("the query stays as it is", raw_query),
     ("/v1/ has one copy for all hosts, /wiki/ one for each", hosts),
-    ("zstd has one spelling", zstd),
-    ("a prefix goes to its own servers in turn", prefix),
+    ("Accept-Encoding becomes zstd or empty", zstd),
+    ("requests below a prefix go to its own servers in turn", prefix),
 ];
 
 fn stored(world: &World<'_>) -> Result<()> {
