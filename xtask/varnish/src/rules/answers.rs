@@ -14,7 +14,7 @@ use crate::{
 const LARGE_BYTES: usize = (16 << 20) + 1;
 
 pub(super) const RULES: &[(&str, Rule)] = &[
-    ("only answers that the server allows to store are stored", not_stored),
+    ("an answer is stored only if the server allows it", not_stored),
     ("failures of a server are not stored", failures),
     ("an expired answer is not used again", expired),
     ("a range of a stored body comes from the cache", ranges),
