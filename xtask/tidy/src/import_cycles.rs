@@ -17,7 +17,7 @@ use super::{
 /// Imports that are in cycles at present: crate, importing module, imported module. The list may only shrink.
 const CYCLES: &[(&str, &str, &str)] = &[];
 
-/// The file with the list.
+/// The file with [`CYCLES`].
 const THIS_FILE: &str = "xtask/tidy/src/import_cycles.rs";
 
 /// Checks that folders are in cycles only by the listed imports, and that the list has no others.

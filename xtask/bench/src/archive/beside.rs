@@ -22,12 +22,12 @@ use rashomon_clock::{Clock, SystemClock};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tokio::task::JoinHandle;
 
-/// The pages of each domain that is sealed, and the revisions of each page.
+/// The number of pages of each domain that is sealed, and of revisions of each page.
 const PAGES: i64 = 12;
 const REVISIONS: i64 = 600;
 /// The size of the html of a revision. A revision changes a part of the html of its predecessor.
 const HTML_BYTES: usize = 60_000;
-/// The number of writers, the pages of each, and the pause of a writer after each write.
+/// The number of writers, the number of pages of each writer, and the pause of a writer after each write.
 const WRITERS: usize = 8;
 const PAGES_OF_A_WRITER: i64 = 50;
 const WRITER_PAUSE: Duration = Duration::from_millis(20);

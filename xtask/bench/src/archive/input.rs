@@ -70,7 +70,7 @@ pub(super) fn number_and_time(version: &Version) -> Option<(Revision, Timestamp)
     Some((Revision::new(integer(sets::REV)?)?, Timestamp::from_micros(integer(sets::TIMESTAMP)?)))
 }
 
-/// The tid that an import gives to the only render of a version.
+/// The tid of the only render of a version after an import. In the file of [`json_lines`], renders have these tids.
 pub(super) fn tid_of(title: &str, version: &Version) -> Result<Tid> {
     let (rev, time) = number_and_time(version).context("a version has no number or no time")?;
     let page =

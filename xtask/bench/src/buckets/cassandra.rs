@@ -148,7 +148,7 @@ impl Driver {
                         (key, Some(body)) => session.execute_unpaged(&statement, (key, body)).await?,
                         (key, None) => session.execute_unpaged(&statement, (key,)).await?,
                     };
-                    ensure!(answer.into_rows_result()?.rows_num() == 1, "a statement has no row");
+                    ensure!(answer.into_rows_result()?.rows_num() == 1, "a statement did not return one row");
                     done.fetch_add(1, Ordering::Relaxed);
                 }
                 Ok(())

@@ -21,11 +21,13 @@ use crate::{
 };
 
 const BUCKET: &str = "listed";
+/// The size of the body of each entry, in bytes.
 pub(super) const BODY_SIZE: usize = 100;
+/// The number of entries of a result page.
 pub(super) const LIMIT: u32 = 500;
 /// The number of entries that are stored at the same time.
 const CONCURRENT_PUTS: usize = 256;
-/// The positions of the result pages, as the percentage of the keys before them.
+/// The names and the positions of the result pages: each begins in the tenth of the keys after this percentage.
 const PLACES: [(&str, u32); 3] = [("start", 0), ("middle", 45), ("end", 90)];
 
 /// Makes a store with the bucket. The server creates the store and the bucket. The library stores the entries, because

@@ -75,7 +75,7 @@ impl World<'_> {
         Ok(answer)
     }
 
-    /// Checks that the second of two such requests is answered from the cache.
+    /// Checks that the first of two such requests is a miss, and that the second is answered from the cache.
     fn expect_cached(&self, request: &Request) -> Result<()> {
         self.expect(request, "miss")?;
         self.expect(request, "hit").map(drop)
