@@ -78,6 +78,7 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
 /// The number of revisions that `stats` prints. `store` has the flags that name the store.
 pub(crate) fn stored_revisions(binary: &Path, store: &[&OsStr]) -> Result<u64> {
     let stats = Command::new(binary).args(["stats", "--json"]).args(store).output()?;
-    let stats: serde_json::Value = serde_json::from_slice(&stats.stdout).context("the stats are no JSON")?;
+    let stats: serde_json::Value =
+        serde_json::from_slice(&stats.stdout).context("`stats` printed no JSON")?;
     stats["domains"][service::DOMAIN]["revisions"].as_u64().context("the stats have no revisions")
 }

@@ -75,7 +75,7 @@ pub(crate) fn run(options: &Options, binary: &Path, clock: &dyn Clock) -> Result
     Ok(report)
 }
 
-/// The acknowledged writes and those in flight, at the time of the kill.
+/// The acknowledged writes, and the writes in flight at the time of the kill.
 struct WritesAtKill {
     acknowledged: Vec<Acknowledged>,
     in_flight: Vec<Write>,

@@ -16,7 +16,7 @@ pub(crate) struct Reads {
     length: Option<usize>,
     /// The expected body of each request. `None`: bodies are not compared, for example because writes change them.
     expected: Option<Vec<Vec<u8>>>,
-    /// The request that each connection has sent.
+    /// The index of the request that each connection sent last.
     sent: Vec<usize>,
     next: usize,
     answers: u64,

@@ -46,13 +46,13 @@ pub(crate) fn serve_store(binary: &Path, store: &str, log: &Path) -> Result<Serv
     Service::start(binary, &["serve", "--store", store], log)
 }
 
-/// Runs a command of the binary to its end, and returns its output.
+/// Runs the command `verb` of the binary on a data folder, and returns its output. A failure is an error.
 pub(crate) fn command(binary: &Path, verb: &str, data: &Path) -> Result<String> {
     let output = finish(Command::new(binary).args([verb, "--data"]).arg(data))?;
     Ok(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
 
-/// Runs a command of the binary to its end, and returns its output. A failure is an error.
+/// Runs a command line to its end, and returns its output. A failure is an error.
 pub(crate) fn finish(command: &mut Command) -> Result<Output> {
     let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
     let printed = String::from_utf8_lossy(&output.stderr);

@@ -17,7 +17,7 @@ use crate::{
     writes::page_path,
 };
 
-/// The number of reads directly after a start, when all caches are empty.
+/// The number of reads directly after a start, when the caches of the server are empty.
 pub(super) const AFTER_START: usize = 50;
 
 /// The server caches no answers, but it caches unpacked blocks.
@@ -113,7 +113,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Reads the latest of each page, and then edits each page. All revisions of the pages are in blocks.
+/// Reads the latest of each page, and then edits each page. Before the edits, all revisions of the pages are in blocks.
 fn measure_idle_pages(
     pages: &[(&str, &Version)],
     property: &str,

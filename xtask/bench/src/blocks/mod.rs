@@ -145,7 +145,7 @@ fn measure(set: &Set, report: &mut Report, clock: &dyn Clock) -> Result<()> {
         }
     }
     add("sequential", "MB/s", megabytes / (clock.monotonic() - started).as_secs_f64());
-    ensure!(read == set.raw(), "{read} bytes came back of {}", set.raw());
+    ensure!(read == set.raw(), "the blocks have {read} bytes of text, and {} were packed", set.raw());
     let (bytes, seconds) = unpack_files(set.name, clock)?;
     add("zstd of the whole set, unpacked", "MB/s", bytes as f64 / 1e6 / seconds);
     random_reads(set, &blocks, clock, &mut add)
@@ -167,7 +167,7 @@ fn random_reads(
         let started = clock.monotonic();
         let text = Block::open(block, Limits::default())?.get(ordinal as u64)?;
         let took = (clock.monotonic() - started).as_secs_f64() * 1e3;
-        ensure!(text == texts[ordinal], "entry {ordinal} came back as something else");
+        ensure!(text == texts[ordinal], "entry {ordinal} has another text than was packed");
         if text.len() < LARGE { small.push(took) } else { large.push(took) }
     }
     for (name, mut times) in [("random read", small), ("random read, large", large)] {

@@ -20,7 +20,7 @@ pub(super) struct Call {
     pub(super) then: Option<Batch>,
 }
 
-/// A read.
+/// A recorded read.
 pub(super) enum Read {
     Get(&'static Schema, Key),
     Scan(&'static Schema, Scan),

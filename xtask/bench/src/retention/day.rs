@@ -1,4 +1,4 @@
-//! Measures the costs for readers of a day of culls on hot pages, by the metrics of Cassandra.
+//! Measures what a day of culls on hot pages costs readers, by the metrics of Cassandra.
 //!
 //! A day is a fixed number of edits of each page. After each edit the superseded values are culled. The grace
 //! is a second, so the edits need not be a minute apart.
@@ -30,7 +30,7 @@ const FLUSHES: u32 = 8;
 const SETTINGS: &str = "skew = '0s'\n[retention]\ngrace = '1s'\nslack = '250ms'\nskew = '100ms'\n";
 /// The time after the last write within which all superseded values must be culled.
 const CULLED_WITHIN: Duration = Duration::from_secs(300);
-/// The tables that a read of the latest reads, and those that it would read if it found nothing there.
+/// The tables that a read of the latest reads, and the tables that it would read next if these had no value.
 const TABLES: [&str; 4] = ["renders", "revisions", "render_content", "historical"];
 
 /// The options of the measurement.

@@ -82,7 +82,7 @@ pub(super) fn run(bench: &Bench<'_>, options: &Sweep, report: &mut Report) -> Re
 
     let due = (REVISIONS - 1) * titles.len() as u64;
     let address = swept.service.address();
-    // A connection that stays open would be closed while the server is stopped.
+    // Each look opens a connection, because an open one would be closed while the server is stopped.
     let look = || Watch::open(address, bench.clock)?.look();
     ensure!(look()?.queue_entries == 0, "values became eligible while they were written: raise --grace");
     Watch::open(address, bench.clock)?

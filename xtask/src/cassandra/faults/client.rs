@@ -38,7 +38,7 @@ impl Client {
         Ok(answer)
     }
 
-    /// Sends a read, and repeats it if it fails and may succeed later.
+    /// Sends a read, at most [`MAX_ATTEMPTS`] times, until it is answered with a status below 500.
     fn send_with_retry(&mut self, request: &[u8]) -> Result<(u16, Vec<u8>)> {
         for _ in 1..MAX_ATTEMPTS {
             match self.send(request) {

@@ -26,7 +26,7 @@ pub(super) enum Outcome {
     Acknowledged(String),
     /// The write is not stored, and never will be stored.
     Refused(String),
-    /// The outcome is unknown: there was no answer, or an answer that says so.
+    /// The outcome is unknown: there was no answer, or an answer that does not tell the outcome.
     Unknown(String),
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Attempt {
 pub(super) enum ReadOutcome {
     /// The content that was written.
     Right,
-    /// There was no answer, or an answer that tells the client to try again.
+    /// There was no answer, or an answer with a status from 500 on.
     Nothing(String),
     /// Content other than the written one, or the answer that nothing is stored.
     Wrong(String),
