@@ -1,7 +1,7 @@
 //! The library of the project's own commands.
 //!
 //! Nothing here is part of the service, and this package does not depend on the service's crates. The package
-//! `xtask-bench` does.
+//! `xtask-bench` depends on some of them.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // Command-line programs print.
 
 pub mod cassandra;

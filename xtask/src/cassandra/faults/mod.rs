@@ -1,5 +1,5 @@
 //! `cargo xtask cassandra faults`: runs three nodes, a service, writers and readers at a fixed rate, and one
-//! fault after another. Every client keeps a journal, from which the program checks these promises:
+//! fault after another. The clients keep a journal of each fault, from which the program checks these promises:
 //!
 //! - No acknowledged write is lost, stored in part, or stored twice, and no read misses an acknowledged write.
 //! - 99.9 % of the writes and of the reads succeed, except in the five seconds after an event, such as the beginning or
