@@ -6,9 +6,9 @@ use super::{Problem, Tree};
 
 /// Every crate of this project, and the crates that it may depend on.
 ///
-/// The tests of a crate may use every crate that it depends on, directly or indirectly. The tests of the
-/// bucket layer and of the crates above it may also use the crates [`FOR_TESTS`] that do not depend on them. The tests
-/// of [`TESTED_WITH_API`] may use the API, and what the API uses; those of [`PURGES`] may also use [`FOR_TESTS`].
+/// The tests of a crate may use every crate that it depends on, directly or indirectly. The tests of the bucket layer
+/// and of the crates above it may also use those of [`FOR_TESTS`] that do not depend on the tested crate. The tests of
+/// [`TESTED_WITH_API`] may use the API, and what the API uses; those of [`PURGES`] may also use [`FOR_TESTS`].
 pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("rashomon-clock", &[]),
     ("rashomon-audit", &["rashomon-clock"]),

@@ -69,7 +69,7 @@ const HOSTS: &[&str] = &[
     concat!("replace", "-with"),
 ];
 
-/// Checks that the lock file names only the public registry, and that no other file names one.
+/// Checks that no file names a host of packages, and that lock files name only the public registry.
 pub(super) fn registries(tree: &Tree) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (path, text) in tree.texts() {

@@ -100,7 +100,7 @@ impl Tree {
         self.texts.len()
     }
 
-    /// Whether there is no text at all.
+    /// Whether there is no text file.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.texts.is_empty()

@@ -93,7 +93,7 @@ fn check(sandbox: &Sandbox, name: &str) -> Result<()> {
     ensure!(read.ends_with("x-body-x"), "the read has another body than was written:\n{read}");
     let redirected = request("/v1/enwiki/page/Main%20Page?rev/latest/html", &["--location"]);
     let followed = sandbox.curl(one, &redirected).output()?.stdout;
-    ensure!(followed.ends_with(b"<p>Hello</p>"), "the redirect led to: {}", String::from_utf8_lossy(&followed));
+    ensure!(followed.ends_with(b"<p>Hello</p>"), "redirected to: {}", String::from_utf8_lossy(&followed));
 
     sandbox.status(one, 401, &request("/metrics", &[]))?;
     sandbox.status(one, 403, &sandbox.with_token("writer.token", "/metrics")?)?;
