@@ -1,8 +1,8 @@
 //! Permits for expensive work: a bounded number of permits is in use at once, and further work waits.
 //!
-//! Requests of clients are [`refusable`]: they wait for a limited time, in a queue of limited length, and are then
-//! refused. All other work waits in the same queue as long as necessary. The queue is first in, first out, so no work
-//! starves.
+//! A request of a client can be made [`refusable`]: it is refused if the queue of waiting callers is full, or if it
+//! has waited for a limited time. All other work waits in the same queue as long as necessary. The queue is first in,
+//! first out, so no work starves.
 
 use std::{
     cell::Cell,
@@ -21,21 +21,22 @@ use tokio::{
 };
 
 tokio::task_local! {
-    /// Whether the request that this task answers may be refused. Unset outside of requests.
+    /// Whether the request that this task answers may be refused: it is [`refusable`], and has got no permit yet.
+    /// Unset outside of requests.
     static IS_REFUSABLE: Cell<bool>;
 }
 
-/// A request that may take permits.
+/// The future of a request, with the mark that [`refusable`] or [`never_refused`] sets.
 pub type Request<F> = TaskLocalFuture<Cell<bool>, F>;
 
-/// Runs a request that is refused if it does not get its first permit in time. After its first permit the request is
-/// not refused any more, so that no finished work is wasted. Tasks that the request spawns are not part of it, and are
-/// never refused.
+/// Marks a request as refusable: [`Permits::take`] returns an error if the queue is full, or if the first permit of the
+/// request is not free in time. After its first permit the request is not refused any more, so that no finished work
+/// is wasted. Tasks that the request spawns are not part of the request, and are never refused.
 pub fn refusable<F: Future>(request: F) -> Request<F> {
     IS_REFUSABLE.scope(Cell::new(true), request)
 }
 
-/// Runs a request that waits for each of its permits as long as necessary.
+/// Marks a request as never refused: it waits for each of its permits as long as necessary.
 pub fn never_refused<F: Future>(request: F) -> Request<F> {
     IS_REFUSABLE.scope(Cell::new(false), request)
 }
@@ -45,9 +46,9 @@ pub fn never_refused<F: Future>(request: F) -> Request<F> {
 pub struct Limits {
     /// The maximum number of permits that are in use at once.
     pub running: NonZeroUsize,
-    /// The maximum number of callers that wait. Further requests are refused at once.
+    /// The number of waiting callers at which refusable requests are refused at once. Other callers wait all the same.
     pub waiting: usize,
-    /// The maximum time for which a request waits.
+    /// The maximum time for which a refusable request waits.
     pub wait: Duration,
 }
 
@@ -86,7 +87,8 @@ impl Permits {
     ///
     /// # Errors
     ///
-    /// Returns an error if the caller is [`refusable`], and the limits refuse it.
+    /// Returns an error if the caller is [`refusable`], has got no permit yet, and either finds the queue full or
+    /// waits for longer than [`Limits::wait`].
     pub async fn take(&self) -> Result<Permit, Refused> {
         if let Ok(permit) = Arc::clone(&self.running).try_acquire_owned() {
             return Ok(granted(permit));
@@ -111,8 +113,8 @@ impl Permits {
         is_refusable() && self.running.available_permits() == 0 && self.waiting() >= self.limits.waiting
     }
 
-    /// Refuses the caller if [`Self::is_full`]. If a caller knows early that it will need a permit, it can save the
-    /// work that precedes the permit.
+    /// Refuses the caller if [`Self::is_full`]. A caller that will need a permit calls this early, so that a refused
+    /// caller does not do the work that precedes the permit.
     ///
     /// # Errors
     ///
@@ -157,7 +159,7 @@ fn granted(permit: OwnedSemaphorePermit) -> Permit {
     Permit(permit)
 }
 
-/// Counts a waiting caller, until it is dropped.
+/// Counts one caller as waiting until this value is dropped.
 struct WaitingCaller<'a> {
     waiting: &'a AtomicUsize,
     /// The number of callers that already waited.
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn full_queue_refuses_only_requests() {
+    async fn full_queue_refuses_only_refusable_requests() {
         let permits = permits(1, 1);
         let held = permits.take().await.unwrap();
         let take = |is_request: bool| {
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_request_is_refused_early_and_only_while_the_queue_is_full() {
+    async fn only_a_refusable_request_is_refused_early_and_only_while_the_queue_is_full() {
         let permits = permits(1, 1);
         let early = || refusable(async { permits.refuse_if_full() });
         let held = permits.take().await.unwrap();

@@ -14,8 +14,8 @@ pub fn format(time: Timestamp) -> String {
 #[must_use]
 pub fn parse(text: &str) -> Option<Timestamp> {
     // The parser also accepts a day of one digit, which the RFC does not allow.
-    let fixed = text.len() == "Thu, 31 May 2007 20:35:00 GMT".len();
-    fixed.then(|| parse_as("%a, %d %b %Y %H:%M:%S GMT", text)).flatten()
+    let has_length = text.len() == "Thu, 31 May 2007 20:35:00 GMT".len();
+    has_length.then(|| parse_as("%a, %d %b %Y %H:%M:%S GMT", text)).flatten()
 }
 
 /// Parses a date of an HTTP header. Accepts the two obsolete formats as well. Returns `None` for any other text.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// Parses a length of time, such as `30s`, `1h 30m` or `90d`. A day has 24 hours.
 ///
-/// Returns `None` for a negative length, for a length in months or years, which differ in length, and for any other
-/// text.
+/// Returns `None` for a negative length, for a length in months or years (which have no fixed length), and for any
+/// text of another form.
 #[must_use]
 pub fn parse(text: &str) -> Option<Duration> {
     let span = text.parse::<jiff::Span>().ok()?;
@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_read_as_people_write_them() {
+    fn lengths_are_parsed_with_their_units() {
         let cases = [
             ("250ms", Some(Duration::from_millis(250))),
             ("30s", Some(Duration::from_secs(30))),

@@ -1,6 +1,6 @@
 //! Time for Rashomon.
 //!
-//! Only this crate reads the time of the system. All other crates take a [`Clock`], so that tests and the
+//! No other crate of the service reads the time of day of the system. They take a [`Clock`], so that tests and the
 //! simulation can set and advance the time.
 
 pub mod http_date;
@@ -48,7 +48,8 @@ impl Timestamp {
         Self(self.0.saturating_add(micros(by)))
     }
 
-    /// Returns the next point in time. A write at the returned time replaces a write at `self`.
+    /// Returns the next point in time, but at most [`Self::MAX`]. A write at the returned time replaces a write at
+    /// `self`.
     #[must_use]
     pub const fn just_after(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_system_clock_shows_this_century() {
+    fn system_clock_shows_a_time_after_november_2023() {
         let now = SystemClock::new().now();
         assert!(now > Timestamp::from_micros(1_700_000_000_000_000), "{now:?}");
     }

@@ -7,7 +7,7 @@ use crate::Timestamp;
 const MICROS_PER_SECOND: i64 = 1_000_000;
 
 /// Parses a time with `Z` or an offset. `T` and `Z` may be in lower case (section 5.6). The fraction of a
-/// second has at most six digits. Returns `None` for a leap second, and for any other text.
+/// second has at most six digits. Returns `None` for a leap second, and for any text of another form.
 #[must_use]
 pub fn parse(text: &str) -> Option<Timestamp> {
     let bytes = text.as_bytes();
@@ -31,8 +31,8 @@ pub fn parse(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_micros((seconds - parse_offset(offset)?) * MICROS_PER_SECOND + fraction))
 }
 
-/// Parses a fraction of a second, such as `.25`, to microseconds. Returns 0 if there is no fraction. Also returns the
-/// bytes after the fraction.
+/// Parses a fraction of a second, such as `.25`, to microseconds, and also returns the bytes after the fraction. The
+/// result is 0 if there is no fraction, and `None` if the fraction has no digit or more than six digits.
 fn parse_fraction(bytes: &[u8]) -> Option<(i64, &[u8])> {
     let Some(rest) = bytes.strip_prefix(b".") else { return Some((0, bytes)) };
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_written_with_the_digits_that_they_have() {
+    fn fraction_is_written_without_trailing_zeros() {
         let cases = [
             (1_380_127_389_274_000, "2013-09-25T16:43:09.274Z"),
             (1_380_127_389_000_000, "2013-09-25T16:43:09Z"),
