@@ -41,7 +41,8 @@ enum FoundRow {
 }
 
 impl RetentionEngine {
-    /// Looks for a body. Looks first in the table that the bucket's strategy prefers.
+    /// Looks for a body: under table-per-query, first for its copy by tid, and then for its permanent row. Under the
+    /// other strategies, looks for the permanent row only; [`Self::on_read`] then looks for a read copy.
     pub async fn locate(&self, body: BodyId<'_>) -> Result<FoundBody> {
         let is_latest = async {
             match self.has_policy(body.page) {
@@ -72,9 +73,9 @@ impl RetentionEngine {
         Ok(permanent_row(core, body).await?.map(FoundRow::Permanent))
     }
 
-    /// Returns the body of a search, or `None` if the body is not stored. If the bucket has a policy, the read
-    /// keeps a superseded body readable for another `ttl`: it copies the whole render, unless the body lasts
-    /// that long anyway.
+    /// Returns the body that [`Self::locate`] found, or else its read copy. `None` if neither is stored. If the
+    /// bucket has a policy, the read keeps a superseded body readable for another `ttl`: this function copies the
+    /// whole render, unless the body lasts that long anyway.
     ///
     /// Two strategies differ. Two-table makes no first copy, and only renews existing copies. Copy-on-read
     /// copies the latest render too.
@@ -118,8 +119,8 @@ impl RetentionEngine {
             FoundRow::Permanent(row) if policy.strategy.copies_superseded_on_read() => {
                 Ok(keep_render(core, page, policy, revision, tid, name).await?.then_some(row))
             }
-            // Two-table: after a cull of this row, readers depend on the copy. Reading the copy renews it, if
-            // there is one.
+            // Two-table: after a cull of this row, readers depend on the copy. If there is a copy, this read of
+            // the copy renews it.
             FoundRow::Permanent(row) => {
                 read_copy(core, page, Some(policy), rev, tid, name).await?;
                 Ok(Some(row))
@@ -127,7 +128,8 @@ impl RetentionEngine {
         }
     }
 
-    /// Copies the latest render after a read of its property `name`, if the bucket's strategy is copy-on-read.
+    /// Copies the latest render after a read of its property `name`, if the bucket's strategy is copy-on-read, and no
+    /// copy lasts long enough.
     pub async fn on_read_latest(
         &self,
         page: &Page,
@@ -176,8 +178,9 @@ impl RetentionEngine {
             || has_expired(&self.0, page, rev, tid, written_at).await?)
     }
 
-    /// Returns the newest render of a revision for which the body of a property is stored. `body` names the
-    /// newest render in the index. `is_named` says whether the indexes list the property for that render.
+    /// Returns the newest render of a revision for which the body of a property is stored: the newest render in the
+    /// index, which `body` names, or a render that has a copy of the body. Permanent rows of older renders are not
+    /// searched. `is_named` says whether the indexes list the property for the newest render.
     pub async fn newest_stored(&self, body: BodyId<'_>, is_named: bool) -> Result<Option<Tid>> {
         let (core, BodyId { page, rev, tid: newest, name, .. }) = (&*self.0, body);
         let policy = core.settings.of(page);
@@ -185,8 +188,8 @@ impl RetentionEngine {
             && let Some(tid) = newest_by_rev(core, page, rev, name).await?
             // The row in `by_rev` may name a later render than `newest`. The later render is used only if it
             // is in the index by tid, and if `newest` lacks the property. A generated render meets these
-            // conditions. A write makes its copies before its commit, so a render that is not in the index may
-            // be that of a write that has not committed, or has failed.
+            // conditions. A write makes its copies before its commit, so a render that is not in the index by
+            // tid may be that of a write that has not committed, or has failed.
             && (tid == newest || (!is_named && tid > newest && core.records.has_tid(page, tid).await?))
         {
             return Ok(Some(tid));
@@ -204,7 +207,7 @@ impl RetentionEngine {
         Ok(copied)
     }
 
-    /// The row with the body of a property: the permanent row, or a copy if superseded values of the bucket
+    /// The row with the body of a property: the permanent row, or else a copy, if superseded values of the bucket
     /// expire.
     pub async fn find(&self, body: BodyId<'_>) -> Result<Option<Row>> {
         find_row(&self.0, body).await
@@ -237,7 +240,7 @@ impl RetentionEngine {
         self.0.records.first(content_table(versions), page, of_property(name)).await
     }
 
-    /// The `current` row of a property.
+    /// The `current` row of a property, with the value of any render.
     pub async fn current_row(&self, page: &Page, name: &PropertyName) -> Result<Option<Row>> {
         current_row(&self.0, page, name).await
     }
@@ -248,8 +251,8 @@ impl RetentionEngine {
         move_to_content(&self.0, page, rows.into_iter().filter(is_current).collect()).await
     }
 
-    /// The mutations that replace the read copies of a body, for a write that replaces the body by `new` at
-    /// the time `at`.
+    /// The mutations that replace the read copies of a body, or delete expired ones, for a write that replaces the
+    /// body by `new` at the time `at`.
     pub async fn replaced_copies(
         &self,
         body: BodyId<'_>,
@@ -282,7 +285,7 @@ impl RetentionEngine {
         Ok(())
     }
 
-    /// Stores a generated render of a superseded revision as read copies.
+    /// Stores a generated render of a superseded revision as read copies. Does nothing if the bucket has no policy.
     pub async fn store_generated(&self, page: &Page, rev: Revision, tid: Tid, bodies: Bodies) -> Result<()> {
         let Some(policy) = self.0.settings.of(page) else { return Ok(()) };
         store_tid(&self.0, page, policy, rev, tid).await?;

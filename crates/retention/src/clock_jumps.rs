@@ -11,8 +11,8 @@ use rashomon_tables::{Key, Row, Swap, Value};
 
 use crate::{core::Core, rows::ClockRow};
 
-/// The difference between the two clocks that is never taken for a clock jump. The clocks are read one after the
-/// other, on a machine that may be busy.
+/// A difference between the two clocks of up to this is no clock jump, even if the `skew` is less. The clocks are read
+/// one after the other, on a machine that may be busy.
 const TOLERANCE: Duration = Duration::from_millis(50);
 
 /// How far ahead of the clock the stored `reaches` is set. So the row is written about once per interval.
@@ -33,8 +33,8 @@ struct ClockReference {
     wall: Timestamp,
     monotonic: Duration,
     jump: Option<ClockJump>,
-    /// The latest write time that earlier deletes may have: the stored `reaches`, or the time from which the
-    /// clock was set back.
+    /// The latest write time that earlier deletes may have. This is the `reaches` that was stored when this process
+    /// started, or the time from which the clock was set back since, if that time is later.
     set_back_from: Option<Timestamp>,
     stored: ClockState,
 }
@@ -80,8 +80,8 @@ impl ClockJumpDetector {
         let was_set_back = stored.reaches > wall.saturating_add(CLOCK_STATE_INTERVAL).saturating_add(skew);
         let jump = match stored.set_at {
             // `was_set_back` is ignored here: if the jump at `at` set the clock back, `reaches` may still be
-            // ahead because of that jump. The skew is subtracted, since the clock of the process that stored
-            // `at` may be behind ours.
+            // ahead of the clock because of that jump. The skew is subtracted, since the clock of the process
+            // that stored `at` may be behind ours.
             Some(at) if at <= wall => {
                 Some(ClockJump { at, before: wall.since(at).saturating_sub(skew), ..jump_now })
             }
@@ -101,8 +101,9 @@ impl ClockJumpDetector {
         self.compare_clocks(clock, skew).jump.is_some_and(|jump| agreed(jump) < grace)
     }
 
-    /// Whether the clock was set back, and has not reached its former time yet. Deletes from before the change
-    /// may then have later write times than a new write, and hide the new write.
+    /// Whether earlier deletes may have later write times than a new write, and so hide the new write. This is so if
+    /// the clock was set back, and has not reached its former time yet. It may also be so in the first minute of a
+    /// process, until the clock passes the stored `reaches`.
     pub(crate) fn is_behind(&self, clock: &dyn Clock, skew: Duration) -> bool {
         self.compare_clocks(clock, skew).set_back_from.is_some_and(|from| clock.now() <= from)
     }
@@ -169,9 +170,9 @@ pub(crate) async fn load_clock_state(core: &Core) -> Result<()> {
     core.clock_is_known.get_or_try_init(|| load).await.copied()
 }
 
-/// Stores the time of the clock and its last jump. Called before each cull: if the clock is set back later, a
-/// new process knows from this row which deletes may hide its writes. Writes nothing if the stored state
-/// suffices, as it usually does.
+/// Stores the time of the clock and its last jump. Called in each sweep, and before each batch of deletes: if the
+/// clock is set back later, a new process knows from this row which deletes may hide its writes. Writes nothing if the
+/// stored state suffices, as it usually does.
 pub(crate) async fn store_clock_state(core: &Core) -> Result<()> {
     let (key, mut existing) = (ClockState::key(), None);
     while let Some(ours) = core.clock_jumps.state_to_store(&core.records.clock) {
@@ -252,8 +253,8 @@ mod tests {
         assert!(!is_behind(&detector, &clock));
     }
 
-    /// A detector of a process that starts at the clock's time, and has learned the state that the process of
-    /// `detector` stored before it ended.
+    /// The detector of a process that starts now. It has adopted the state that the process of `detector` stored
+    /// last.
     fn begin_after(detector: &ClockJumpDetector, clock: &ManualClock) -> ClockJumpDetector {
         let stored = detector.state_to_store(clock).unwrap_or_else(|| detector.known().stored);
         with_stored_state(clock, stored)

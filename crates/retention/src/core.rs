@@ -31,9 +31,9 @@ pub(crate) struct Core {
     /// Buckets without a policy whose rescan this process has already restarted, since their writes are not
     /// enqueued.
     pub(crate) unqueued: Cache<(DomainName, BucketName), ()>,
-    /// The lock of the task of this process that continues a rescan, or restarts all rescans.
+    /// Locked by the task of this process that continues a rescan, or restarts all rescans.
     pub(crate) rescans: tokio::sync::Mutex<()>,
-    /// One permit for each cull that runs in the background after a write.
+    /// The permits of the culls that run in the background after writes. Each cull takes one.
     pub(crate) culls: Arc<Semaphore>,
     pub(crate) counters: Counters,
 }

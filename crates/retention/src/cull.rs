@@ -28,8 +28,8 @@ use crate::{
     watermarks::{Extent, Names, Watermarks, culled_renders, culls, render_watermarks, watermarks},
 };
 
-/// The maximum number of revisions, or of renders of one revision, in one step of a cull. Each step is one
-/// batch, and a small batch does not block the store for long.
+/// The maximum number of revisions (with all their renders), or of renders of one revision, in one step of a cull.
+/// Each step is one batch, and a small batch does not block the store for long.
 const CULL_STEP_ROWS: NonZeroUsize = NonZeroUsize::new(128).expect("not zero");
 
 /// Rows in the first result page of the index. It is small, since most pages have few new renders.
@@ -69,7 +69,7 @@ struct CullStep {
 
 impl CullStep {
     /// Adds a render or a revision, and returns `true`. Returns `false` if its bodies are deleted already
-    /// (`done`), or were written after the cutoff: a later cull deletes these.
+    /// (`done`), or if they were written after the cutoff, so that a later cull deletes them.
     fn add(&mut self, properties: Properties, written_at: Timestamp, done: bool, cutoff: Timestamp) -> bool {
         if written_at > cutoff || done {
             return false;
@@ -80,9 +80,9 @@ impl CullStep {
     }
 }
 
-/// Culls the values of a page that are eligible after writes of the revisions `written`: the superseded
-/// revisions, and superseded renders of those revisions in `written` that stay. The cull is idempotent, and
-/// several processes may cull a page at once.
+/// Culls the eligible values of a page after writes of the revisions `written`: whole superseded revisions, and
+/// superseded renders of the revisions in `written` that stay. Renders below the watermark of their revision are
+/// skipped, unless `checks_all_renders` is set. The cull is idempotent, and several processes may cull a page at once.
 pub(crate) async fn cull(
     core: &Core,
     page: &Page,
@@ -103,8 +103,8 @@ pub(crate) async fn cull(
     Ok(culled)
 }
 
-/// Culls whole revisions below `below`: the revisions that no watermark covers yet, and the revisions in
-/// `written`.
+/// Culls whole revisions below `below`: the revisions that no watermark covers yet, the revisions in `written`, and the
+/// revisions just below these, which an earlier cull may have kept.
 pub(crate) async fn cull_below(
     core: &Core,
     page: &Page,
@@ -153,7 +153,7 @@ async fn find_cull_limit(
         let rows = core.records.scan(&RENDERS, Scan::new(partition_of(page), limit).after(after)).await?;
         for row in &rows.items {
             let row = RenderRow::from_row(row)?;
-            if frontier.see(row.rev, row.stored_at) {
+            if frontier.add_render(row.rev, row.stored_at) {
                 return Ok(frontier.whole_below());
             }
         }
@@ -188,8 +188,8 @@ async fn cull_revisions(
             let row = RevisionRow::from_row(row)?;
             let written_at = row.written_at;
             // If a revision got a property later, its row may be newer than the cutoff. Then `add` refuses the
-            // row, but the revision's older bodies are culled now, each by its own write time. So the names of
-            // all its properties are needed.
+            // row. But if this step deletes anything, its batch also deletes the revision's older bodies, each by
+            // its own write time. So the batch needs the names of all properties of the revision.
             of_revisions.names.extend(row.properties.keys().cloned());
             let done = watermarks.cover(row.record.rev, &row.properties, written_at);
             anything |= of_revisions.add(row.properties, written_at, done, cutoff);
@@ -231,9 +231,9 @@ pub(crate) fn defined_names(core: &Core) -> Names {
     core.records.definitions.iter().map(|(name, _)| name.clone()).collect()
 }
 
-/// Deletes, in one batch, the bodies of `revisions`, and of all lower revisions, which were culled before. Also
-/// repeats the deletes of the earlier watermarks that the new watermark replaces, so that the new watermark is
-/// true for all its properties.
+/// In one batch, deletes the bodies of `revisions` and of all lower revisions, which were culled before, and sets the
+/// watermark. Also repeats the deletes of the earlier watermarks that the new watermark replaces, so that the new
+/// watermark is true for all its properties.
 async fn delete_below(
     core: &Core,
     page: &Page,
@@ -439,7 +439,7 @@ async fn enqueue_remaining_renders(core: &Core, page: &Page, rev: Revision, at: 
     enqueue_again(core, entry).await
 }
 
-/// Deletes, in one batch, the bodies of the renders of a revision below `below`.
+/// In one batch, deletes the bodies of the renders of a revision below `below`, and sets the watermark of the revision.
 async fn delete_renders_below(
     core: &Core,
     page: &Page,
@@ -468,8 +468,8 @@ async fn delete_renders_below(
         .await
 }
 
-/// Whether a revision, or a render, has no other properties than `names`. A chunk reference does not name its
-/// property. So while one property stays, all chunks of the revision or render stay.
+/// Whether a revision, or a render, has no other properties than `names`, or is not in the index. A chunk reference
+/// does not name its property. So while one property stays, all chunks of the revision or render stay.
 async fn is_fully_covered(
     core: &Core,
     page: &Page,
@@ -497,17 +497,17 @@ async fn delete(
 ) -> Result<()> {
     store_clock_state(core).await?;
     let now = core.records.clock.now();
-    let mut first = Vec::new();
+    let mut batches_before = Vec::new();
     let is_deleted = |written_at, rev, tid| written_at <= extent.until && is_culled(rev, tid);
     for Reference { chunk_set, rev, tid } in references(core, page, is_deleted).await? {
         if is_fully_covered(core, page, rev, tid, &extent.names).await? {
-            first.push(ChunkStore::release(&mut batch, page, chunk_set, Some(rev), now));
+            batches_before.push(ChunkStore::release(&mut batch, page, chunk_set, Some(rev), now));
         }
     }
-    // Last, so that the time of the purge is that of the write, and not that of the reads, which may take long.
+    // The purge is made last, so that its time is that of the write, and not that of the reads, which may take long.
     let purge = || PageChange::of_bodies(page, *revisions.start(), *revisions.end());
-    first.extend(core.records.purge_page(page, purge));
-    Ok(core.records.store.write(first, batch).await?)
+    batches_before.extend(core.records.purge_page(page, purge));
+    Ok(core.records.store.write(batches_before, batch).await?)
 }
 
 /// Releases the chunks of revisions and renders that appeared in the store after their cull. The deletes of the
@@ -522,7 +522,8 @@ pub(crate) async fn release_hidden_chunks(
         return Ok(());
     }
     let culls = culls(core, page, *written.start(), *written.end()).await?;
-    let (now, mut batch, mut first) = (core.records.clock.now(), Batch::new(partition_of(page)), Vec::new());
+    let (now, mut batch) = (core.records.clock.now(), Batch::new(partition_of(page)));
+    let mut batches_before = Vec::new();
     for Reference { chunk_set, rev, tid } in references {
         let is_hidden = match tid {
             Some(tid) => {
@@ -535,10 +536,13 @@ pub(crate) async fn release_hidden_chunks(
             }
         };
         if is_hidden {
-            first.push(ChunkStore::release(&mut batch, page, chunk_set, Some(rev), now));
+            batches_before.push(ChunkStore::release(&mut batch, page, chunk_set, Some(rev), now));
         }
     }
-    if first.is_empty() { Ok(()) } else { Ok(core.records.store.write(first, batch).await?) }
+    if batches_before.is_empty() {
+        return Ok(());
+    }
+    Ok(core.records.store.write(batches_before, batch).await?)
 }
 
 /// The unreleased chunk references that `filter` selects. The arguments of `filter` are the write time, the

@@ -1,4 +1,4 @@
-//! The table `current`: one row per property, with the latest value. The table is option A of
+//! The table `current`: one row per property of a page, with the latest value. The table is option A of
 //! table-per-query.
 //!
 //! In the notes, all writes of such a row have the same write time, so that Cassandra decides by the values. The
@@ -54,7 +54,7 @@ impl CurrentRow {
     }
 }
 
-/// Whether a row is in the table `current`. Only its keys consist of a property alone.
+/// Whether a row is in the table `current`. Only keys of this table consist of a property alone.
 pub(crate) fn is_current(row: &Row) -> bool {
     CurrentKey::read(&row.key).is_some()
 }
@@ -179,15 +179,15 @@ pub(crate) async fn move_to_content(core: &Core, page: &Page, rows: Vec<Row>) ->
     for row in rows {
         core.records.store.write(Vec::new(), content_batch(core, page, &row).await?).await?;
         // If the swap fails, the value is in both tables, and the sweep deletes it from both when it is
-        // eligible. If the swap is refused, a higher value has replaced the row.
+        // eligible. If the swap is refused, another writer has replaced or deleted the row.
         core.records.store.swap(Vec::new(), &CURRENT, &row.key, Some(&row), None).await?;
     }
     Ok(())
 }
 
 /// Repairs the `current` rows of a page: sets missing rows of the latest render, and deletes rows whose values
-/// were superseded long enough ago. A row is missing if its writer was interrupted. A row is old if later writes
-/// lack its property.
+/// were superseded long enough ago. A row is missing if its writer was interrupted. A row keeps a superseded value if
+/// later writes lack its property.
 #[boxed]
 pub(crate) async fn repair_current(core: &Core, page: &Page, policy: &Policy) -> Result<()> {
     if !current_table_may_have_rows(core).await? {
@@ -201,7 +201,8 @@ pub(crate) async fn repair_current(core: &Core, page: &Page, policy: &Policy) ->
     delete_superseded_rows(core, page, policy, &latest).await
 }
 
-/// Sets the `current` rows of those properties of the latest render that have a copy, but no permanent row.
+/// Sets the `current` rows of those properties of the latest render and of its revision that have a copy, but no
+/// permanent row.
 async fn set_missing_rows(core: &Core, page: &Page, latest: &RenderRow) -> Result<()> {
     let revision = core.records.revision(page, latest.rev).await?;
     let of_revision = revision.iter().flat_map(|revision| revision.properties.keys());

@@ -37,7 +37,7 @@ impl Frontier {
     }
 
     /// Takes the next render, in descending order. Returns `true` if no further render needs to be read.
-    pub(crate) fn see(&mut self, rev: Revision, stored_at: Timestamp) -> bool {
+    pub(crate) fn add_render(&mut self, rev: Revision, stored_at: Timestamp) -> bool {
         if self.lowest != Some(rev) {
             self.lowest = Some(rev);
             self.revisions += 1;
@@ -90,7 +90,7 @@ mod tests {
         let policy = Policy { cull, min_keep: NonZeroU32::new(min_keep).unwrap(), ..Policy::default() };
         let mut frontier = Frontier::new(&policy, at(100));
         for (number, second) in renders {
-            if frontier.see(rev(*number), at(*second)) {
+            if frontier.add_render(rev(*number), at(*second)) {
                 break;
             }
         }

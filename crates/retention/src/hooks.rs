@@ -43,8 +43,8 @@ impl WriteHooks for RetentionEngine {
         self.0.expiring_policy(page).is_some()
     }
 
-    /// The write time is usually now. If the clock was set back, the write time is later than the deletes of
-    /// earlier culls and of rolled-back writes, since these deletes would hide the write.
+    /// The write time is usually now. If earlier deletes may have later times than now, as after the clock was set
+    /// back, the write time is later than the deletes of culls and of rolled-back writes, which would hide the write.
     ///
     /// Under some strategies, a write of a new latest render deletes all lower values, perhaps with the time of
     /// a clock that is ahead of ours. The time of a write below the latest is then later than this delete.
@@ -87,7 +87,8 @@ impl WriteHooks for RetentionEngine {
     }
 
     /// Culls, with the configured probability, the values of the page that are eligible according to the
-    /// timeline. The cull runs in the background. If the cull fails, the sweep culls the values later.
+    /// timeline. The cull runs in the background. If the cull fails, the sweep culls the values later. Leaves
+    /// everything to the sweep if culls are paused, if too many culls are running, or if superseded values expire.
     fn stored(&self, page: &Page, superseding: Superseded, written: Written) {
         let core = &self.0;
         let policy = core.settings.of(page).filter(|policy| !policy.strategy.expires());
@@ -120,7 +121,7 @@ async fn time_after_deletes(core: &Core, page: &Page, revs: RangeInclusive<Revis
     }
     let (lowest, highest) = revs.into_inner();
     let culled = culls(core, page, lowest, highest).await?.until(lowest);
-    // The write time of a write under a page lease is earlier by this lag.
+    // The write time of a write under a page lease is earlier than now by this lag.
     let culled = culled.map(|culled| culled.saturating_add(core.records.max_write_time_lag()));
     let hidden = culled.max(core.records.rolled_back_until(page).await?);
     Ok(hidden.map_or(now, |hidden| now.max(hidden.just_after())))

@@ -2,7 +2,9 @@
 //!
 //! The module [`decide`] decides, without I/O, which bodies may be deleted. A cull ([`cull`]) deletes the bodies
 //! of one page, and is idempotent. Some writes cull their page ([`hooks`]). The sweep ([`sweep`]) culls the pages
-//! that the queue ([`queue`]) names. A read of a superseded value extends its life ([`read_copies`]).
+//! that the queue ([`queue`]) names. A read of a superseded value may extend its life ([`read_copies`]). Under
+//! strategies other than `app-ttl`, superseded values also exist as copies that expire, and writes may delete
+//! the originals ([`new_render`]).
 //!
 //! A cull deletes only bodies: the record of a revision and the index rows of its renders stay.
 

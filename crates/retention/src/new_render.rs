@@ -1,9 +1,9 @@
 //! The additional steps of a write under strategies whose superseded values expire.
 //!
 //! The order of the steps is that of the notes: copy the superseded values and the new values, write the latest,
-//! delete the copied values. A write deletes exactly the values that it copied, except under strategies that
-//! delete all lower values. Other values below the latest, of an import or of an earlier strategy, stay until the
-//! sweep culls them.
+//! delete the copied values. A write deletes only values that it copied, except under strategies that delete all
+//! lower values. Other values below the latest, of an import or of an earlier strategy, stay until the sweep culls
+//! them.
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
@@ -80,11 +80,12 @@ struct SupersededRender {
     bodies: Bodies,
     /// The table, the key and the write time of each body that is in a content table.
     rows: Vec<(&'static Schema, Vec<Value>, Timestamp)>,
-    /// The `current` rows of the other bodies.
+    /// The rows of those bodies that are in `current`.
     current: Vec<Row>,
 }
 
-/// Adds to a write of a page the copies and deletes that the bucket's strategy requires.
+/// Adds to a write of a page the copies and deletes that the bucket's strategy requires. Returns the steps that remain
+/// after the commit.
 pub(crate) async fn plan_copies(
     core: &Core,
     write: &mut PageBatch<'_>,
@@ -146,7 +147,8 @@ async fn plan_new_render(
         let copies = copies.into_iter().take(if old.rev == rev { 1 } else { usize::MAX });
         write.batches_before.extend(copies);
     }
-    // Until the `current` row is set, readers find the copy.
+    // Until the `current` row is set, readers find the copy. Under table-per-query, a render that is not the latest
+    // is stored as copies alone (see below).
     if strategy.copies_new() || strategy.is_one_row() || !is_latest {
         let new = write.bodies.iter().map(|body| (body.name.clone(), body.body.clone())).collect();
         let copies = copy_batches(core, page, policy, (rev, tid), &new, times).await?;
@@ -229,8 +231,9 @@ async fn read_superseded(
     Ok(superseded)
 }
 
-/// Builds the deletes of the copied values, with the configured probability. A row that was written again since
-/// is not deleted: each delete has the write time of the copied row.
+/// Builds the deletes of the copied values, with the configured probability, and unless the policy keeps the render or
+/// culls are paused. A row that was written again since is not deleted: each delete has the write time of the copied
+/// row.
 fn sampled_deletes(
     core: &Core,
     page: &Page,
@@ -252,8 +255,9 @@ fn sampled_deletes(
 }
 
 /// Adds deletes to the batch of the write: of the copied values and, under strategies that delete values without
-/// a copy, of all values below a render. If the write has a page lease, it may be rolled back. Then returns the
-/// deletes instead, and the caller executes them after the commit.
+/// a copy, of all values below a render (see [`all_below`]). A write with a page lease may be rolled back. For such a
+/// write, returns the deletes instead, and the caller executes them after the commit. While culls are paused, there
+/// are no deletes.
 fn add_deletes(
     core: &Core,
     write: &mut PageBatch<'_>,
@@ -282,8 +286,8 @@ fn add_deletes(
     None
 }
 
-/// The ranges of all values that a render supersedes. If its revision is new, these are the values of all lower
-/// revisions; otherwise the values of the lower renders of its revision.
+/// The ranges of all values that a render supersedes. If its revision is new (`is_new`), these are the values of all
+/// lower revisions; otherwise the values of the lower renders of its revision.
 fn all_below(
     core: &Core,
     bodies: &[PageBody],
@@ -337,12 +341,12 @@ async fn plan_current_rows(
     Ok((rows, clear))
 }
 
-/// Adds batches that copy older `current` values to the content tables, where the sweep finds them.
+/// Adds batches that copy older `current` values to the content tables, where the sweep finds them. Skips values that
+/// may be culled already.
 ///
 /// `others` are existing `current` rows that this write replaces, with values that an import has already
 /// superseded. An import copies nothing, so these values have no copies. Also copies the other `current` values
-/// of the same renders, and returns their rows, which the caller has to delete. Skips values that may be culled
-/// already.
+/// of the same renders, and returns their rows, which the caller has to delete.
 #[boxed]
 async fn move_older_values_to_content(
     core: &Core,
@@ -353,11 +357,11 @@ async fn move_older_values_to_content(
     clear: &[Row],
 ) -> Result<Vec<Row>> {
     let page = write.page;
-    let lost: Vec<_> = others.iter().map(value_of).collect();
+    let replaced: Vec<_> = others.iter().map(value_of).collect();
     let rows = core.records.scan(&CURRENT, Scan::new(partition_of(page), INDEX_PAGE_ROWS)).await?;
     let is_left = |row: &Row| {
         let is_set = CurrentKey::read(&row.key).is_some_and(|key| set.contains(&key.property));
-        !is_set && !clear.contains(row) && lost.contains(&value_of(row))
+        !is_set && !clear.contains(row) && replaced.contains(&value_of(row))
     };
     let left: Vec<_> = rows.items.into_iter().filter(is_left).collect();
     for row in others.iter().chain(&left) {
@@ -368,6 +372,7 @@ async fn move_older_values_to_content(
     Ok(left)
 }
 
+/// Deletes superseded values. A failure is only logged, since the sweep deletes the values, too.
 async fn delete_superseded(core: &Core, page: &Page, batch: Batch) {
     if let Err(error) = core.records.store.write(Vec::new(), batch).await {
         tracing::warn!(

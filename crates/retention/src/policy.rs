@@ -35,7 +35,7 @@ pub struct Policy {
     /// How long a superseded value can be read after its last read, and how long a generated value can be read
     /// after its generation.
     pub ttl: Duration,
-    /// How much later than `grace` a superseded value may still be stored.
+    /// How long after its `grace` a superseded value may still be stored.
     pub slack: Duration,
     /// How long the timeline keeps its entries, and how long a queue entry stays stored after it became
     /// eligible.
@@ -89,8 +89,8 @@ pub struct Retention {
     pub policy: Option<Policy>,
     /// The policies of single buckets. `None` if the bucket keeps everything.
     pub buckets: BTreeMap<(DomainName, BucketName), Option<Policy>>,
-    /// The index of the times at which values were superseded. `None` if this index is in the tables: each write
-    /// then adds its entry in its batch.
+    /// The index of the times at which values were superseded. `None` if this index is in the tables: a write then
+    /// adds its entry in its own batch.
     pub timeline: Option<Arc<dyn Timeline>>,
     /// The minimum time between two timeline entries of one page.
     pub sample: Duration,
@@ -128,7 +128,7 @@ impl Retention {
         self.buckets.get(&(domain.clone(), bucket.without_id())).unwrap_or(&self.policy).as_ref()
     }
 
-    /// Whether anything is ever culled.
+    /// Whether any bucket has a policy.
     #[must_use]
     pub fn is_on(&self) -> bool {
         self.policies().next().is_some()

@@ -25,9 +25,9 @@ use crate::{
 /// format, and cannot change.
 pub(crate) const SHARDS: u64 = 16;
 
-/// The number of hours after the cursor that are read one by one. If all of them are empty, the partitions of the
-/// queue are listed to find later hours that have entries. This happens after a time without a server, or with
-/// few writes.
+/// The number of hours after the hour of the cursor that are read one by one. If these hours and that of the cursor are
+/// empty, the partitions of the queue are listed to find later hours that have entries. This happens after a time
+/// without a server, or with few writes.
 const NEAR_HOURS: i64 = 24;
 
 /// How long after its request an unacknowledged write may still appear on a cluster. Longer than the three hours
@@ -48,8 +48,8 @@ pub(crate) struct QueueEntry {
     /// Whether this is the last check for the announced write. If so, the entry is not added again, even if the
     /// write is not found.
     pub(crate) is_last_check: bool,
-    /// The latest time at which the values may have been superseded. This is `max_write_time_lag` after the write
-    /// time of the announced rows, since writes may get early write times.
+    /// The latest time at which the values may have been superseded. For the entry of a write, this is
+    /// `max_write_time_lag` after the write time of the announced rows, since writes may get early write times.
     pub(crate) at: Timestamp,
 }
 
@@ -116,8 +116,9 @@ fn shard(page: &Page) -> i64 {
     (page.hash().digest() % SHARDS) as i64
 }
 
-/// Returns entries that became eligible later than `after` and not later than `until`, the earliest first. Returns
-/// about `limit` entries at most. Of several entries with the same time, returns all or none.
+/// Returns entries that became eligible later than `after` and not later than `until`, the earliest first. They are
+/// from the first hour that has such entries, and at most about `limit`. Of several entries with the same time, returns
+/// all or none, even if they are more than `limit`.
 pub(crate) async fn eligible_entries(
     core: &Core,
     shard: i64,

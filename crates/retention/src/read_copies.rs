@@ -50,9 +50,9 @@ impl CopyExpiries {
     }
 }
 
-/// Keeps a superseded render that is being read: copies it, unless all its properties stay readable for another
-/// `ttl` anyway. The copy stays readable even if the render is culled. Returns `false` if the property `name` has
-/// been culled already.
+/// Keeps a superseded render whose property `name` is being read: copies the whole render, unless the copy of this
+/// property, or the render itself, stays readable for another `ttl` anyway. The copy stays readable even if the render
+/// is culled. Returns `false` if the property has been culled already.
 pub(crate) async fn keep_render(
     core: &Core,
     page: &Page,
@@ -153,7 +153,8 @@ async fn stored_bodies(
 /// copy keeps its expiry.
 ///
 /// With several writers, a copy that has expired by our clock may still be visible by the clock of another
-/// process. Such a copy is deleted: that process would serve, and copy, the stale value.
+/// process, which would serve, and copy, the stale value. So the mutations also delete the copy of each render that has
+/// no visible copy.
 pub(crate) async fn replaced_copies(
     core: &Core,
     page: &Page,
@@ -184,8 +185,8 @@ pub(crate) async fn replaced_copies(
             expires_at: Some(until),
         });
     }
-    // The write time of the deletes is `skew` before now. So the deletes hide expired copies, but no copy that
-    // any process makes from now on.
+    // The write time of the deletes is a little more than `skew` before now. So the deletes hide expired copies,
+    // but no copy that any process makes from now on.
     let skew = core.records.skew.max(core.settings.greatest_skew()) + Duration::from_micros(1);
     let written_at = core.records.clock.now().saturating_sub(skew);
     copies.extend(expired.into_iter().map(|tid| Mutation::Delete {
@@ -230,8 +231,8 @@ async fn picked_copies<T: Send>(
     Ok(picked)
 }
 
-/// Stores read copies of the bodies of a render. The copies last for twice the `ttl`. So a render that is read
-/// often is copied only once per `ttl`.
+/// Stores read copies of the bodies of a render. The copies last for twice the `ttl`, or as long as the existing copies
+/// if these last longer. So a render that is read often is copied only once per `ttl`.
 pub(crate) async fn store_copies(
     core: &Core,
     page: &Page,
@@ -290,8 +291,8 @@ pub(crate) async fn store_tid(
     Ok(core.records.store.write(Vec::new(), batch).await?)
 }
 
-/// Reads the read copy of a property of a render. First copies the whole render again if the copy expires too
-/// early (see [`required_expiry`]), or belongs to another render of the revision.
+/// Reads the read copy of a property of a render. If the bucket has a policy, copies the whole render again if the copy
+/// expires before [`required_expiry`], or belongs to another render of the revision.
 pub(crate) async fn read_copy(
     core: &Core,
     page: &Page,
@@ -358,7 +359,7 @@ pub(crate) async fn refresh(
     copy_again(core, page, policy, rev, tid).await
 }
 
-/// Copies again all bodies of a render that can still be read.
+/// Copies a render again: its bodies that have read copies, and those bodies of its revision that can still be read.
 async fn copy_again(core: &Core, page: &Page, policy: &Policy, rev: Revision, tid: Tid) -> Result<()> {
     let mut bodies = copied_render(core, page, rev, tid).await?;
     if let Some(revision) = core.records.revision(page, rev).await? {
@@ -386,7 +387,8 @@ async fn copy_again(core: &Core, page: &Page, policy: &Policy, rev: Revision, ti
     store_copies(core, page, policy, rev, tid, bodies).await
 }
 
-/// The newest render of a revision that has a read copy of the property.
+/// The newest render of a revision that has a read copy of the property. Skips copies of writes that may not have
+/// committed.
 pub(crate) async fn newest_copied(
     core: &Core,
     page: &Page,
@@ -394,7 +396,7 @@ pub(crate) async fn newest_copied(
     name: &PropertyName,
 ) -> Result<Option<Tid>> {
     let policy = core.settings.of(page);
-    let copied_before = policy.is_some_and(|policy| policy.strategy.expires());
+    let writes_make_copies = policy.is_some_and(|policy| policy.strategy.expires());
     let mut range = of_revision(rev);
     loop {
         let Some(row) = core.records.first(&HISTORICAL, page, range.clone()).await? else {
@@ -404,7 +406,7 @@ pub(crate) async fn newest_copied(
         // A write makes its copies before its commit. So a copy may belong to a write that has not committed
         // yet, or that failed.
         if copy_row(core, page, rev, tid, name).await?.is_some()
-            && (!copied_before || core.records.has_tid(page, tid).await?)
+            && (!writes_make_copies || core.records.has_tid(page, tid).await?)
         {
             return Ok(Some(tid));
         }

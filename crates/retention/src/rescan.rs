@@ -155,7 +155,8 @@ fn second_rescan_is_due(core: &Core, state: &RescanState, policy: &Policy) -> bo
 
 /// Enqueues the values of a page. One entry is for all values that may be culled already, and becomes eligible
 /// after the minimum delay of new entries. For each later time at which a value was stored, an entry becomes
-/// eligible one grace after that time. Times that are close together share an entry.
+/// eligible when a value that was superseded at that time does. Times that are close together share an entry. A page
+/// with a single render gets no entry.
 async fn enqueue_existing(core: &Core, page: &Page, policy: &Policy) -> Result<()> {
     let now = core.records.clock.now();
     let cutoff = core.cutoff(policy);
@@ -185,7 +186,7 @@ async fn enqueue_existing(core: &Core, page: &Page, policy: &Policy) -> Result<(
         }
     }
     if renders < 2 {
-        // The page has only the latest render, which is not superseded.
+        // The page has at most one render: the latest, which is not superseded.
         return Ok(());
     }
     let mut after = None;
@@ -324,7 +325,7 @@ async fn dry_run_page(core: &Core, page: &Page, policy: &Policy, run: &mut DryRu
         }
     }
     for row in &renders {
-        frontier.see(row.rev, row.stored_at);
+        frontier.add_render(row.rev, row.stored_at);
     }
     let below = frontier.whole_below();
     let watermarks = watermarks(core, page).await?;

@@ -15,8 +15,8 @@ use rashomon_records::{
 };
 
 typed_row! {
-    /// A cull watermark of a page. It covers the revisions below `rev`: their bodies of these properties were
-    /// deleted if they were written at `written_before` or earlier.
+    /// A cull watermark of a page. It covers the revisions below `rev`: those of their bodies that belong to
+    /// `properties`, and were written at `written_before` or earlier, are deleted.
     pub(crate) struct CulledRow in CULLED {
         key { rev: Revision }
         values { written_before: Timestamp, properties: Json<BTreeSet<PropertyName>> }

@@ -29,7 +29,7 @@ pub enum Current {
     #[default]
     #[serde(rename = "A")]
     OneRow,
-    /// Option B: one row per revision. The batch that writes a higher revision deletes the lower ones.
+    /// Option B: each value has a row of its own. A write of a new latest render deletes rows of lower ones.
     #[serde(rename = "B")]
     WideRow,
 }
@@ -41,7 +41,7 @@ pub enum Fill {
     /// A write copies the values that it supersedes, and its own new values.
     #[default]
     CopyOnUpdate,
-    /// A read copies the values that it returns, before it returns them.
+    /// A read copies the render of the value that it returns, before it returns the value.
     CopyOnRead,
     /// A write puts its new values into all tables.
     WriteThrough,

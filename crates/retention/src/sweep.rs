@@ -82,7 +82,7 @@ async fn sweep_shard(
     };
     let mut done = before.until;
     if done > now.saturating_add(skew) {
-        // The clock was set back: new entries may become eligible at times before the cursor.
+        // The clock was set back: new entries may become eligible at times before the cursor, so it goes back to now.
         done = now;
     }
     let kept_since = now.saturating_sub(core.settings.least_index_ttl());
@@ -122,8 +122,9 @@ async fn sweep_shard(
     if done == before.until { Ok(()) } else { store_cursor(core, shard, done, Some(before)).await }
 }
 
-/// Culls the page of a queue entry. Returns `false` if the entry stays in the queue, because of a recent
-/// clock jump.
+/// Culls the page of a queue entry, if the page's bucket has a policy. Enqueues the page again instead if the grace has
+/// become longer, and in addition if the announced write may still appear. Returns `false` if the entry stays in the
+/// queue, because of a recent clock jump.
 async fn process_entry(core: &Core, entry: &QueueEntry, now: Timestamp, sweep: &mut Sweep) -> Result<bool> {
     let page = &entry.page;
     let Some(policy) = core.settings.of(page) else { return Ok(true) };
@@ -139,8 +140,8 @@ async fn process_entry(core: &Core, entry: &QueueEntry, now: Timestamp, sweep: &
         enqueue_again(core, QueueEntry { eligible_at, ..entry.clone() }).await?;
         return Ok(true);
     }
-    // After this time, an unacknowledged write cannot appear any more. The write is searched before the cull: if
-    // it appears during the cull, the page is enqueued again, too.
+    // After this time, an unacknowledged write cannot appear any more. The search for the write precedes the cull,
+    // so that the page is also enqueued again if the write appears during the cull.
     let eligible_at = entry.eligible_at.saturating_add(LATE_WRITE_WINDOW);
     let may_arrive_later = !entry.is_last_check
         && eligible_at > now

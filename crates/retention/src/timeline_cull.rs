@@ -19,9 +19,10 @@ use crate::{
 /// The number of index rows that are read to find the next higher revision or render.
 const NEXT_HIGHER_ROWS: NonZeroUsize = NonZeroUsize::MIN;
 
-/// Culls the highest value that is eligible according to the timeline, and all lower values.
+/// Culls the highest value that is eligible according to the timeline, and all lower values, except revisions that the
+/// policy keeps. After the write of a render (`what`), these are renders of its revision, and otherwise revisions.
 ///
-/// A timeline entry is only a hint. In a timeline outside the tables, it may be wrong: its write may have been
+/// A timeline entry is only a hint. In a timeline outside the tables, an entry may be wrong: its write may have been
 /// rolled back after the writer lost the page lease, or the tables may have been restored from an earlier backup.
 /// So the cull reads the row of the next higher revision or render, and culls only if that row is old enough.
 pub(crate) async fn cull_by_timeline(
