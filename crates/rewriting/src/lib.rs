@@ -5,10 +5,10 @@
 //! version by a destructive PUT. The render keeps its tid, and the value gets a new ETag. The source is note
 //! 002: "update HTML to the latest DOM spec".
 //!
-//! One batch of the page replaces each value, and only if the value has not changed since it was read. Values
-//! of the current version are skipped, so another run continues an interrupted one.
+//! Each value is replaced in one batch of its page, and only if the value has not changed since it was read.
+//! Values of the current version are skipped, so another run continues an interrupted one.
 //!
-//! Values in blocks of the archive stay unchanged unless [`RewriteOptions::archived`] is set. If it is set,
+//! Values in blocks of the archive stay unchanged unless [`RewriteOptions::archived`] is set. With this option,
 //! each block with values of an earlier version is rewritten.
 
 mod pace;

@@ -7,12 +7,12 @@ use rashomon_buckets::{Page, Tid};
 /// The maximum number of failures that a report describes. Further failures are only counted.
 const MAX_NAMED_FAILURES: usize = 20;
 
-/// A failure to rewrite a value, the values of a page, or a block. The values stay unchanged.
+/// A failure to rewrite a value, some values of a page, or a block. These values stay unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The page.
     pub page: Page,
-    /// The render. `None` if the failure affects the whole page, or a block.
+    /// The render. `None` if the failure affects other values of the page, or a block.
     pub tid: Option<Tid>,
     /// The reason.
     pub reason: String,
@@ -58,9 +58,10 @@ pub struct RewriteReport {
     pub archived: u64,
     /// Blocks that were rewritten.
     pub blocks: u64,
-    /// Bytes of the old versions of the rewritten values.
+    /// Bytes of the old versions of the rewritten values. Values of blocks count when their new version was made, even
+    /// if the block could not be replaced.
     pub old_bytes: u64,
-    /// Bytes of the new versions of the rewritten values.
+    /// Bytes of the new versions of the values in `old_bytes`.
     pub new_bytes: u64,
     /// Values in tables that had the current version.
     pub current: u64,
@@ -68,7 +69,7 @@ pub struct RewriteReport {
     pub later: u64,
     /// Values in tables that name no version, or a version of another spec, and stay unchanged.
     pub other: u64,
-    /// Values that were deleted by retention or by an erasure.
+    /// Values in tables that retention or an erasure deleted during the run.
     pub deleted: u64,
     /// Values that other writers kept replacing during the attempts to rewrite them. They stay unchanged.
     pub changed: u64,
@@ -77,7 +78,7 @@ pub struct RewriteReport {
     /// The failures to rewrite values.
     pub failures: Failures,
     /// The page at which an interrupted run has to be continued: all earlier pages of the bucket are done.
-    /// `None` before the first batch, and at the end of a bucket.
+    /// `None` while no page is known to be done, and at the end of a bucket.
     pub position: Option<Page>,
 }
 

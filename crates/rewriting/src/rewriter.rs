@@ -27,11 +27,11 @@ use crate::{
 /// down.
 pub const MAX_CONSECUTIVE_FAILURES: u64 = 20;
 
-/// The maximum number of values in a batch. The rewriter searches values for a batch, and then rewrites them.
+/// The number of values at which a batch ends. The rewriter searches values for a batch, and then rewrites them.
 const MAX_BATCH_VALUES: usize = 256;
 
-/// The number of bytes of stored values at which a batch ends. The chunks of replaced large bodies are
-/// deleted between batches, so they take hardly more space than this.
+/// The number of bytes of stored values at which a batch ends. If only this process uses the store, the chunks of
+/// replaced large bodies are deleted between batches, so they take hardly more space than this.
 const MAX_BATCH_BYTES: u64 = 4 << 20;
 
 /// The maximum number of titles in one read.
@@ -103,8 +103,8 @@ struct RunProgress {
     /// The failures of the transformer since its last success.
     consecutive: u64,
     /// The failure that ends the run: the transformer has failed too often in succession.
-    last: Option<Failure>,
-    /// Whether chunks of large bodies may have been released since the last collection.
+    fatal: Option<Failure>,
+    /// Whether chunks of large bodies may have been released since the last garbage collection.
     has_released_chunks: bool,
 }
 
@@ -135,7 +135,8 @@ impl Rewriter {
         self.run.progress().report.clone()
     }
 
-    /// Rewrites the values of a bucket, beginning with the page `first`. Calls `progress` regularly.
+    /// Rewrites the values of a bucket, beginning with the page `first`, or else with the first page of the bucket.
+    /// Calls `progress` regularly.
     ///
     /// # Errors
     ///
@@ -170,8 +171,8 @@ impl Rewriter {
         Ok(())
     }
 
-    /// Adds the values of a page to the batch. Also rewrites the values in the blocks of the page, if
-    /// [`RewriteOptions::archived`] is set.
+    /// Adds the values of a page that have an earlier version to the batch, and rewrites the batch whenever it ends.
+    /// Also rewrites the values in the blocks of the page, if [`RewriteOptions::archived`] is set.
     async fn add_page(
         &mut self,
         page: &Page,
@@ -244,8 +245,8 @@ impl Rewriter {
         for what in replaced.damaged {
             run.fail(page, None, what);
         }
-        // The new version of a body that is too large for a block is written to the tables. Its row hides the
-        // body in the block.
+        // If the new version of a body is too large for a block, it is written to the tables. There, its row hides
+        // the old version in the block.
         for BodyInArchive { page, rev, tid, info, .. } in replaced.too_large {
             self.batch_bytes += info.size;
             self.batch.push((page, TableValue { rev, tid, info }));
@@ -256,7 +257,7 @@ impl Rewriter {
         Ok(())
     }
 
-    /// Rewrites the values of the batch.
+    /// Rewrites the values of the batch, which is then empty.
     async fn rewrite_batch(
         &mut self,
         progress: &mut (dyn FnMut(&RewriteReport) + Send),
@@ -274,8 +275,9 @@ impl Rewriter {
         self.collect().await
     }
 
-    /// Deletes the chunks of replaced large bodies, if only this process uses the store. Otherwise a server
-    /// deletes them later. No body is staged at this time, so no staged body loses its chunks.
+    /// Deletes the chunks of replaced large bodies, if only this process uses the store. Otherwise the garbage
+    /// collection of a server deletes these chunks later. No body is staged at this time, so no staged body loses its
+    /// chunks.
     async fn collect(&self) -> std::result::Result<(), RewriteError> {
         if std::mem::take(&mut self.run.progress().has_released_chunks) {
             self.run.store.maintenance().collect_chunks().await?;
@@ -339,8 +341,8 @@ impl Run {
     }
 
     fn check_failures(&self) -> std::result::Result<(), RewriteError> {
-        match &self.progress().last {
-            Some(last) => Err(RewriteError::TooManyFailures(Box::new(last.clone()))),
+        match &self.progress().fatal {
+            Some(fatal) => Err(RewriteError::TooManyFailures(Box::new(fatal.clone()))),
             None => Ok(()),
         }
     }
@@ -349,14 +351,15 @@ impl Run {
     fn fail_to_make(&self, page: &Page, tid: Tid, error: &TransformError) {
         let failure = Failure { page: page.clone(), tid: Some(tid), reason: error.to_string() };
         let mut progress = self.progress();
-        // In the other cases, the transformer got no request.
+        // Other errors do not count: no step makes the version, or the value is too large for a transformer. They do
+        // not show that the transformer is down.
         if matches!(
             error,
             TransformError::Failed { .. } | TransformError::TimedOut { .. } | TransformError::Busy
         ) {
             progress.consecutive += 1;
             if progress.consecutive >= MAX_CONSECUTIVE_FAILURES {
-                progress.last.get_or_insert_with(|| failure.clone());
+                progress.fatal.get_or_insert_with(|| failure.clone());
             }
         }
         progress.report.failures.add(failure);
@@ -385,7 +388,7 @@ impl Run {
     async fn rewrite(&self, page: &Page, tid: Tid) -> Result<()> {
         let (mut replaced, mut retries) = (0, StoreRetries::default());
         while replaced < MAX_ATTEMPTS {
-            if self.progress().last.is_some() {
+            if self.progress().fatal.is_some() {
                 return Ok(());
             }
             match self.try_rewrite(page, tid).await {
@@ -411,8 +414,9 @@ impl Run {
         Ok(())
     }
 
-    /// Rewrites a value in the tables, unless it has changed since it was read. Returns `false` if another
-    /// writer has replaced the value meanwhile.
+    /// Attempts to rewrite a value in the tables. Returns `false` if another writer replaced the value during the
+    /// attempt, and `true` otherwise: the value was rewritten, is not of an earlier version any more, or could not be
+    /// transformed.
     async fn try_rewrite(&self, page: &Page, tid: Tid) -> Result<bool> {
         let name = &self.options.property;
         let property = self.store.property(page, tid, name).await?;

@@ -90,12 +90,12 @@ async fn each_value_in_blocks_is_rewritten_and_keeps_its_tid() {
         let report = world.rewrite(&url, archived()).await;
         assert_eq!(report.all_rewritten(), all.len() as u64, "{report:?}");
         assert!(report.archived > 0 && report.blocks > 0 && report.is_clean(), "{report:?}");
-        let mut times = Vec::new();
+        let mut versions = Vec::new();
         for ((page, tid, body), before) in all.iter().zip(before) {
             world.assert_new(page, *tid, body).await;
             let (property, _) = world.read(page, *tid, "html").await;
             assert_ne!(property.version, before, "the ETag changes");
-            times.push(property.version);
+            versions.push(property.version);
             // The listing of the revision has the same values.
             let detail = world.buckets.revision(page, property.version.rev).await.unwrap();
             let render = detail.renders.iter().find(|render| render.tid == *tid).unwrap();
@@ -104,20 +104,20 @@ async fn each_value_in_blocks_is_rewritten_and_keeps_its_tid() {
         assert_eq!(
             world.buckets.maintenance().collect_blocks().await.unwrap(),
             0,
-            "the old blocks are deleted"
+            "the rewrite has deleted the old blocks"
         );
         world.assert_consistent().await;
 
         let again = world.rewrite(&url, archived()).await;
         assert_eq!((again.all_rewritten(), again.blocks), (0, 0), "{again:?}");
-        for ((page, tid, _), version) in all.iter().zip(times) {
+        for ((page, tid, _), version) in all.iter().zip(versions) {
             assert_eq!(world.read(page, *tid, "html").await.0.version, version);
         }
     }
 }
 
 #[tokio::test]
-async fn latest_property_in_memory_is_not_served_after_its_block_was_rewritten() {
+async fn cached_latest_property_is_not_served_after_its_rewrite() {
     let world = World::in_memory().await;
     let page = page("A");
     world.put(&page, 1, &html("2.8.0"), b"one").await;
@@ -156,7 +156,7 @@ async fn value_that_is_hidden_by_a_later_put_stays_hidden() {
     world.assert_consistent().await;
 }
 
-/// A PUT happens while its block is rewritten. The value of the PUT stays.
+/// A PUT replaces a value while the block of this value is rewritten. The value of the PUT stays.
 #[tokio::test]
 async fn concurrent_put_survives_the_rewrite_of_its_block() {
     let world = World::in_memory().await;

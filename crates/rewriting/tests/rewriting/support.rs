@@ -66,7 +66,7 @@ pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     (0..length).map(|_| random.u8(..)).collect()
 }
 
-/// Starts a server with the path `/new`. Returns its URL.
+/// Starts a server. Returns the URL of its path `/new`.
 pub(crate) async fn serve(router: Router) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -156,7 +156,7 @@ impl World {
         Self { directory: Some(directory), sqlite: Some(sqlite), ..world }
     }
 
-    /// Closes the store, and opens it as the command does: with a log of a sixtieth of the size of its file.
+    /// Closes the store, and opens it as the command `rewrite` does: with a log of a sixtieth of the size of its file.
     pub(crate) async fn reopened_with_a_short_log(self) -> Self {
         self.sqlite.as_ref().unwrap().shutdown().await;
         let Self { clock, directory, buckets, sqlite } = self;
@@ -195,7 +195,7 @@ impl World {
         }
     }
 
-    /// Stores a revision with html of this content type, and with wikitext.
+    /// Advances the clock by an hour, and stores a revision with html of this content type, and with wikitext.
     pub(crate) async fn put(&self, page: &Page, number: i64, content_type: &str, body: &[u8]) -> Tid {
         let properties = vec![
             self.property(page, "html", content_type, body).await,
@@ -205,7 +205,7 @@ impl World {
         self.buckets.put_revision(page, NewRevision::new(rev(number), properties)).await.unwrap().tid
     }
 
-    /// Stores a render with html of this content type.
+    /// Advances the clock by an hour, and stores a render with html of this content type.
     pub(crate) async fn put_render(&self, page: &Page, number: i64, content_type: &str, body: &[u8]) -> Tid {
         let properties = vec![self.property(page, "html", content_type, body).await];
         self.clock.advance(HOUR);
@@ -264,7 +264,7 @@ impl World {
         assert_eq!(report.problems, Vec::<String>::new());
     }
 
-    /// Seals all eligible revisions. Returns their number.
+    /// Advances the clock by two days, and seals all revisions that are then eligible. Returns their number.
     pub(crate) async fn seal(&self) -> u64 {
         self.clock.advance(2 * DAY);
         let maintenance = self.buckets.maintenance();
@@ -306,7 +306,7 @@ impl World {
     }
 }
 
-/// Whether a store error says that the property is missing.
+/// Whether an error of a read says that the property is missing or erased.
 pub(crate) fn is_missing(error: &Error) -> bool {
     matches!(error, Error::NotFound(_) | Error::Erased { .. })
 }

@@ -188,8 +188,8 @@ async fn value_that_changes_meanwhile_is_not_overwritten(world: World) {
         "/new",
         post(move |body: Bytes| async move {
             let time = times.fetch_add(1, Ordering::SeqCst);
-            // For One, a PUT of an earlier version comes once before the answer. For Two, it comes before
-            // each answer.
+            // A PUT of version 2.9.0, which is earlier too, comes before the answer. For the page One, this happens
+            // once, and for the page Two at each request.
             if body.starts_with(b"one") && time == 0 {
                 let new = writer.property(&page("One"), "html", &html("2.9.0"), b"one changed").await;
                 writer.buckets.rewrite(&page("One"), first, new, Expect::Any).await.unwrap();

@@ -23,8 +23,8 @@ use crate::support::{
 /// Makes the answer of a transformer.
 type Respond = Box<dyn Fn() -> Response + Send + Sync>;
 
-/// Rewrites three pages. For the second page, the transformer answers with `respond`. Expects that only this
-/// page fails and stays unchanged. Returns the reason of the failure.
+/// Rewrites three pages, without and with the blocks of the archive. For the second page, the transformer answers with
+/// `respond`. Expects that only this page fails and stays unchanged. Returns the reason of the failure.
 async fn reason_of(
     respond: impl Fn() -> Response + Clone + Send + Sync + 'static,
     settings: TransformerSettings,
