@@ -1,5 +1,5 @@
-//! A placeholder for a store that could not be reached when it was opened. It repeats the attempt to connect
-//! until the store answers.
+//! A placeholder for a store that could not be reached when it was opened. [`AwaitedStore::find`] repeats the
+//! attempt to connect until the store answers.
 
 use std::{
     fmt,
@@ -22,8 +22,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(2);
 /// Connects to a store, or returns the error.
 pub type Connect = Box<dyn Fn() -> BoxFuture<'static, Result<Arc<dyn TableStore>>> + Send + Sync>;
 
-/// A store that returns `Unavailable` for every call until the real store answers. Only `create` succeeds:
-/// its table is created when the store answers.
+/// A store that returns `Unavailable` for every read and write until the real store answers. `create` succeeds:
+/// the table is created when the real store answers.
 ///
 /// This store has no partition versions. So it may replace only a store without partition versions: a store
 /// that other processes write to, too, such as a cluster.
@@ -32,7 +32,7 @@ pub struct AwaitedStore {
     found: OnceLock<Arc<dyn TableStore>>,
     /// The error of the last attempt.
     last_error: std::sync::Mutex<Outage>,
-    /// The tables to create when the store answers.
+    /// The tables that were requested before the store answered.
     wanted: Mutex<Vec<&'static Schema>>,
 }
 
@@ -188,7 +188,7 @@ mod tests {
         let error = buckets.ping().await.unwrap_err();
         assert!(matches!(error, rashomon_buckets::Error::Store(Error::Unavailable(_))), "{error:?}");
         awaited.find().await.unwrap();
-        // The tables that were requested before and the tables that are requested now are created.
+        // The tables that were requested before the store answered, and those that are requested now, are created.
         buckets.ping().await.unwrap();
         let other = Box::leak(Box::new(
             Schema::builder("other").partition("key", rashomon_tables::ColumnType::Text).build(),

@@ -29,7 +29,8 @@ const MAX_READ_OBSERVATION_TIME: Duration = Duration::from_secs(3 * 24 * 3600);
 /// rewrite the same data many times.
 const MIN_PARTS_TO_COMPACT: usize = 8;
 
-/// The shortest and the longest pause between two sweeps while no queue entry is overdue.
+/// The shortest and the longest pause between two sweeps while no queue entry is overdue. After a sweep that processed
+/// many entries, the pause may be longer, so that the number of entries per second stays limited.
 pub const SWEEP_PAUSE: RangeInclusive<Duration> = Duration::from_millis(25)..=Duration::from_secs(60);
 
 /// The minimum age of an unreferenced chunk that is deleted. A younger chunk may belong to a body whose write
@@ -118,7 +119,9 @@ async fn collect(buckets: RevisionStore, every: Duration, age: Duration) {
         match buckets.maintenance().collect_orphans(age).await {
             Ok(0) => {}
             Ok(bodies) => tracing::info!(bodies, "deleted unreferenced chunks of large bodies"),
-            Err(error) => tracing::warn!(%error, "cannot delete unreferenced chunks and blocks"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot delete unreferenced chunks and blocks; continuing later");
+            }
         }
     }
 }
@@ -139,16 +142,22 @@ async fn collect_entries(buckets: RevisionStore, key_value: KeyValueStore, every
         }
         match key_value.collect(age).await {
             Ok(0) => {}
-            Ok(deleted) => tracing::info!(deleted, "deleted entries of deleted buckets, and their chunks"),
-            Err(error) => {
-                tracing::warn!(%error, "cannot delete the entries of deleted buckets, and their chunks");
+            Ok(deleted) => {
+                tracing::info!(
+                    deleted,
+                    "deleted entries of deleted buckets, and unreferenced chunks of entries"
+                );
             }
+            Err(error) => tracing::warn!(
+                %error,
+                "cannot delete entries of deleted buckets, and unreferenced chunks of entries; continuing later"
+            ),
         }
     }
 }
 
-/// Rescans all buckets, at intervals. A rescan is necessary after retention was turned on or set to cull
-/// more, and after processes without retention have written.
+/// Rescans the buckets of pages that need it, at intervals. A rescan is necessary after retention was turned on or set
+/// to cull more, and after processes without retention have written.
 async fn rescan(buckets: RevisionStore, key_value: KeyValueStore) {
     if !buckets.settings().retention.is_on() {
         return;
@@ -257,8 +266,8 @@ async fn rescan_once(buckets: &RevisionStore, key_value: &KeyValueStore) -> Resu
     Ok(())
 }
 
-/// Culls eligible values. Unless queue entries are overdue, pauses between two sweeps for a quarter of the
-/// shortest slack, within [`SWEEP_PAUSE`]. Processes at most [`SWEEP_RATE`] queue entries a second.
+/// Culls eligible values. Pauses between two sweeps for a quarter of the shortest slack, within [`SWEEP_PAUSE`]. If
+/// queue entries are overdue, and not because of a clock jump, pauses only as long as [`SWEEP_RATE`] requires.
 async fn sweep(buckets: RevisionStore) {
     let Some(slack) = buckets.settings().retention.least_slack() else { return };
     let pause = (slack / 4).clamp(*SWEEP_PAUSE.start(), *SWEEP_PAUSE.end());
@@ -300,7 +309,7 @@ mod tests {
 
     use super::*;
 
-    /// A store that cannot read the titles of one domain.
+    /// A store that cannot read the titles of the domain `dewiki`.
     #[derive(Debug)]
     struct Damaged(Memory);
 

@@ -22,9 +22,9 @@ use rashomon_tables::{Batch, Partition, Scan, Schema, Swap};
 /// rows.
 const DELETE_BATCH_ROWS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
-/// Deletes all rows of the pages of deleted buckets. If a bucket was deleted at least `age` ago, also deletes the
-/// titles of pages that had no rows, and the rows of the bucket as a whole after its last title. `age` must be
-/// longer than any request takes. Returns the number of pages that had rows.
+/// Deletes all rows of the pages of deleted buckets. If a bucket was deleted longer ago than `age` and the late write
+/// window of the store, also deletes the titles of pages that had no rows, and after the last title the rows of the
+/// bucket as a whole. `age` must be longer than any request takes. Returns the number of pages that had rows.
 #[boxed]
 pub async fn delete_pages(store: &RevisionStore, key_value: &KeyValueStore, age: Duration) -> Result<u64> {
     let StoreParts { records, archive, .. } = store.parts();

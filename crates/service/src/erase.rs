@@ -1,13 +1,12 @@
 //! Erases the content of a revision permanently.
 //!
-//! First, the epoch of the archive changes, so that running seals and compactions fail, and do not store the
-//! content again. Then one batch marks the revision's row as erased, and deletes the bodies in the tables. From
-//! then on, no read returns any of the content. The next steps remove the content from the rows of the renders,
-//! the rows of the table `current`, the chunks, and the blocks of the archive. Each step may be repeated. In the
-//! end, the store removes the deleted data from its files, or returns for how long the files still contain it.
-//!
-//! The table `erasures` has a row for each erasure. The row is written before the first step, and is kept
-//! after the erasure is finished.
+//! First, a row in the table `erasures` records that the erasure has begun. This row is kept after the erasure is
+//! finished. Then the archive epoch of the bucket changes, so that running seals and compactions fail, and do not
+//! store the content again. Then one batch marks the revision's row as erased, and deletes the bodies in the
+//! tables. From then on, no read returns any of the content. The next steps remove the content from the rows of
+//! the renders, the rows of the table `current`, the chunks, and the blocks of the archive. Each step may be
+//! repeated. In the end, the store removes the deleted data from its files, or returns for how long the files
+//! still contain it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -94,7 +93,7 @@ pub struct EraseReport {
     /// not erased.
     pub same: Vec<SameBytes>,
     /// The number of blocks that may contain the revision and were not rewritten, because another process may
-    /// be about to make pages reference them. If it is not zero, the erasure has to be repeated in some
+    /// be about to make pages reference them. If the number is not zero, the erasure has to be repeated in some
     /// hours.
     pub left: u64,
     /// How long the files of the store may keep the deleted data: a full compaction this long after the
@@ -432,14 +431,14 @@ impl<'a> Eraser<'a> {
         let mut chunks = Batch::new(vec![chunk_set.to_value()]);
         let at = self.records.clock.now().saturating_add(self.records.skew);
         chunks.delete_range(&CHUNKS, ClusteringRange::all(), at);
-        let mut unnamed = Batch::new(partition_of(page));
-        unnamed.delete(table, row.key.clustering.clone(), row.written_at);
-        Ok(self.records.store.write(vec![chunks], unnamed).await?)
+        let mut row_delete = Batch::new(partition_of(page));
+        row_delete.delete(table, row.key.clustering.clone(), row.written_at);
+        Ok(self.records.store.write(vec![chunks], row_delete).await?)
     }
 
     /// Returns the other revisions of the page that have a body with the same bytes as an erased body, by
     /// property. The count helps the caller to decide: if nearly all revisions have these bytes, the body may
-    /// be an empty `data-parsoid`; otherwise the other revisions may have to be erased, too.
+    /// be a common one, such as `{}` in `data-parsoid`; otherwise these revisions may have to be erased, too.
     async fn same_as(&self, page: &Page, rev: Revision, erased: &[Properties]) -> Result<Vec<SameBytes>> {
         let infos = erased.iter().flat_map(BTreeMap::values).filter(|info| info.size > 0);
         let erased: BTreeSet<_> = infos.map(|info| (info.sha1, info.size)).collect();

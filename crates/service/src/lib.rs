@@ -3,9 +3,9 @@
 //! [`erase()`], [`verify()`], [`repair()`], [`stats()`] and [`delete_pages`] are functions over an open
 //! [`RevisionStore`](rashomon_buckets::RevisionStore). They use the records, the archive and retention directly.
 //!
-//! [`Background`] runs garbage collection, the rescans and sweeps of retention, and the seals and compactions
-//! of the archive, in separate tasks. A program that embeds the buckets has to start it. [`AwaitedStore`] is
-//! a placeholder for a cluster that does not answer yet.
+//! [`Background`] runs garbage collection (also of deleted buckets), the rescans and sweeps of retention, and
+//! the seals and compactions of the archive, in separate tasks. A program that embeds the buckets has to start
+//! these tasks. [`AwaitedStore`] is a placeholder for a cluster that does not answer yet.
 
 mod awaited;
 mod background;

@@ -136,11 +136,11 @@ struct Repair<'a> {
 
 impl Repair<'_> {
     async fn repair_page(&mut self) -> Result<()> {
-        let is_whole = self.repair_index_by_time().await?;
+        let has_undamaged_revision = self.repair_index_by_time().await?;
         self.repair_index_by_tid().await?;
         self.repair_references(&REVISION_CONTENT).await?;
         self.repair_references(&RENDER_CONTENT).await?;
-        if is_whole {
+        if has_undamaged_revision {
             self.repair_catalog().await?;
         }
         Ok(())
@@ -181,11 +181,11 @@ impl Repair<'_> {
 
     /// Restores the index of revisions by time. Returns whether any revision of the page is undamaged.
     async fn repair_index_by_time(&mut self) -> Result<bool> {
-        let (mut is_whole, mut after) = (false, None);
+        let (mut has_undamaged_revision, mut after) = (false, None);
         while let Some(rows) = self.records.next_rows(&REVISIONS, self.page, &mut after).await? {
             for row in &rows {
                 let Ok(row) = RevisionRow::from_row(row) else { continue };
-                is_whole = true;
+                has_undamaged_revision = true;
                 let rev = row.record.rev;
                 let key = TimeKey { timestamp: row.record.timestamp, rev }.clustering();
                 self.restore(
@@ -198,7 +198,7 @@ impl Repair<'_> {
                 .await?;
             }
         }
-        Ok(is_whole)
+        Ok(has_undamaged_revision)
     }
 
     /// Restores the index of revisions by the tids of their renders.

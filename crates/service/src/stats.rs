@@ -45,10 +45,10 @@ pub enum BucketContent {
     },
 }
 
-/// Statistics of a bucket of pages.
+/// Statistics of a bucket of pages. Read copies do not count.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct PageStats {
-    /// The number of pages.
+    /// The number of pages that have a revision.
     pub pages: u64,
     /// The number of revisions of these pages.
     pub revisions: u64,

@@ -38,14 +38,14 @@ use crate::erase::unfinished_erasures;
 /// The maximum number of pages that are verified concurrently. A verification mostly waits for the store.
 const MAX_CONCURRENT_PAGES: usize = 16;
 
-/// Counts the bodies that a verification has read, and reports the count to a callback.
+/// Counts the bodies and entries that a verification has read, and reports the count to a callback.
 struct BodyProgress<'a> {
     bodies: AtomicU64,
     callback: Mutex<&'a mut (dyn FnMut(u64) + Send)>,
 }
 
 impl BodyProgress<'_> {
-    /// Adds to the number of bodies read, and reports the new number.
+    /// Adds to the number of bodies and entries read, and reports the new number.
     fn add(&self, bodies: u64) {
         let bodies = self.bodies.fetch_add(bodies, Ordering::Relaxed) + bodies;
         self.callback.lock().unwrap_or_else(PoisonError::into_inner)(bodies);
@@ -54,7 +54,7 @@ impl BodyProgress<'_> {
 
 /// Reads all stored data, compares each body with its SHA-1, and compares the indexes with the rows that they
 /// reference, in both directions. No process may write meanwhile. Calls `progress` regularly with the number
-/// of bodies read.
+/// of bodies and entries read.
 #[boxed(?Send)]
 pub async fn verify(store: &RevisionStore, progress: &mut (dyn FnMut(u64) + Send)) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
@@ -64,7 +64,7 @@ pub async fn verify(store: &RevisionStore, progress: &mut (dyn FnMut(u64) + Send
     let buckets = PageBuckets::read(records, &entries, &mut report).await?;
     let verifier = Verifier { records, retention };
     let mut after = None;
-    // The pages are listed from each of these tables, to find pages with content but without an index, too.
+    // The pages are listed from each of these tables, to find also pages that have rows, but no revision.
     for table in [&*REVISIONS, &*RENDERS, &*RENDER_CONTENT, &*REVISION_CONTENT, &*CURRENT] {
         loop {
             let partitions = records.store.partitions(table, after, INDEX_PAGE_ROWS).await?;
@@ -134,8 +134,8 @@ impl PageBuckets {
         Ok(this)
     }
 
-    /// Whether a page has to be verified. A page of a bucket that is being deleted is skipped. A page of an
-    /// unknown bucket is reported as a problem, and skipped.
+    /// Whether a page has to be verified. A page of a bucket that is being deleted is skipped. A page of a bucket that
+    /// neither exists nor is being deleted is reported as a problem, and skipped.
     fn needs_verification(&self, page: &Page, report: &mut VerifyReport) -> bool {
         if page.bucket == page.bucket.without_id() || self.unknown.contains(&page.domain) {
             return true;
@@ -310,7 +310,9 @@ impl Verifier<'_> {
                 if revision.as_ref().and_then(RevisionRow::timestamp_of) != Some(timestamp) {
                     report.problem(
                         page,
-                        format_args!("the index by time lists revision {rev} at a time that is not its own"),
+                        format_args!(
+                            "the index by time lists revision {rev}, which is missing or has another time"
+                        ),
                     );
                 }
             }
