@@ -156,7 +156,8 @@ impl PostCommit for RetentionPostCommit {
         // The superseded values become eligible one grace after the write time. So after a commit that took
         // longer, they may be culled already.
         if took > self.policy.grace {
-            let late = "the write took longer than superseded values are kept: repeat the request".to_owned();
+            let late =
+                "the write is stored, but took longer than superseded values are kept: repeat the request";
             return Err(StoreError::unavailable(late).into());
         }
         if let Some(superseded) = self.superseded {

@@ -163,7 +163,7 @@ async fn process_entry(core: &Core, entry: &QueueEntry, now: Timestamp, sweep: &
         }
         Err(Error::Store(StoreError::Corrupt(error))) => {
             let Page { domain, title, .. } = page;
-            tracing::error!(%domain, %title, %error, "cannot cull a page with damaged rows");
+            tracing::error!(%domain, %title, %error, "cannot cull a page with damaged rows; `rashomon verify` lists them");
             sweep.damaged += 1;
         }
         Err(error) => return Err(error),
