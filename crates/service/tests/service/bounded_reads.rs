@@ -225,7 +225,7 @@ async fn search_and_count_are_bounded_by_the_bytes_of_renders() {
     assert!(bytes < 13 * MIB && (1_100..1_300).contains(&counted), "{bytes} bytes, {counted} renders");
 }
 
-/// A scan of `rows` records of renders, without a limit in bytes.
+/// A scan of at most `rows` rows of the table `renders`, without a limit in bytes.
 fn all_renders(page: &Page, rows: usize) -> Scan {
     let mut scan = Scan::new(partition_of(page), NonZeroUsize::new(rows).unwrap());
     scan.max_bytes = usize::MAX;

@@ -11,7 +11,7 @@ use crate::support::{AlteredStore, World, at, block_on, every_point_or_nth, page
 
 crate::support::on_every_store![
     domains_and_buckets_are_separate,
-    newest_site_info_wins_though_the_clock_does_not_advance,
+    last_written_site_info_wins_whatever_the_clock_shows,
 ];
 
 async fn titles(world: &World, page: &Page, limit: usize) -> Vec<String> {
@@ -122,7 +122,7 @@ fn site(name: &str) -> SiteInfo {
     }
 }
 
-async fn newest_site_info_wins_though_the_clock_does_not_advance(world: World) {
+async fn last_written_site_info_wins_whatever_the_clock_shows(world: World) {
     let (catalog, domain) = (world.buckets.catalog(), page("x").domain);
     assert_eq!(catalog.site_info(&domain).await.unwrap(), None);
     for (name, seconds) in [("one", 0), ("two", 0), ("three", -100), ("four", 5)] {

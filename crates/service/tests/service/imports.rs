@@ -234,7 +234,7 @@ async fn import_that_contradicts_the_store_is_reported_and_changes_nothing() {
     assert_eq!(created.iter().filter(|created| **created).count(), 1);
     assert_eq!(world.assert_consistent().await.renders, 2);
 
-    // Fields that an old export does not have contradict nothing.
+    // Fields that the import lacks, as from an old export, contradict nothing.
     let incomplete = with_record(|record| {
         (record.user, record.comment, record.parent) = (None, None, Some(Parent::None));
     });
@@ -334,7 +334,7 @@ async fn import_adds_new_renders_to_a_stored_revision() {
     );
 }
 
-/// An XML export has no renders, but the stored revision has one.
+/// An import from an XML export knows no renders. The stored revision has one.
 #[tokio::test]
 async fn import_without_known_renders_adds_none_to_a_stored_revision() {
     let (world, page) = (World::new().await, page("Main_Page"));

@@ -1,4 +1,5 @@
-//! Tests of the guarantees of a store that is open with all its parts, over each store.
+//! Tests of an open store with all its parts: records, archive, retention, garbage collection and migration. Most
+//! tests run over each kind of store.
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
 mod archive;

@@ -9,8 +9,8 @@ use rashomon_clock::Timestamp;
 
 use crate::support::{START, World, at, block_on, name, page, record, rev};
 
-/// Revisions get times within this number of seconds from [`START`]. Renders may be up to 2 s earlier and 3 s
-/// later.
+/// Revisions get times within this number of seconds from [`START`]. Renders get times from 2 s before START to 3 s
+/// after the last of these seconds.
 const SECONDS: i64 = 12;
 
 /// A revision: its time in tenths of a second, and for each render its time and whether it has html. A render

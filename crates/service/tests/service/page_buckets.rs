@@ -50,7 +50,7 @@ impl World {
         self.buckets.maintenance().seal(&domain(), bucket, options, &mut |_| {}).await.unwrap().revisions
     }
 
-    /// The rows that have the bucket in their key.
+    /// The rows, as text, that contain the key of the bucket.
     async fn rows_of(&self, bucket: &BucketName) -> Vec<String> {
         let rows = self.dump().await;
         rows.into_iter().filter(|row| row.contains(bucket.as_key())).collect()
@@ -125,9 +125,9 @@ async fn deleted_bucket_leaves_nothing(world: World) {
     world.pass(later());
     assert_eq!(world.collect_deleted(DAY).await.unwrap(), 0);
     world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
-    let queued = |row: &String| !row.starts_with("due ");
+    let is_no_queue_entry = |row: &String| !row.starts_with("due ");
     assert_eq!(
-        world.rows_of(&old).await.into_iter().filter(queued).collect::<Vec<_>>(),
+        world.rows_of(&old).await.into_iter().filter(is_no_queue_entry).collect::<Vec<_>>(),
         Vec::<String>::new()
     );
     for table in [&*schemas::CHUNKS, &*schemas::ARCHIVE_BLOCKS, &*schemas::DELETED_BUCKETS] {
@@ -140,9 +140,9 @@ async fn deleted_bucket_leaves_nothing(world: World) {
 
 on_every_store!(buckets_with_the_same_titles_do_not_see_each_other, deleted_bucket_leaves_nothing);
 
-/// A deletion that was interrupted at any call of the store is completed by later runs.
+/// A deletion that was interrupted at a call of the store is completed by later runs. Every third call is tested.
 #[tokio::test]
-async fn interrupted_deletion_continues() {
+async fn interrupted_deletion_is_completed_by_later_runs() {
     for clustered in [false, true] {
         for (call, fault) in [
             (Call::Get, Fault::Before),

@@ -37,7 +37,7 @@ impl Process {
         put_if_latest(&self.world, page, number, latest).await
     }
 
-    /// A task that writes a revision on the condition that `latest` is the latest revision.
+    /// Spawns a task that writes a revision on the condition that `latest` is the latest revision.
     async fn spawn_put(
         &self,
         page: &Page,
@@ -326,6 +326,7 @@ enum Write {
     Revision,
     LargeRevision,
     Render,
+    /// A render that adds a property to its revision.
     Addition,
     Rewrite,
     RewriteOfLarge,
@@ -458,7 +459,8 @@ async fn rolled_back_write_can_be_repeated_by_a_clock_behind() {
     }
 }
 
-/// Executes two writes at once: one process halts between its reads and its write while the other begins.
+/// Executes two writes of revision 5 at once: one process halts between its reads and its write while the other begins.
+/// Each write has the name of a property, and replaces this property if the flag is set, or else adds the property.
 async fn write_both_at_once(write: [(&str, bool); 2]) -> ([Process; 2], Page) {
     pause_timers();
     let processes = processes([0, -240]).await;

@@ -226,6 +226,7 @@ async fn put_long_page(world: &World, page: &Page) {
     world.buckets.import(page, revisions).await.unwrap();
 }
 
+/// The number of revisions that [`put_long_page`] imports.
 const REVISIONS: i64 = 1203;
 
 /// Reads all result pages of a list, one after another.

@@ -95,7 +95,7 @@ impl Decorator for MeasuringStore {
     }
 }
 
-/// The index row of a page is written beside the rows that are deleted.
+/// The number of index rows that a batch puts, beside the rows that it deletes.
 const INDEX_ROWS: usize = 1;
 
 /// The maximum number of bytes of a row without its body: keys, times, hashes.
@@ -115,13 +115,13 @@ impl World {
             let tid = written.unwrap().tid;
             self.pass(std::time::Duration::from_secs(1));
             if number == revisions / 2 {
-                // All renders are earlier than the first one.
+                // The copies have earlier tids than the render that is copied.
                 self.copy_render(page, tid, number, renders).await;
             }
         }
     }
 
-    /// Everything that is stored of a page: its records, its renders, and the texts of all bodies.
+    /// The records and the renders of a page, with the size and the SHA-1 of each body.
     async fn contents(&self, page: &Page) -> Vec<String> {
         let (mut all, mut after) = (Vec::new(), None);
         loop {
@@ -203,8 +203,8 @@ async fn garbage_collection_of_chunks_takes_bounded_batches() {
 }
 
 /// A large block is deleted in several batches. If the process ends while it writes the pieces of a block, or
-/// while it deletes them, `verify` accepts the rest of the block, which no page needs, and the next run of the
-/// collector deletes it.
+/// while it deletes them, `verify` accepts the remaining pieces, which no page needs, and the next run of the
+/// collector deletes these pieces.
 #[tokio::test]
 async fn interrupted_write_or_delete_of_a_large_block_is_completed() {
     let clock = Arc::new(ManualClock::new(START));
@@ -224,7 +224,7 @@ async fn interrupted_write_or_delete_of_a_large_block_is_completed() {
         world.pass(later());
         world.buckets.maintenance().collect_orphans(later() / 2).await
     };
-    // The first write is the entry of the block, and the next ones are its pieces.
+    // The first write is the garbage collection entry of the block, and the next ones are its pieces.
     fail_at(4);
     world.try_seal().await.unwrap_err();
     assert_eq!(pieces().await, 2);
@@ -313,14 +313,14 @@ async fn seal_that_ends_between_two_batches_loses_nothing() {
                 }
             }
         }
-        // An entry, the pieces of the block, several batches of the page, and the delete of the entry.
+        // A seal writes an entry, the pieces of the block, and several batches of the page, and deletes the entry.
         assert!(writes > 6, "{writes} writes");
     }
 }
 
-/// Seals a page whose blocks overlap. The policy keeps one render a day. The process ends after write `number`
-/// of the seal, and another process seals the rest. Returns the revisions whose html is kept, and whether the
-/// seal was interrupted.
+/// Seals a page twice, into blocks that overlap. The policy keeps one render a day. The process ends after write
+/// `number` of the second seal, and another process seals the rest. Returns the revisions whose html is kept, and
+/// whether the second seal was interrupted.
 async fn kept_after_interruption(number: u64) -> (Vec<i64>, bool) {
     let mut settings = settings();
     settings.archive.as_mut().unwrap().all.policy = ArchivePolicy::Interval(DAY);
@@ -368,14 +368,14 @@ async fn seal_that_ends_between_two_batches_leaves_out_no_kept_render() {
     assert!(kept.len() >= 4, "one render of each day: {kept:?}");
     let mut interruptions = 0;
     for number in 1.. {
-        // The order of two blocks is random.
+        // The order of two blocks is random, so each write is interrupted four times.
         for _ in 0..4 {
             let (kept_then, is_interrupted) = kept_after_interruption(number).await;
             let lost: Vec<_> = kept.iter().filter(|rev| !kept_then.contains(rev)).collect();
             assert!(lost.is_empty(), "write {number}: {lost:?} are left out");
             interruptions += u32::from(is_interrupted);
             if !is_interrupted {
-                // An entry, the block, two batches, and the delete of the entry.
+                // The seal has at least five writes: an entry, the block, two batches, and the delete of the entry.
                 assert!(interruptions >= 20, "{interruptions} interruptions");
                 return;
             }

@@ -33,7 +33,7 @@ impl World {
         self.copy_render(page, first, number, renders - 1).await
     }
 
-    /// Writes the rows of a render again under other tids.
+    /// Writes the rows of a render again under other tids. Returns the tids of the render and of its copies.
     pub(super) async fn copy_render(&self, page: &Page, first: Tid, number: i64, copies: i64) -> Vec<Tid> {
         let is_of_page = |row: &Row| page_of(&row.key.partition).as_ref() == Some(page);
         let is_render = |row: &Row| is_of_page(row) && RenderKey::of(row).unwrap().tid == first;
@@ -167,7 +167,7 @@ mod in_memory {
     }
 
     #[tokio::test]
-    async fn sealed_revision_that_grows_too_large_is_unchanged() {
+    async fn renders_that_make_a_sealed_revision_too_large_stay_in_the_tables() {
         let world = archiving(World::in_memory().await).await;
         let main = page("Main_Page");
         world.put_revision(&main, 1, &[("wikitext", "one")]).await.unwrap();
@@ -175,14 +175,14 @@ mod in_memory {
         world.put_revision(&main, 2, &[("wikitext", "two")]).await.unwrap();
         world.pass(later());
         assert_eq!(world.seal().await.revisions, 1);
-        let since = world.put_renders_with_long_headers(&main, 1, 120).await;
+        let late = world.put_renders_with_long_headers(&main, 1, 120).await;
         world.put_neighbours().await;
         world.pass(later());
         assert_sealed_but_for_one(&world, 2 * 2).await;
         let detail = world.buckets.revision(&main, rev(1)).await.unwrap();
         assert_eq!(detail.renders.len(), 1 + 3 + 120);
         assert_eq!(world.read(&main, first[2], "html").await, b"3 of 1");
-        assert_eq!(world.read(&main, since[119], "html").await, b"120 of 1");
+        assert_eq!(world.read(&main, late[119], "html").await, b"120 of 1");
     }
 
     #[tokio::test]

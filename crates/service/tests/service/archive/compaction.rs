@@ -214,8 +214,8 @@ async fn pages_that_share_full_blocks_are_compacted_at_most_once(world: World) {
     world.pass(later());
     world.seal().await;
     // A block has seven revisions, and a page has nine in blocks, so most blocks have the last revisions of
-    // one page and the first of the next. Two pages have only one revision in their first block, and one in
-    // their last: these are small parts.
+    // one page and the first of the next. Two of the pages are in three blocks each, with one revision in the first
+    // block, seven in the second, and one in the third. The parts with one revision are small.
     assert_eq!(world.block_count().await, 16);
     let before = world.read_everything(&pages[3]).await;
     let compacted = world.compact().await;
@@ -307,8 +307,8 @@ async fn superseded_blocks_are_collected_though_their_pages_are_sealed_daily(wor
     world.reopened().await.assert_consistent().await;
 }
 
-/// The blocks have an early entry in the garbage collector's queue. But they stay for as long as blocks that
-/// were superseded just now.
+/// The blocks have an early entry in the garbage collector's queue. Nevertheless they stay for as long as other blocks
+/// that were superseded just now.
 async fn block_superseded_recently_stays_though_its_entry_is_old(world: World) {
     let world = archiving(world).await;
     world.seal_in_parts().await;

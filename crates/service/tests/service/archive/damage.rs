@@ -123,8 +123,8 @@ async fn verify_examines_each_index_row(world: World) {
     );
 }
 
-/// So much of a block is skipped that the rest has fewer rows than a result page. Revisions after the skipped
-/// part are still read.
+/// A read skips the damaged part of a block, so that the rest of the block has fewer rows than a result page.
+/// Revisions after the damaged part are still read.
 async fn revisions_behind_a_damaged_part_are_returned(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
@@ -208,7 +208,7 @@ async fn erase_in_a_damaged_block_succeeds_if_unreadable_revisions_are_given_up(
         let read = world.buckets.newest_with(&page, rev(erased), &name("wikitext")).await;
         assert!(matches!(read, Err(Error::Erased { .. })), "{read:?}");
     }
-    // The first erase deletes the damaged block, and so the unreadable revisions in it.
+    // With the option, the first erase deletes the damaged block, and so the unreadable revisions in the block.
     let options = EraseOptions { give_up_damaged: true, ..EraseOptions::default() };
     let erased = rashomon_service::erase(&world.buckets, &page, rev(kept[1]), options.clone()).await.unwrap();
     let given_up: Vec<_> = erased.given_up.iter().map(|(_, rev)| rev.get()).collect();
@@ -409,7 +409,7 @@ async fn damaged_time_index_does_not_prevent_the_seal_of_other_pages() {
     let sealed = world.seal().await;
     assert_eq!((sealed.pages, sealed.blocks, sealed.kept), (3, 1, 2));
     assert_eq!(world.revisions_in_tables().await, 1 + 3 + 1);
-    // The garbage collection entry of the block stays, since an erase in that page has to find the block.
+    // The garbage collection entry of the block stays, since an erase in the damaged page has to find the block.
     assert_eq!(world.rows(&schemas::ARCHIVE_NOTES).await.len(), 1);
 }
 

@@ -111,7 +111,7 @@ mod in_memory {
     }
 
     #[tokio::test]
-    async fn list_of_revisions_has_the_damaged_one_by_its_number() {
+    async fn revision_list_has_damaged_revisions_by_their_numbers() {
         let (world, store, tids) = world().await;
         let of: Page = page("A");
         damage(&world, &store, &schemas::REVISIONS, &["A".into(), Value::Int(2)]).await;

@@ -523,8 +523,8 @@ async fn erase_succeeds_during_a_seal_compaction_or_erase() {
     }
 }
 
-/// The block of a page is rebuilt, and deleted at once, between any two steps of a reader of another
-/// revision.
+/// An erase replaces the block of a page, and deletes the old block at once, between any two steps of a reader of other
+/// revisions.
 #[tokio::test]
 async fn page_is_readable_while_one_of_its_revisions_is_erased() {
     for (call, after) in [(Call::Get, true), (Call::Scan, false), (Call::Scan, true)] {

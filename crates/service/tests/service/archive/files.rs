@@ -80,7 +80,7 @@ async fn erased_content_is_in_no_file_of_the_store() {
     }
     erased.add(late.as_bytes());
     let files = file_bytes(&directory);
-    assert_eq!(erased.found_in(&files).len(), 0, "content as it was received");
+    assert_eq!(erased.found_in(&files).len(), 0, "pieces of erased content as it was received");
     // The files have pieces of erased content in its stored forms (frames, blocks) only if live rows have
     // these pieces too.
     let mut live = HashSet::new();

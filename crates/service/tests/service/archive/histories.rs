@@ -18,7 +18,7 @@ on_every_store! {
     bulk_load_seals_whole_pages_if_idle_pages_are_sealed,
     bulk_load_of_whole_pages_into_many_blocks_is_complete,
     bulk_load_into_many_blocks_is_complete,
-    bulk_load_of_stored_revisions_is_unchanged,
+    bulk_load_reports_stored_revisions_as_unchanged,
     bulk_load_out_of_order_reads_as_an_import_into_rows,
     bulk_load_joins_two_parts_of_a_page,
     bulk_load_reports_the_tid_of_another_revision_as_a_conflict,
@@ -136,8 +136,8 @@ async fn bulk_load_seals_whole_pages_if_idle_pages_are_sealed(world: World) {
     assert_eq!(world.seal().await.revisions, 0, "nothing is left to be sealed");
 }
 
-/// A few revisions fill a block. The highest revision is written as rows together with an earlier block, or
-/// with the last block.
+/// A few revisions fill a block. When a block is written, the highest revision so far is stored as rows. The rows are
+/// deleted when a later block has this revision.
 async fn bulk_load_of_whole_pages_into_many_blocks_is_complete(world: World) {
     let world = world.restarted_with(idle_settings()).await;
     for (title, numbers) in
@@ -212,7 +212,7 @@ async fn bulk_load_leaves_one_revision_in_the_tables_if_some_fill_a_block(world:
     world.assert_consistent().await;
 }
 
-async fn bulk_load_of_stored_revisions_is_unchanged(world: World) {
+async fn bulk_load_reports_stored_revisions_as_unchanged(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let history = revisions(&world, &page, 1..=6).await;

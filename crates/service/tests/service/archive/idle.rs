@@ -19,7 +19,7 @@ on_every_store! {
     late_writes_to_an_idle_page_keep_the_latest,
     edit_of_an_idle_page_is_the_latest,
     body_rewritten_after_the_seal_is_sealed_again,
-    large_body_of_an_idle_page_leaves_its_chunks,
+    large_body_of_an_idle_page_moves_from_chunks_into_a_block,
     content_of_an_idle_page_can_be_erased,
     late_writes_to_a_page_that_is_read_are_sealed,
     seal_with_spare_latest_leaves_the_latest_in_the_tables,
@@ -36,7 +36,7 @@ async fn idling(world: World) -> World {
 }
 
 impl World {
-    /// Asserts that all pages are sealed whole: the tables have no revisions.
+    /// Asserts that all pages are sealed whole: the tables have no rows of revisions, renders or bodies.
     pub(super) async fn assert_sealed_whole(&self) {
         let tables = [
             &schemas::REVISIONS,
@@ -179,7 +179,7 @@ async fn body_rewritten_after_the_seal_is_sealed_again(world: World) {
     world.assert_consistent().await;
 }
 
-async fn large_body_of_an_idle_page_leaves_its_chunks(world: World) {
+async fn large_body_of_an_idle_page_moves_from_chunks_into_a_block(world: World) {
     let world = idling(world).await;
     let page = page("Main_Page");
     let large = noise(2, 2_500_000);

@@ -16,8 +16,8 @@ on_every_store! {
     bodies_above_the_limit_stay_in_chunks,
     rewritten_sealed_body_gets_chunks_again,
     unreadable_chunks_are_not_deleted_by_a_seal,
-    renders_left_out_by_policy_do_not_count_as_size,
-    bodies_in_chunks_do_not_count_as_size,
+    renders_left_out_by_policy_do_not_make_a_revision_too_large,
+    bodies_in_chunks_do_not_make_a_revision_too_large,
     oversized_revision_does_not_make_a_page_worth_sealing,
 }
 
@@ -93,8 +93,8 @@ async fn bodies_above_the_limit_stay_in_chunks(world: World) {
     world.assert_consistent().await;
 }
 
-/// A sealed large body is written again when another property of its render is rewritten, and when a render
-/// takes it over.
+/// A sealed large body is written again when another property of its render is rewritten, and when a new render takes
+/// over the body.
 async fn rewritten_sealed_body_gets_chunks_again(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
@@ -161,7 +161,7 @@ async fn put_oversized_revision(world: &World, page: &Page, number: i64) -> Tid 
     first
 }
 
-async fn renders_left_out_by_policy_do_not_count_as_size(world: World) {
+async fn renders_left_out_by_policy_do_not_make_a_revision_too_large(world: World) {
     let all = BucketArchive { policy: ArchivePolicy::FirstRender, after: DAY };
     let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
     let world = world.restarted_with(Settings { archive, ..settings() }).await;
@@ -179,7 +179,7 @@ async fn renders_left_out_by_policy_do_not_count_as_size(world: World) {
     world.assert_consistent().await;
 }
 
-async fn bodies_in_chunks_do_not_count_as_size(world: World) {
+async fn bodies_in_chunks_do_not_make_a_revision_too_large(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let html = |render: u8| [("html", vec![render; 5 << 20])];

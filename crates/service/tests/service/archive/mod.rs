@@ -38,7 +38,7 @@ pub(crate) fn settings() -> Settings {
     Settings { archive, skew: Duration::from_secs(5), ..Settings::default() }
 }
 
-/// A world with an archive.
+/// The same store and clock, after a restart with an archive.
 pub(crate) async fn archiving(world: World) -> World {
     world.restarted_with(settings()).await
 }
@@ -67,7 +67,7 @@ impl World {
         self.pass(later());
     }
 
-    /// The number of revisions in the tables. Sealed revisions are not counted.
+    /// The number of revisions in the tables, of all pages. Sealed revisions are not counted.
     pub(crate) async fn revisions_in_tables(&self) -> usize {
         self.rows(&schemas::REVISIONS).await.len()
     }
@@ -174,6 +174,7 @@ pub(crate) fn later() -> Duration {
     2 * DAY
 }
 
+/// The time `number` hours after the start of the tests.
 pub(crate) fn hour(number: i64) -> Timestamp {
     at(number * 3600)
 }

@@ -101,8 +101,8 @@ async fn rows_that_expire_during_a_comparison_are_no_difference() {
     }
     stores.migrate().await.unwrap();
     let mut migration = stores.begin().await.unwrap();
-    // One row expires after the source has listed its partitions. Another expires between two reads of its
-    // partition: the source was read again, and the target was not.
+    // One row expires after the source has listed its partitions. Another row expires during a second read of its
+    // partition: after the read in the source, and before the read in the target.
     let gates = [Gate::new(), Gate::new()];
     let plan = Plan::empty().on(Call::Partitions, 1, Fault::Pause(gates[0].clone()));
     target.set_plan(plan.on(Call::Scan, 5, Fault::Pause(gates[1].clone())));

@@ -89,7 +89,7 @@ async fn migration_writes_large_rows_in_batches_within_the_limit() {
     let stores = SourceAndTarget::in_memory().await;
     let blob = |seed, bytes| Some(Bytes::from(noise(seed, bytes)).into());
     for number in 0..4 {
-        // The row is just below the bytes that are read at once, so the next row is read with it.
+        // This row is just smaller than the number of bytes that are read at once, so the next row is read with it.
         let below = vec![None, blob(number, 1_000_000), None, None];
         let text = Some("x".repeat(MAX_VALUE_BYTES).into());
         let most = [1, 2, 3].map(|seed| blob(number + seed, MAX_VALUE_BYTES));

@@ -21,7 +21,7 @@ use rashomon_tables::{
 
 use crate::support::{START, at};
 
-/// Rows that may expire.
+/// A table whose rows may expire.
 static NOTES: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("notes")
         .partition("page", ColumnType::Text)
@@ -33,7 +33,7 @@ static NOTES: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
-/// Rows that are written by compare-and-set.
+/// A table whose rows are written by compare-and-set.
 static HEADS: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("heads")
         .partition("page", ColumnType::Text)

@@ -29,7 +29,7 @@ async fn clock_jump_pauses_culls_for_a_grace(world: World) {
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(HOUR);
-    // The sweep compares the clocks once, so that the jump is detected.
+    // This sweep compares the clocks, so that the next one detects the jump.
     world.sweep().await;
     world.put_revision(&page, 3, HTML).await.unwrap();
     world.clock.set(world.clock.now().saturating_add(30 * DAY));

@@ -73,7 +73,7 @@ async fn late_revision_is_superseded_when_it_arrives(world: World) {
     world.sweep().await;
     world.assert_stored(late.tid, "html", false).await;
     assert_eq!(world.latest_rev(&page).await, Some(5));
-    // A late revision below the cull watermark.
+    // This late revision is below the cull watermark.
     let later = world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(DAY);
     world.sweep().await;
@@ -253,7 +253,7 @@ async fn older_property_of_a_revision_is_culled_with_its_chunks(world: World) {
     let render = world.put_render(&page, 5, &[("html", "<b>"), ("wikitext", "late")]).await.unwrap().tid;
     world.sweep().await;
     assert_eq!(world.read_if_kept(&page, first, "slot-notes").await, None);
-    // If a policy keeps the revision from now on, its properties are either all there or all gone.
+    // A policy keeps the revision from now on. The culled property stays deleted, and the later property is kept.
     let keeping = Policy { min_keep: NonZeroU32::new(4).unwrap(), ..policy() };
     let world = retaining(world, keeping).await;
     world.pass(2 * DAY);

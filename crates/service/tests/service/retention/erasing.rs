@@ -60,8 +60,8 @@ async fn erased_content_is_in_no_table(world: World) {
     world.assert_consistent().await;
 }
 
-/// A server has read content and is about to store a copy of it, for a reader or in a write. Before it writes the
-/// copy, another server erases the content. No copy remains.
+/// A server has read content and is about to store a copy of it, for a reader or in a write. Before the copy is stored,
+/// another server erases the content. No copy remains.
 #[tokio::test]
 async fn copies_made_during_an_erase_are_deleted() {
     for strategy in STRATEGIES {

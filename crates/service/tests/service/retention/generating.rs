@@ -27,7 +27,7 @@ on_every_store![
     generated_render_kept_by_the_grace_is_not_copied,
     generated_render_does_not_replace_a_stored_property,
     concurrent_requests_share_one_render,
-    failed_render_stores_nothing_and_is_remembered_briefly,
+    failed_render_stores_nothing_and_is_remembered,
     oversized_render_is_reported_as_a_failure,
     generated_render_is_stored_as_a_render_without_retention,
 ];
@@ -178,10 +178,10 @@ async fn generated_render_kept_by_the_grace_is_not_copied(world: World) {
 /// still read from the first render.
 async fn generated_render_does_not_replace_a_stored_property(world: World) {
     let mut world = world;
-    let keep = STRATEGIES.into_iter().filter(|strategy| {
+    let keeping = STRATEGIES.into_iter().filter(|strategy| {
         !matches!(strategy, Strategy::TablePerQuery(_, Fill::CopyOnRead | Fill::WriteThrough))
     });
-    for (number, strategy) in keep.enumerate() {
+    for (number, strategy) in keeping.enumerate() {
         let (generator, page) = (FakeGenerator::new(), page(&format!("Page_{number}")));
         world = world.restarted_with(settings_with_policy(policy_with(strategy), &generator)).await;
         let first = world.put_revision(&page, 1, &[("data-parsoid", "{}")]).await.unwrap().tid;
@@ -212,7 +212,7 @@ async fn concurrent_requests_share_one_render(world: World) {
     assert_eq!((made.len(), generator.requests()), (1, 1));
 }
 
-async fn failed_render_stores_nothing_and_is_remembered_briefly(world: World) {
+async fn failed_render_stores_nothing_and_is_remembered(world: World) {
     let generator = FakeGenerator::new();
     let (world, page) = page_with_a_culled_revision(world, &generator).await;
     let before = world.dump().await;
@@ -227,7 +227,6 @@ async fn failed_render_stores_nothing_and_is_remembered_briefly(world: World) {
     *generator.error.lock().unwrap() = None;
     world.put_revision(&crate::support::page("Other"), 1, &[("wikitext", "x")]).await.unwrap();
     world.buckets.newest_with(&crate::support::page("Other"), rev(1), &name("html")).await.unwrap();
-    world.pass(HOUR);
 }
 
 async fn oversized_render_is_reported_as_a_failure(world: World) {

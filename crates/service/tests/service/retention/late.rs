@@ -82,8 +82,8 @@ async fn world_with_delays_under(policy: Policy) -> (World, Arc<DelayedStore>) {
     (World::on(Arc::clone(&delayed) as Arc<dyn TableStore>, clock, settings(policy), 1).await, delayed)
 }
 
-/// The queue entry of the late render is processed before the render arrives. Its revision has another
-/// render.
+/// The queue entry of the late render is processed before the render arrives. The revision has another render, which
+/// the late render supersedes.
 #[tokio::test]
 async fn late_render_supersedes_when_it_arrives() {
     let ((world, delayed), page) = (world_with_delays().await, page("Main_Page"));
@@ -260,7 +260,7 @@ async fn rolled_back_write_deletes_nothing_when_it_arrives() {
     let written_through = policy_with(Strategy::TablePerQuery(Current::WideRow, Fill::WriteThrough));
     let ((world, delayed), page) = (world_with_delays_under(written_through).await, page("Main_Page"));
     world.put_revision(&page, 1, HTML).await.unwrap();
-    // The copies of the write expire.
+    // The copies of revision 1 expire.
     world.pass(100 * DAY);
     let new = world.new_revision(&page, 2, HTML).await;
     delayed.holds_next_write.store(true, Ordering::SeqCst);

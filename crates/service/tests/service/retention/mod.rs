@@ -1,5 +1,5 @@
-//! Superseded values are culled after their time, and not before: the guarantees R1 to R8 of the design, over
-//! each store.
+//! Superseded values are culled after their time, and not before: the promises R1 to R8 of `docs/retention.md`,
+//! over each store.
 #![allow(clippy::unwrap_used)] // Also in helpers of tests.
 
 mod archived;
@@ -50,7 +50,8 @@ pub(crate) fn policy() -> Policy {
 }
 
 pub(crate) fn settings(policy: Policy) -> Settings {
-    // Write times under a page lease are earlier by the `skew` of the settings. Here it equals the policy's.
+    // Write times under a page lease are earlier than now by the `skew` of the settings. Here, this skew equals that of
+    // the policy.
     let skew = policy.skew;
     Settings {
         retention: Retention { policy: Some(policy), ..Retention::default() },
@@ -64,13 +65,13 @@ pub(crate) fn policy_with(strategy: Strategy) -> Policy {
     Policy { strategy, delete_probability: 1.0, ..policy() }
 }
 
-/// A world with retention.
+/// The same store and clock, after a restart with this policy.
 pub(crate) async fn retaining(world: World, policy: Policy) -> World {
     world.restarted_with(settings(policy)).await
 }
 
 impl World {
-    /// Processes all overdue queue entries, unless a clock jump pauses culls.
+    /// Processes all eligible queue entries, unless a clock jump pauses culls.
     pub(crate) async fn sweep(&self) -> Sweep {
         let mut all = Sweep::default();
         loop {
@@ -117,7 +118,7 @@ impl World {
     }
 
     /// The tables that have a property of a render. Looks at the tables, since a read of the property would
-    /// keep it.
+    /// keep the body.
     pub(crate) async fn tables_with(&self, tid: Tid, property: &str) -> Vec<&'static str> {
         let (tid, property) = (Some(tid), name(property));
         let content = self.keys::<RenderBodyKey>().await;

@@ -37,7 +37,7 @@ async fn two_table_does_not_copy_a_value_that_it_reads_from_the_content_table(wo
     assert_eq!(
         world.read_if_kept(&page, first.tid, "html").await,
         None,
-        "it is gone less than a ttl after the read"
+        "the value is gone less than a ttl after the read"
     );
 }
 

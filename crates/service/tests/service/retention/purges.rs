@@ -17,8 +17,8 @@ use crate::{
     support::{START, World, noise, page},
 };
 
-/// A store whose scans of chunk references take ten seconds. Records how old the entries of the purge queue are when
-/// they are written.
+/// A store whose scans of chunk references take ten seconds. The store records how old the entries of the purge queue
+/// are when they are written.
 #[derive(Debug)]
 struct SlowScans {
     below: Memory,

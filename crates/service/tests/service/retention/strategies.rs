@@ -1,5 +1,5 @@
-//! The guarantees R1 to R8 under the other strategies. If the design of a strategy cannot give a guarantee, a
-//! test shows the exception. `docs/testing.md` has the table.
+//! The promises R1 to R8 of `docs/retention.md` under the strategies other than `app-ttl`. If a strategy cannot
+//! keep a promise, a test shows the exception. `docs/testing.md` has the table.
 
 use rashomon_buckets::{Current, Fill, Page, RenderBase, Strategy, Tid, schemas};
 use rashomon_clock::Clock;

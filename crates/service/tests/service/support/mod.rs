@@ -81,7 +81,7 @@ pub(crate) fn page_of(domain: &str, title: &str) -> Page {
     }
 }
 
-/// A clock, a store, and the buckets over it.
+/// A clock, a store, and the buckets over the store.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) clock: Arc<ManualClock>,
@@ -92,7 +92,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A world over the store that the environment names.
+    /// A world over the store that the environment names, or over a store in memory.
     pub(crate) async fn new() -> Self {
         Self::over(|store| store).await.0
     }
@@ -343,8 +343,8 @@ impl World {
         self.rows(K::table()).await.iter().map(|row| K::of(row).unwrap()).collect()
     }
 
-    /// All rows of the store, without the times at which they were stored. Tests use this to compare two
-    /// stores.
+    /// All rows of the store as text, without the times at which they were stored. Tests use this to compare two
+    /// stores, or a store before and after a call.
     pub(crate) async fn dump(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for table in schemas::all() {

@@ -8,8 +8,9 @@ const PIECE_BYTES: usize = 32;
 /// The number of bytes at the beginning of a piece by which the search finds it.
 const PREFIX_BYTES: usize = 8;
 
-/// The number of entries of the filter. Each piece sets the entry at a hash of its first bytes. For most
-/// positions of a file, the entry is not set. No piece begins there, so none is looked up.
+/// The number of entries of the filter. Each piece sets the entry at a hash of its first bytes. At a position of a
+/// file whose bytes lead to an entry that is not set, no piece begins, and the search looks up none. Most positions
+/// are of this kind.
 const FILTER_ENTRIES: usize = 1 << 22;
 
 /// Bytes that no compressor can make smaller. Each seed gives different bytes.

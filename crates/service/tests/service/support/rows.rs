@@ -1,4 +1,4 @@
-//! Typed rows of tables whose row types are private to the crate, and ways to read and change single columns
+//! Typed rows of tables whose row types are private to other crates, and ways to read and change single columns
 //! by name.
 
 use std::collections::BTreeSet;
@@ -118,7 +118,7 @@ typed_row! {
 }
 
 typed_row! {
-    /// How far a table was copied by a migration.
+    /// The progress of a migration in one table.
     pub(crate) struct PositionRow in MIGRATIONS {
         key { table_name: String }
         values {
@@ -155,7 +155,7 @@ pub(crate) fn block_partition(page: &Page, block: BlockId) -> Vec<Value> {
     vec![page.domain.to_value(), page.bucket.to_value(), block.to_value()]
 }
 
-/// The partition of the garbage collector's entries of an hour.
+/// The partition of the garbage collector's entries of the hour of `time`.
 pub(crate) fn hour_partition(time: Timestamp) -> Vec<Value> {
     vec![Value::Int(time.as_micros() / 3_600_000_000)]
 }
