@@ -287,10 +287,10 @@ mod tests {
     #[test]
     fn new_process_notices_a_clock_that_was_set_back_before_its_start() {
         let (detector, clock) = begin();
-        let same = begin_after(&detector, &clock);
-        assert!(!same.pauses(&clock, GRACE, SKEW));
+        let restarted = begin_after(&detector, &clock);
+        assert!(!restarted.pauses(&clock, GRACE, SKEW));
         clock.advance(CLOCK_STATE_INTERVAL + SKEW);
-        assert!(!same.is_behind(&clock, SKEW), "the clock has passed the stored time `reaches`");
+        assert!(!restarted.is_behind(&clock, SKEW), "the clock has passed the stored time `reaches`");
         let stored = detector.state_to_store(&clock).unwrap();
         clock.set(clock.now().saturating_sub(2 * GRACE));
         let behind = with_stored_state(&clock, stored);

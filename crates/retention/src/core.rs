@@ -95,7 +95,7 @@ impl Core {
 
     /// Returns `true` with the given probability.
     pub(crate) fn happens(&self, probability: f64) -> bool {
-        // The fraction of an `f64` holds 53 bits.
+        // An `f64` represents integers of up to 53 bits exactly.
         let chance = (self.records.distinction() >> 11) as f64 / (1_u64 << 53) as f64;
         chance < probability
     }

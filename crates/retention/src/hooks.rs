@@ -87,8 +87,8 @@ impl WriteHooks for RetentionEngine {
     }
 
     /// Culls, with the configured probability, the values of the page that are eligible according to the
-    /// timeline. The cull runs in the background. If the cull fails, the sweep culls the values later. Leaves
-    /// everything to the sweep if culls are paused, if too many culls are running, or if superseded values expire.
+    /// timeline. The cull runs in the background. If the cull fails, the sweep culls the values later. Does
+    /// nothing if culls are paused, if too many culls are running, or if superseded values expire.
     fn stored(&self, page: &Page, superseding: Superseded, written: Written) {
         let core = &self.0;
         let policy = core.settings.of(page).filter(|policy| !policy.strategy.expires());

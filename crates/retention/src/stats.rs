@@ -7,7 +7,7 @@ use std::{
 
 use crate::Sweep;
 
-/// The work of retention since the process began.
+/// The work of retention since the process began, and the state after the last sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RetentionStats {
     /// Queue entries that were processed.

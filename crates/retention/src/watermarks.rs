@@ -131,7 +131,8 @@ impl Culls {
 }
 
 impl Culls {
-    /// The latest `until` of the watermarks that cover the revision `lowest` or a higher one, and of those of renders.
+    /// The latest `until` of those watermarks of the page that cover the revision `lowest` or a higher one, and of all
+    /// watermarks of renders.
     pub(crate) fn until(&self, lowest: Revision) -> Option<Timestamp> {
         let whole = self.below.0.iter().filter(|(below, _)| lowest < *below).map(|(_, extent)| extent.until);
         whole.chain(self.renders.values().map(|watermark| watermark.extent.until)).max()

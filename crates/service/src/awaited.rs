@@ -175,7 +175,7 @@ mod tests {
                 let found = if failed { Err(error.clone()) } else { Ok(memory) };
                 Box::pin(std::future::ready(found))
             }),
-            Outage::Other("not looked for yet".to_owned()),
+            Outage::Other("no attempt to connect yet".to_owned()),
         ))
     }
 
@@ -207,7 +207,7 @@ mod tests {
                 let store = ReplicaStore::new(&clock, window);
                 Box::pin(std::future::ready(Ok(Arc::new(store) as Arc<dyn TableStore>)))
             }),
-            Outage::Other("not looked for yet".to_owned()),
+            Outage::Other("no attempt to connect yet".to_owned()),
         );
         awaited.late_write_window().await.unwrap_err();
         awaited.find().await.unwrap();

@@ -1,12 +1,12 @@
 //! Erases the content of a revision permanently.
 //!
-//! First, a row in the table `erasures` records that the erasure has begun. This row is kept after the erasure is
-//! finished. Then the archive epoch of the bucket changes, so that running seals and compactions fail, and do not
-//! store the content again. Then one batch marks the revision's row as erased, and deletes the bodies in the
-//! tables. From then on, no read returns any of the content. The next steps remove the content from the rows of
-//! the renders, the rows of the table `current`, the chunks, and the blocks of the archive. Each step may be
-//! repeated. In the end, the store removes the deleted data from its files, or returns for how long the files
-//! still contain it.
+//! An erasure first checks that this version of the program can read all blocks with the revision. Then a row in
+//! the table `erasures` records that the erasure has begun; this row is kept permanently. Then the archive epoch of
+//! the bucket changes, so that running seals and compactions fail, and do not store the content again. Then one
+//! batch marks the revision's row as erased, and deletes the bodies in the tables. From then on, no read returns
+//! any of the content. The next steps remove the content from the rows of the renders, the rows of the table
+//! `current`, the chunks, and the blocks of the archive. Each step may be repeated. In the end, the store removes
+//! the deleted data from its files, or returns for how long the files still contain it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -26,7 +26,7 @@ impl World {
     /// under other tids.
     async fn put_renders_with_many_properties(&self, page: &Page, number: i64, renders: i64) -> Vec<Tid> {
         let names = names();
-        // A text that no stored render has.
+        // No stored render has this text, so the new render is stored.
         let text = format!("{renders} of {number}");
         let bodies: Vec<_> = names.iter().map(|name| (name.as_str(), &text)).collect();
         let first = self.put_render(page, number, &bodies).await.unwrap().tid;
@@ -61,7 +61,7 @@ impl World {
 
     /// Adds renders with long headers.
     async fn put_renders_with_long_headers(&self, page: &Page, number: i64, renders: i64) -> Vec<Tid> {
-        // A text that no stored render has.
+        // No stored render has this text, so the new render is stored.
         let html = format!("{renders} of {number}");
         let mut properties = self.stage(page, &[("html", html)]).await;
         properties[0].other_headers.insert("x-long".to_owned(), "x".repeat(90_000));

@@ -280,8 +280,8 @@ async fn erase_keeps_and_reports_other_revisions_with_the_same_bytes(world: Worl
     world.assert_consistent().await;
 }
 
-/// The content may be in several blocks: in a block that was sealed before a rewrite, and in a block that was
-/// compacted.
+/// The content may be in several blocks: in a block that was sealed before a rewrite, and in a block that a compaction
+/// made.
 async fn erase_deletes_replaced_and_compacted_content(world: World) {
     let world = archiving(world).await;
     let main = page("Main_Page");

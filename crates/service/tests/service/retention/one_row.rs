@@ -133,7 +133,7 @@ async fn interrupted_rewrite_happens_as_a_whole_or_not_at_all() {
             assert!(read == b"mended" || (result.is_err() && read == b"<p>"));
             happened += u32::from(result.is_err() && read == b"mended");
             assert_eq!(world.read_latest(&page, "html").await, read, "{call:?} {number}");
-            // Before the sweep, and after it.
+            // The first round is before the sweep, and the second is after it.
             for _ in 0..2 {
                 world.pass(2 * DAY);
                 assert_eq!(world.read(&page, first.tid, "html").await, read, "{call:?} {number}");
