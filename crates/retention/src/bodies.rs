@@ -270,7 +270,7 @@ impl RetentionEngine {
 
     /// Ensures that a generated render of the latest revision stays readable for another `ttl`, since its
     /// reader may return within this time. The render may be superseded at once, so it is copied if `grace` is
-    /// shorter than `ttl`, or if the strategy deletes values without a copy. `name` is one of its properties.
+    /// shorter than `ttl`, or if the strategy deletes values without a copy. `name` is a property of the render.
     pub async fn keep_generated(
         &self,
         page: &Page,

@@ -102,8 +102,8 @@ impl ClockJumpDetector {
     }
 
     /// Whether earlier deletes may have later write times than a new write, and so hide the new write. This is so if
-    /// the clock was set back, and has not reached its former time yet. It may also be so in the first minute of a
-    /// process, until the clock passes the stored `reaches`.
+    /// the clock was set back, and has not reached its former time yet. The function may also return `true` in the
+    /// first minute of a process, until the clock passes the stored `reaches`.
     pub(crate) fn is_behind(&self, clock: &dyn Clock, skew: Duration) -> bool {
         self.compare_clocks(clock, skew).set_back_from.is_some_and(|from| clock.now() <= from)
     }

@@ -32,7 +32,7 @@ use crate::{
 /// Each step is one batch, and a small batch does not block the store for long.
 const CULL_STEP_ROWS: NonZeroUsize = NonZeroUsize::new(128).expect("not zero");
 
-/// Rows in the first result page of the index. It is small, since most pages have few new renders.
+/// Rows in the first result page of the index. The number is small, since most pages have few new renders.
 const FIRST_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 
 /// Rows in each later result page of the index.
@@ -49,7 +49,7 @@ pub(crate) const ALL_REVISIONS: RangeInclusive<Revision> = Revision::MIN..=Revis
 pub(crate) struct CullTotals {
     /// Renders that lost their bodies.
     pub(crate) renders: u64,
-    /// Bytes of those bodies before compression.
+    /// Bytes, before compression, of the deleted bodies of renders and of revisions.
     pub(crate) bytes: u64,
 }
 
@@ -225,8 +225,8 @@ async fn cull_revisions(
     }
 }
 
-/// The names of all defined properties. A cull deletes all of them: its range may contain renders that it has
-/// not read, and the bodies of a render are deleted together.
+/// The names of all defined properties. A cull deletes the bodies of all these properties: its range may contain
+/// renders that it has not read, and the bodies of a render are deleted together.
 pub(crate) fn defined_names(core: &Core) -> Names {
     core.records.definitions.iter().map(|(name, _)| name.clone()).collect()
 }

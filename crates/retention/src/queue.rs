@@ -116,9 +116,9 @@ fn shard(page: &Page) -> i64 {
     (page.hash().digest() % SHARDS) as i64
 }
 
-/// Returns entries that became eligible later than `after` and not later than `until`, the earliest first. They are
-/// from the first hour that has such entries, and at most about `limit`. Of several entries with the same time, returns
-/// all or none, even if they are more than `limit`.
+/// Returns entries that became eligible later than `after` and not later than `until`, the earliest first. All
+/// returned entries are from the first hour that has such entries. Of several entries with the same time, returns all
+/// or none. So the number of entries may be above `limit` if many have the same time.
 pub(crate) async fn eligible_entries(
     core: &Core,
     shard: i64,

@@ -71,7 +71,7 @@ struct RescanState {
     /// When a second rescan begins. The first rescan may miss writes that were in flight, and no queue entry
     /// announces such writes. By this time, they have appeared.
     second_rescan_at: Option<Timestamp>,
-    /// The write time of the stored state. It may be later than now, since the clock of its writer may be ahead.
+    /// The write time of the stored state. This time may be later than now, since the clock of the writer may be ahead.
     written_at: Option<Timestamp>,
 }
 

@@ -15,7 +15,7 @@ use rashomon_records::{
 };
 
 typed_row! {
-    /// A cull watermark of a page. It covers the revisions below `rev`: those of their bodies that belong to
+    /// A cull watermark of a page. The watermark covers the revisions below `rev`: those of their bodies that belong to
     /// `properties`, and were written at `written_before` or earlier, are deleted.
     pub(crate) struct CulledRow in CULLED {
         key { rev: Revision }
@@ -24,8 +24,8 @@ typed_row! {
 }
 
 typed_row! {
-    /// A cull watermark of one revision. It covers the renders of the revision below `tid`, as the watermark of a
-    /// page covers revisions.
+    /// A cull watermark of one revision. The watermark covers the renders of the revision below `tid`, as the watermark
+    /// of a page covers revisions.
     pub(crate) struct CulledRendersRow in CULLED_RENDERS {
         key { rev: Revision, tid: Tid }
         values { written_before: Timestamp, properties: Json<BTreeSet<PropertyName>> }

@@ -14,7 +14,7 @@ pub struct RetentionStats {
     pub entries: u64,
     /// Renders whose bodies were culled, by the sweep and by writes.
     pub culled_renders: u64,
-    /// The bytes of those bodies before compression.
+    /// The bytes, before compression, of the culled bodies of renders and of revisions.
     pub culled_bytes: u64,
     /// How long the oldest entry that the last sweep left in the queue has been eligible. Zero if the sweep left no
     /// eligible entry.

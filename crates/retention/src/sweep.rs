@@ -34,7 +34,7 @@ pub struct Sweep {
     pub entries: u64,
     /// Renders whose bodies were deleted.
     pub renders: u64,
-    /// The bytes of those bodies before compression.
+    /// The bytes, before compression, of the deleted bodies of renders and of revisions.
     pub bytes: u64,
     /// Queue entries whose pages could not be culled, because some of their rows are damaged.
     pub damaged: u64,
@@ -82,7 +82,8 @@ async fn sweep_shard(
     };
     let mut done = before.until;
     if done > now.saturating_add(skew) {
-        // The clock was set back: new entries may become eligible at times before the cursor, so it goes back to now.
+        // The clock was set back: new entries may become eligible at times before the cursor. So the
+        // cursor goes back to now.
         done = now;
     }
     let kept_since = now.saturating_sub(core.settings.least_index_ttl());

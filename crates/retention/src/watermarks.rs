@@ -34,7 +34,7 @@ pub(crate) type Names = BTreeSet<PropertyName>;
 pub(crate) struct Extent {
     pub(crate) until: Timestamp,
     pub(crate) names: Names,
-    /// The write time of the watermark. It may be later than now, since the clock of its writer may be ahead. A
+    /// The write time of the watermark. This time may be later than now, since the clock of the writer may be ahead. A
     /// row that replaces the watermark gets a later write time.
     pub(crate) written_at: Timestamp,
 }

@@ -1,6 +1,6 @@
 //! Updates stored values to the current version of their spec, in place.
 //!
-//! A [`Rewriter`] goes through the pages of a bucket. It reads each value of a property whose content type
+//! A [`Rewriter`] goes through the pages of a bucket. The rewriter reads each value of a property whose content type
 //! names an earlier version than the target, sends the value through a transformer, and stores the new
 //! version by a destructive PUT. The render keeps its tid, and the value gets a new ETag. The source is note
 //! 002: "update HTML to the latest DOM spec".

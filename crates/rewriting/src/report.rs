@@ -71,7 +71,7 @@ pub struct RewriteReport {
     pub other: u64,
     /// Values in tables that retention or an erasure deleted during the run.
     pub deleted: u64,
-    /// Values that other writers kept replacing during the attempts to rewrite them. They stay unchanged.
+    /// Values that other writers kept replacing during the attempts to rewrite them. The values of these writers stay.
     pub changed: u64,
     /// Pages that keep old blocks, because another process has changed their index meanwhile.
     pub kept_pages: u64,

@@ -351,8 +351,8 @@ impl Run {
     fn fail_to_make(&self, page: &Page, tid: Tid, error: &TransformError) {
         let failure = Failure { page: page.clone(), tid: Some(tid), reason: error.to_string() };
         let mut progress = self.progress();
-        // Other errors do not count: no step makes the version, or the value is too large for a transformer. They do
-        // not show that the transformer is down.
+        // Other errors do not count: no step makes the version, or the value is too large for a transformer. Such
+        // errors do not show that the transformer is down.
         if matches!(
             error,
             TransformError::Failed { .. } | TransformError::TimedOut { .. } | TransformError::Busy

@@ -156,8 +156,8 @@ async fn collect_entries(buckets: RevisionStore, key_value: KeyValueStore, every
     }
 }
 
-/// Rescans the buckets of pages that need it, at intervals. A rescan is necessary after retention was turned on or set
-/// to cull more, and after processes without retention have written.
+/// At intervals, rescans those buckets of pages that need a rescan. A rescan is necessary after retention was turned on
+/// or set to cull more, and after processes without retention have written.
 async fn rescan(buckets: RevisionStore, key_value: KeyValueStore) {
     if !buckets.settings().retention.is_on() {
         return;

@@ -1,8 +1,8 @@
 //! Erases the content of a revision permanently.
 //!
-//! An erasure first checks that this version of the program can read all blocks with the revision. Then a row in
-//! the table `erasures` records that the erasure has begun; this row is kept permanently. Then the archive epoch of
-//! the bucket changes, so that running seals and compactions fail, and do not store the content again. Then one
+//! An erasure first checks that no later version of the program wrote a block with the revision. Then a row in the
+//! table `erasures` records that the erasure has begun; this row is kept permanently. Then the archive epoch of the
+//! bucket changes, so that running seals and compactions fail, and do not store the content again. Then one
 //! batch marks the revision's row as erased, and deletes the bodies in the tables. From then on, no read returns
 //! any of the content. The next steps remove the content from the rows of the renders, the rows of the table
 //! `current`, the chunks, and the blocks of the archive. Each step may be repeated. In the end, the store removes

@@ -263,7 +263,7 @@ async fn value_read_before_its_copies_expire_is_readable_for_the_ttl(world: Worl
     assert_eq!(world.read_if_kept(&page, first.tid, "html").await, None);
 }
 
-/// R3, for a property of the revision. It is copied with the render that was superseded last, or with the
+/// R3, for a property of the revision. The property is copied with the render that was superseded last, or with the
 /// render that added the property.
 async fn property_of_the_revision_is_kept_with_a_render_that_was_read(world: World, strategy: Strategy) {
     let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
