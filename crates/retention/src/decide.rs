@@ -13,10 +13,15 @@ use crate::{Cull, Policy};
 #[derive(Debug)]
 pub(crate) struct Frontier {
     cutoff: Timestamp,
+    /// The number of the newest revisions that the policy keeps, whatever their age.
     kept: usize,
+    /// Whether the policy culls whole revisions.
     whole_revisions: bool,
+    /// The number of revisions so far.
     revisions: usize,
+    /// The lowest revision so far.
     lowest: Option<Revision>,
+    /// The lowest of those newest revisions that the policy keeps, so far.
     lowest_kept: Option<Revision>,
     /// The revision of the highest render that was stored at the cutoff or before. All lower renders have been
     /// superseded for long enough.

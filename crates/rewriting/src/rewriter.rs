@@ -286,7 +286,7 @@ impl Rewriter {
     }
 }
 
-/// Counts the attempts to change a page while the store is unavailable.
+/// Counts the failed attempts to change a page.
 #[derive(Debug, Default)]
 struct StoreRetries {
     failed: usize,

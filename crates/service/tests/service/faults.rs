@@ -28,8 +28,10 @@ enum Write {
     Revision,
     LargeRevision,
     Render,
+    /// A render that takes over a large body from its base.
     RenderOverLarge,
     Rewrite,
+    /// A rewrite that replaces a large body.
     RewriteOfLarge,
     Import,
 }

@@ -1,4 +1,4 @@
-//! Tests of an open store with all its parts: records, archive, retention, garbage collection and migration. Most
+//! Tests of an open store with all its parts: records, archive, retention, garbage collection and migration. Many
 //! tests run over each kind of store.
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
 

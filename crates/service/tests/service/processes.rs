@@ -329,6 +329,7 @@ enum Write {
     /// A render that adds a property to its revision.
     Addition,
     Rewrite,
+    /// A rewrite that replaces a large body.
     RewriteOfLarge,
 }
 

@@ -90,6 +90,8 @@ enum Expected {
 }
 
 impl Model {
+    /// Returns the expected result of a new render. If the render is created, also returns the properties that it adds
+    /// to the revision, and the properties of the render.
     fn render(&self, base: Option<usize>, at: Option<i64>, bodies: &Bodies) -> (Expected, Bodies, Bodies) {
         let (of_revision, mut own) = split(bodies);
         let nothing = |expected| (expected, Bodies::new(), Bodies::new());
@@ -116,14 +118,17 @@ impl Model {
     }
 }
 
+/// A store with one page, and the models of the page's revisions.
 struct Run {
     world: World,
     page: Page,
     models: BTreeMap<i64, Model>,
+    /// The time of the clock, in seconds after the start of the tests.
     seconds: i64,
 }
 
 impl Run {
+    /// Panics unless the result of a write is the expected one. Returns the tid of a created render.
     fn check(&self, result: Result<Written>, expected: &Expected) -> Option<Tid> {
         match (result, expected) {
             (Ok(Written { created: true, tid, .. }), Expected::Created) => Some(tid),
@@ -142,6 +147,7 @@ impl Run {
         bodies.iter().map(|(name, body)| (NAMES[*name], body_of(*body))).collect()
     }
 
+    /// Executes a step in the store and in the models. Panics if the results differ.
     async fn step(&mut self, step: &Step) {
         let (world, page) = (&self.world, &self.page);
         match step {
@@ -246,6 +252,7 @@ impl Run {
         }
     }
 
+    /// Panics unless the store has exactly the revisions, renders and bodies of the models.
     async fn compare(&self) {
         let (world, page) = (&self.world, &self.page);
         for (number, model) in &self.models {

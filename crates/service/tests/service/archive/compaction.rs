@@ -255,7 +255,7 @@ async fn damaged_block_is_not_compacted(world: World) {
     let index = world.typed_rows::<IndexRow>().await;
     let mut damaged = block_bytes(&row).to_vec();
     let last = damaged.len() - 1;
-    // The damaged bytes belong to a checksum, so the texts are read, and do not match it.
+    // The damaged bytes belong to a checksum. So a text can be read, but does not match the checksum.
     for byte in &mut damaged[last / 2..last / 2 + 8] {
         *byte ^= 0x55;
     }

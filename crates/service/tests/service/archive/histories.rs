@@ -136,8 +136,8 @@ async fn bulk_load_seals_whole_pages_if_idle_pages_are_sealed(world: World) {
     assert_eq!(world.seal().await.revisions, 0, "nothing is left to be sealed");
 }
 
-/// A few revisions fill a block. When a block is written, the highest revision so far is stored as rows. The rows are
-/// deleted when a later block has this revision.
+/// A few revisions fill a block. When a block is written before the page ends, the highest revision so far is stored as
+/// rows. These rows are deleted when a later block has the revision.
 async fn bulk_load_of_whole_pages_into_many_blocks_is_complete(world: World) {
     let world = world.restarted_with(idle_settings()).await;
     for (title, numbers) in
