@@ -22,9 +22,10 @@ use rashomon_tables::{Batch, Partition, Scan, Schema, Swap};
 /// rows.
 const DELETE_BATCH_ROWS: NonZeroUsize = NonZeroUsize::new(256).expect("not zero");
 
-/// Deletes all rows of the pages of deleted buckets. If a bucket was deleted longer ago than `age` and the late write
-/// window of the store, also deletes the titles of pages that had no rows, and after the last title the rows of the
-/// bucket as a whole. `age` must be longer than any request takes. Returns the number of pages that had rows.
+/// Deletes all rows of the pages of deleted buckets, except entries in queues. If a bucket was deleted longer ago than
+/// `age` and the late write window of the store together, also deletes the titles of pages that had no rows, and after
+/// the last title the rows of the bucket as a whole. `age` must be longer than any request takes. Returns the number of
+/// pages that had rows.
 #[boxed]
 pub async fn delete_pages(store: &RevisionStore, key_value: &KeyValueStore, age: Duration) -> Result<u64> {
     let StoreParts { records, archive, .. } = store.parts();
@@ -75,7 +76,7 @@ impl Deletion<'_> {
         Ok(deleted)
     }
 
-    /// Deletes all rows of a page, except its title. Returns whether the page had any rows.
+    /// Deletes all rows of a page, except its title and its entries in queues. Returns whether the page had any rows.
     async fn delete_page(&self, page: &Page) -> Result<bool> {
         let mut had_rows = self.archive.delete_of_page(page).await?;
         for table in schemas::of_pages().filter(|table| table.name() != ARCHIVE_INDEX.name()) {

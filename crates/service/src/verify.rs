@@ -52,9 +52,9 @@ impl BodyProgress<'_> {
     }
 }
 
-/// Reads all stored data, compares each body with its SHA-1, and compares the indexes with the rows that they
-/// reference, in both directions. No process may write meanwhile. Calls `progress` regularly with the number
-/// of bodies and entries read.
+/// Reads all pages, blocks and entries, but no read copies. Compares each body with its SHA-1, and the indexes with the
+/// rows that they reference, in both directions. No process may write meanwhile. Calls `progress` regularly with the
+/// number of bodies and entries read.
 #[boxed(?Send)]
 pub async fn verify(store: &RevisionStore, progress: &mut (dyn FnMut(u64) + Send)) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
