@@ -10,7 +10,7 @@ use rashomon_service::{BucketContent, delete_pages, stats};
 use rashomon_tables::{Call, Fault, Faulty, Key, Memory, Plan};
 
 use crate::{
-    archive::{DAY, later, settings},
+    archive::{DAY, seal_delay, settings},
     support::{AnyStore, Cluster, DamagedStore, START, World, on_every_store, page, rev},
 };
 
@@ -72,7 +72,7 @@ async fn buckets_with_the_same_titles_do_not_see_each_other(world: World) {
     let before = (world.read_everything(&one).await, world.read_everything(&other).await);
     assert_eq!((world.latest_rev(&one).await, world.latest_rev(&other).await), (Some(3), Some(4)));
     assert_eq!(world.read_latest(&other, "wikitext").await, b"docs 3");
-    world.pass(later());
+    world.pass(seal_delay());
     // Each bucket is sealed by itself.
     assert_eq!(world.seal_bucket(&docs).await, 2);
     assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 1);
@@ -104,7 +104,7 @@ async fn deleted_bucket_leaves_nothing(world: World) {
         world.edit(&in_bucket(&old, title), 1..=3).await;
         world.put_revision(&in_bucket(&old, title), 4, &[("meta", &large)]).await.unwrap();
     }
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal_bucket(&old).await;
     rashomon_service::erase(&world.buckets, &in_bucket(&old, "A"), rev(1), Default::default()).await.unwrap();
     let before = world.read_everything(&kept).await;
@@ -122,7 +122,7 @@ async fn deleted_bucket_leaves_nothing(world: World) {
     world.put_revision(&in_bucket(&old, "A"), 9, &[("wikitext", "late")]).await.unwrap();
     assert_eq!(world.collect_deleted(DAY).await.unwrap(), 1);
     assert!(!world.rows_of(&old).await.is_empty(), "the titles are still there");
-    world.pass(later());
+    world.pass(seal_delay());
     assert_eq!(world.collect_deleted(DAY).await.unwrap(), 0);
     world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
     let is_no_queue_entry = |row: &String| !row.starts_with("due ");
@@ -161,10 +161,10 @@ async fn interrupted_deletion_is_completed_by_later_runs() {
                 for title in ["A", "B"] {
                     world.edit(&in_bucket(&bucket, title), 1..=3).await;
                 }
-                world.pass(later());
+                world.pass(seal_delay());
                 world.seal_bucket(&bucket).await;
                 world.delete_docs().await;
-                world.pass(later());
+                world.pass(seal_delay());
                 faulty.set_plan(Plan::empty().on(call, number, fault.clone()));
                 let interrupted = world.collect_deleted(DAY).await;
                 faulty.set_plan(Plan::empty());
@@ -173,7 +173,7 @@ async fn interrupted_deletion_is_completed_by_later_runs() {
                 for _ in 0..2 {
                     world.collect_deleted(DAY).await.unwrap();
                 }
-                world.pass(later());
+                world.pass(seal_delay());
                 world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
                 assert_eq!(world.rows_of(&bucket).await, Vec::<String>::new(), "{call:?} {number} {fault:?}");
                 assert_eq!(world.rows(&schemas::DELETED_BUCKETS).await, []);

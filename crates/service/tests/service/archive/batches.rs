@@ -15,7 +15,7 @@ use rashomon_tables::{
     RowStream, Scan, Schema, Swap, TableStore,
 };
 
-use super::{DAY, idle::idle_settings, later, settings};
+use super::{DAY, idle::idle_settings, seal_delay, settings};
 use crate::support::{START, World, name, noise, page, rev};
 
 /// A store that measures how many rows a single write deletes or puts, and how many bytes it deletes.
@@ -149,7 +149,7 @@ async fn seal_of_a_large_page_takes_bounded_batches() {
     let world = world.restarted_with(settings()).await;
     let main = page("Main_Page");
     world.write_large_page(&main, 2_500, 10, 600).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let before = world.contents(&main).await;
     store.take_greatest();
     let sealed = world.seal().await;
@@ -170,7 +170,7 @@ async fn seal_of_a_large_page_takes_bounded_batches() {
     world.put_revision(&idle, 1, &[("wikitext", "text")]).await.unwrap();
     let tid = world.put_render(&idle, 1, &[("html", "<p>1</p>")]).await.unwrap().tid;
     world.copy_render(&idle, tid, 1, 600).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let before = world.contents(&idle).await;
     let world = world.restarted_with(idle_settings()).await;
     store.take_greatest();
@@ -193,9 +193,9 @@ async fn garbage_collection_of_chunks_takes_bounded_batches() {
     let tid = world.put_revision(&large, 1, &[("html", noise(7, 10 * CHUNK_SIZE))]).await.unwrap().tid;
     world.rewrite(&large, tid, "html", "small").await.unwrap();
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 10);
-    world.pass(later());
+    world.pass(seal_delay());
     store.take_greatest();
-    assert_eq!(world.buckets.maintenance().collect_orphans(later() / 2).await.unwrap(), 1);
+    assert_eq!(world.buckets.maintenance().collect_orphans(seal_delay() / 2).await.unwrap(), 1);
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 0);
     let (_, bytes) = store.take_greatest();
     assert!(bytes <= MAX_COLLECTED_BYTES && bytes > MAX_COLLECTED_BYTES / 2, "{bytes} bytes in one batch");
@@ -216,13 +216,13 @@ async fn interrupted_write_or_delete_of_a_large_block_is_completed() {
     let large = [("html", noise(1, 3_400_000)), ("meta", noise(2, 3_400_000))];
     world.put_revision(&main, 1, &large).await.unwrap();
     world.put_revision(&main, 2, &[("html", "small")]).await.unwrap();
-    world.pass(later());
+    world.pass(seal_delay());
     let before = world.contents(&main).await;
     let fail_at = |number| faulty.set_plan(Plan::empty().on(Call::Write, number, Fault::Before));
     let pieces = async || world.rows(&schemas::ARCHIVE_BLOCKS).await.len();
     let collect = async || {
-        world.pass(later());
-        world.buckets.maintenance().collect_orphans(later() / 2).await
+        world.pass(seal_delay());
+        world.buckets.maintenance().collect_orphans(seal_delay() / 2).await
     };
     // The first write is the garbage collection entry of the block, and the next ones are its pieces.
     fail_at(4);
@@ -274,7 +274,7 @@ async fn seal_that_ends_between_two_batches_loses_nothing() {
                     World::on(Arc::clone(&faulty) as Arc<dyn TableStore>, clock, settings.clone(), 1).await;
                 let main = page("Main_Page");
                 world.write_large_page(&main, REVISIONS, 20, RENDERS).await;
-                world.pass(later());
+                world.pass(seal_delay());
                 let before = world.contents(&main).await;
                 let world = world.reopened().await;
                 faulty.set_plan(Plan::empty().on(Call::Write, number, fault.clone()));
@@ -290,7 +290,7 @@ async fn seal_that_ends_between_two_batches_loses_nothing() {
                 let late = world.put_render(&main, rendered, &[("html", "<p>late</p>")]).await.unwrap().tid;
                 let other = world.buckets.revision(&main, rev(7)).await.unwrap().renders[0].tid;
                 world.rewrite(&main, other, "html", "<p>in other words</p>").await.unwrap();
-                world.pass(later());
+                world.pass(seal_delay());
                 let with_late = world.contents(&main).await;
                 let world = world.reopened().await;
                 world.seal().await;
@@ -302,8 +302,8 @@ async fn seal_that_ends_between_two_batches_loses_nothing() {
                 assert_eq!(world.read(&main, other, "html").await, b"<p>in other words</p>", "{what}");
                 world.assert_consistent().await;
                 // Leftovers are collected, and nothing else.
-                world.pass(later());
-                world.buckets.maintenance().collect_orphans(later()).await.unwrap();
+                world.pass(seal_delay());
+                world.buckets.maintenance().collect_orphans(seal_delay()).await.unwrap();
                 let world = world.reopened().await;
                 assert_eq!(world.contents(&main).await, with_late, "{what}");
                 world.assert_consistent().await;
@@ -335,7 +335,7 @@ async fn kept_after_interruption(number: u64) -> (Vec<i64>, bool) {
     for number in [1, 2_000, 2_001] {
         put(number).await;
     }
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     for numbers in [9..51, 51..109] {
         for number in numbers {

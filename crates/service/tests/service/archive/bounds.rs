@@ -10,7 +10,7 @@ use rashomon_records::rows::{
 };
 use rashomon_tables::{Batch, Row, TableStore as _};
 
-use super::{DAY, archiving, later};
+use super::{DAY, archiving, seal_delay};
 use crate::support::{World, page, rev};
 
 /// Renders of 64 properties each. Together they have 65,920 bodies, more than a block takes of one revision.
@@ -108,7 +108,7 @@ mod in_memory {
         let tids = world.put_renders_with_many_properties(&main, 2, RENDERS).await;
         world.put_revision(&main, 3, &[("wikitext", "three")]).await.unwrap();
         world.put_revision(&main, 4, &[("wikitext", "four")]).await.unwrap();
-        world.pass(later());
+        world.pass(seal_delay());
         assert_sealed_but_for_one(&world, 2 * 2 + 2).await;
         assert_eq!(
             world.revisions_in_tables().await,
@@ -134,7 +134,7 @@ mod in_memory {
         world.put_renders_with_long_headers(&main, 1, 190).await;
         world.put_revision(&main, 2, &[("wikitext", "two")]).await.unwrap();
         world.put_revision(&main, 3, &[("wikitext", "three")]).await.unwrap();
-        world.pass(later());
+        world.pass(seal_delay());
         assert_sealed_but_for_one(&world, 2 * 2 + 1).await;
     }
 
@@ -149,7 +149,7 @@ mod in_memory {
                 world.put_renders_with_long_headers(&main, number, 80).await;
             }
         }
-        world.pass(later());
+        world.pass(seal_delay());
         let sealed = world.seal().await;
         assert_eq!((sealed.revisions, sealed.kept), (3, 0), "{sealed:?}");
         assert!(sealed.blocks >= 2, "{sealed:?}");
@@ -173,11 +173,11 @@ mod in_memory {
         world.put_revision(&main, 1, &[("wikitext", "one")]).await.unwrap();
         let first = world.put_renders_with_long_headers(&main, 1, 3).await;
         world.put_revision(&main, 2, &[("wikitext", "two")]).await.unwrap();
-        world.pass(later());
+        world.pass(seal_delay());
         assert_eq!(world.seal().await.revisions, 1);
         let late = world.put_renders_with_long_headers(&main, 1, 120).await;
         world.put_neighbours().await;
-        world.pass(later());
+        world.pass(seal_delay());
         assert_sealed_but_for_one(&world, 2 * 2).await;
         let detail = world.buckets.revision(&main, rev(1)).await.unwrap();
         assert_eq!(detail.renders.len(), 1 + 3 + 120);
@@ -207,7 +207,7 @@ mod in_memory {
         assert!(sealed.blocks >= 1 && sealed.revisions >= 2, "{sealed:?}");
         assert_eq!(world.buckets.revision(&main, rev(2)).await.unwrap().renders.len(), 101);
         world.assert_consistent().await;
-        world.pass(DAY + later());
+        world.pass(DAY + seal_delay());
         assert_eq!(world.seal().await.too_large, 1);
         world.assert_consistent().await;
     }

@@ -7,7 +7,7 @@ use rashomon_buckets::{BucketName, CompactionOptions, CompactionReport, DomainNa
 use rashomon_records::rows::{Json, TypedRow as _};
 use rashomon_tables::{Batch, TableStore as _};
 
-use super::{DAY, HOUR, archiving, later};
+use super::{DAY, HOUR, archiving, seal_delay};
 use crate::support::{
     BlockEntry, IndexRow, START, World, block_bytes, block_id, hour_partition, name, noise, on_every_store,
     page, with_block_bytes,
@@ -49,7 +49,7 @@ impl World {
             if part % 2 == 0 {
                 self.edit(&page("Other"), 2 * part + 1..=2 * part + 2).await;
             }
-            self.pass(later());
+            self.pass(seal_delay());
             self.seal().await;
             self.pass(HOUR);
         }
@@ -100,7 +100,7 @@ async fn compaction_changes_no_read(world: World) {
     assert_eq!(world.reopened().await.read_both_pages().await, before);
     // Revisions that are sealed later are compacted together with the others.
     world.edit(&page("Main_Page"), 9..=10).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     let before = world.read_both_pages().await;
     assert_eq!(world.compact().await.parts, 2);
@@ -112,12 +112,12 @@ async fn compaction_combines_two_versions_of_a_revision(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 1..=4).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     // A rewrite puts the rows of the revision and of the render back into the tables.
     world.rewrite(&page, tids[1], "html", "<p>better</p>").await.unwrap();
     world.rewrite(&page, tids[1], "wikitext", "better").await.unwrap();
-    world.pass(later());
+    world.pass(seal_delay());
     assert_eq!(world.seal().await.revisions, 1);
     let before = world.read_everything(&page).await;
     let compacted = world.compact().await;
@@ -135,10 +135,10 @@ async fn large_or_single_parts_of_a_page_are_not_compacted(world: World) {
     for number in 1..=130 {
         world.put_revision(&busy, number, &[("wikitext", "text")]).await.unwrap();
     }
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     world.put_revision(&busy, 131, &[("wikitext", "text")]).await.unwrap();
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 2);
     assert_eq!(world.compact().await.parts, 0, "one part is large, and the other is then the only small one");
@@ -159,7 +159,7 @@ async fn page_in_many_blocks_is_compacted_in_steps(world: World) {
     let page = page("Main_Page");
     for number in 1..=71 {
         world.put_revision(&page, number, &[("wikitext", &format!("text {number}"))]).await.unwrap();
-        world.pass(later());
+        world.pass(seal_delay());
         world.seal().await;
     }
     let before = world.read_everything(&page).await;
@@ -176,7 +176,7 @@ async fn full_blocks_of_few_revisions_are_not_compacted(world: World) {
     for number in 1..=21 {
         world.put_noise(&page, number, 0).await;
     }
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     assert_eq!(
         world.rows(&schemas::ARCHIVE_INDEX).await.len(),
@@ -186,7 +186,7 @@ async fn full_blocks_of_few_revisions_are_not_compacted(world: World) {
     assert_eq!(world.compact().await.parts, 0, "only one block is not full");
     for number in 22..=24 {
         world.put_noise(&page, number, 0).await;
-        world.pass(later());
+        world.pass(seal_delay());
         world.seal().await;
     }
     assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await.len(), 6);
@@ -211,7 +211,7 @@ async fn pages_that_share_full_blocks_are_compacted_at_most_once(world: World) {
             world.put_noise(page, rev, number as u64 * 100).await;
         }
     }
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     // A block has seven revisions, and a page has nine in blocks, so most blocks have the last revisions of
     // one page and the first of the next. Two of the pages are in three blocks each, with one revision in the first
@@ -233,7 +233,7 @@ async fn compaction_puts_a_page_into_one_block_if_it_fits(world: World) {
         for (number, page) in pages.iter().enumerate() {
             world.put_noise(page, rev, number as u64 * 10).await;
         }
-        world.pass(later());
+        world.pass(seal_delay());
         world.seal().await;
     }
     // Seven bodies fill a block. Two seals of eight bodies each have made four blocks. A new block takes the
@@ -277,7 +277,7 @@ async fn compaction_keeps_a_body_in_chunks(world: World) {
     let large = vec![b'a'; 9_000_000];
     for number in 1..=3 {
         world.put_revision(&page, number, &[("wikitext", &large)]).await.unwrap();
-        world.pass(later());
+        world.pass(seal_delay());
         world.seal().await;
     }
     assert_eq!(world.compact().await.revisions, 2);

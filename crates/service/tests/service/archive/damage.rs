@@ -12,7 +12,7 @@ use rashomon_tables::{
     TableStore as _, Value,
 };
 
-use super::{archiving, later};
+use super::{archiving, seal_delay};
 use crate::support::{
     AnyStore, IndexRow, START, World, at, block_bytes, block_id, column_mut, name, on_every_store, page,
     page_of, rev, with_block_bytes,
@@ -34,7 +34,7 @@ async fn damaged_bytes_of_a_block_are_an_error_and_never_other_content(world: Wo
     let world = archiving(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 1..=20).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     let before = world.read_everything(&page).await;
     let row = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
@@ -89,7 +89,7 @@ async fn verify_examines_each_index_row(world: World) {
     let page = page("Main_Page");
     for revisions in [1..=20, 21..=40] {
         world.edit(&page, revisions).await;
-        world.pass(later());
+        world.pass(seal_delay());
         world.seal().await;
     }
     let index = world.rows(&schemas::ARCHIVE_INDEX).await;
@@ -133,7 +133,7 @@ async fn revisions_behind_a_damaged_part_are_returned(world: World) {
             let wikitext = format!("{number} {}", number * number * 1_000_003);
             world.put_revision(&page, number, &[("wikitext", &wikitext)]).await.unwrap();
         }
-        world.pass(later());
+        world.pass(seal_delay());
         assert_eq!(world.seal().await.revisions, sealed);
     }
     let domain = page.domain.clone();
@@ -181,7 +181,7 @@ async fn erase_in_a_damaged_block_succeeds_if_unreadable_revisions_are_given_up(
     let world = archiving(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=20).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     let row = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
     let block = block_bytes(&row);
@@ -234,11 +234,11 @@ async fn unreadable_block_is_given_up(world: World) {
     let (one, two) = (page("Main_Page"), page("Other"));
     world.edit(&one, 1..=4).await;
     world.edit(&two, 1..=3).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     // The block of these revisions is undamaged, and is kept.
     world.edit(&one, 5..=9).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let first = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
     world.seal().await;
     assert_eq!(world.buckets.maintenance().give_up_unreadable(&one, rev(2)).await.unwrap(), []);
@@ -285,12 +285,12 @@ async fn damaged_row_prevents_only_the_seal_of_its_revision(world: World) {
                 .unwrap()
         };
         world.edit(&pages[1], 1..=3).await;
-        world.pass(later());
+        world.pass(seal_delay());
         assert_eq!(seal().await.revisions, 2);
         for page in &pages {
             world.edit(page, 4..=7).await;
         }
-        world.pass(later());
+        world.pass(seal_delay());
         let [first, middle, third] = &pages;
         let before = [
             world.read_everything(first).await,
@@ -333,7 +333,7 @@ async fn revisions_around_a_damaged_row_are_sealed(world: World) {
         world.put_revision(&one, number, &[("wikitext", format!("{number}"))]).await.unwrap();
     }
     world.edit(&two, 1..=3).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let row = world.rows(&schemas::REVISION_CONTENT).await.into_iter().find(|row| {
         row.key.partition == partition_of(&one) && RevisionBodyKey::of(row).unwrap().rev == rev(200)
     });
@@ -354,14 +354,14 @@ async fn late_render_of_a_revision_in_an_unreadable_block_stays_in_the_tables(wo
     let world = archiving(world).await;
     let (one, two) = (page("Main_Page"), page("Other"));
     world.edit(&one, 1..=5).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     for late in [2, 3] {
         world.put_render(&one, late, &[("html", "<p>late</p>")]).await.unwrap();
     }
     world.edit(&one, 6..=8).await;
     world.edit(&two, 1..=3).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let before = (world.read_everything(&one).await, world.read_everything(&two).await);
     let block = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
     replace_block(&world, &block, vec![7; 100]).await;
@@ -405,7 +405,7 @@ async fn damaged_time_index_does_not_prevent_the_seal_of_other_pages() {
     for page in &pages {
         world.edit(page, 1..=3).await;
     }
-    world.pass(later());
+    world.pass(seal_delay());
     let sealed = world.seal().await;
     assert_eq!((sealed.pages, sealed.blocks, sealed.kept), (3, 1, 2));
     assert_eq!(world.revisions_in_tables().await, 1 + 3 + 1);
@@ -418,7 +418,7 @@ async fn verify_finds_lost_rows_of_the_archive(world: World) {
     let (one, two) = (page("Main_Page"), page("Other"));
     world.edit(&one, 1..=4).await;
     world.edit(&two, 1..=3).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     assert_eq!(world.assert_consistent().await.blocks, 1);
     for table in [&*schemas::ARCHIVE_INDEX, &*schemas::ARCHIVE_BLOCKS] {
@@ -470,7 +470,7 @@ async fn interrupted_give_up_is_completed_by_the_next() {
         for page in &pages {
             world.edit(page, 1..=3).await;
         }
-        world.pass(later());
+        world.pass(seal_delay());
         world.seal().await;
         let block = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
         replace_block(&world, &block, vec![7; 100]).await;
@@ -481,8 +481,8 @@ async fn interrupted_give_up_is_completed_by_the_next() {
         let what = format!("{fault:?} {number}: {interrupted:?}");
         assert!(interrupted.is_err(), "{what}");
         world.buckets.maintenance().give_up_unreadable(&pages[1], rev(1)).await.unwrap();
-        world.pass(later());
-        world.buckets.maintenance().collect_orphans(later()).await.unwrap();
+        world.pass(seal_delay());
+        world.buckets.maintenance().collect_orphans(seal_delay()).await.unwrap();
         assert_eq!(world.rows(&schemas::ARCHIVE_BLOCKS).await, [], "{what}");
         assert_eq!(world.rows(&schemas::ARCHIVE_INDEX).await, [], "{what}");
         let world = world.reopened().await;
@@ -528,7 +528,7 @@ async fn seal_deletes_nothing_if_the_block_is_read_back_with_other_bytes() {
     let world = archiving(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=6).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let before = world.read_everything(&page).await;
     let sealed = world.try_seal().await;
     assert!(matches!(sealed, Err(Error::Store(StoreError::Corrupt(_)))), "{sealed:?}");

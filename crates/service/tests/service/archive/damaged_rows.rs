@@ -8,7 +8,7 @@ use rashomon_records::rows::ColumnValue as _;
 use rashomon_service::{RepairReport, repair};
 use rashomon_tables::{Call, Fault, Faulty, Key, Memory, Plan, Row, Schema, Value};
 
-use super::{archiving, later};
+use super::{archiving, seal_delay};
 use crate::support::{DamagedStore, World, name, page, rev};
 
 type Store = Faulty<DamagedStore<Memory>>;
@@ -93,7 +93,7 @@ mod in_memory {
         damage(&world, &store, &schemas::RENDERS, &["B".into(), Value::Int(1)]).await;
         let of_body = ["C".into(), "wikitext".into(), Value::Int(3)];
         damage(&world, &store, &schemas::REVISION_CONTENT, &of_body).await;
-        world.pass(later());
+        world.pass(seal_delay());
         let sealed = world.seal().await;
         assert_eq!((sealed.revisions, sealed.damaged()), (3 * 3 - 3, 3), "{sealed:?}");
         for (title, number) in [("A", 1), ("A", 3), ("B", 2), ("B", 3), ("C", 1), ("C", 2)] {
@@ -136,7 +136,7 @@ mod in_memory {
                 assert_eq!(lines, expected, "{limit} {sealed}");
             }
             assert_eq!(world.buckets.revisions(&of, None, 9).await.unwrap().items[1].tid, tids[0][2]);
-            world.pass(later());
+            world.pass(seal_delay());
             world.seal().await;
         }
         // A read of the damaged revision fails, and all other revisions can be read.
@@ -151,7 +151,7 @@ mod in_memory {
     async fn assert_repaired(seal: bool) {
         let (world, store, tids) = world().await;
         if seal {
-            world.pass(later());
+            world.pass(seal_delay());
             assert_eq!(world.seal().await.revisions, 9);
         }
         let tid = tids[0][3].to_value();

@@ -11,7 +11,7 @@ use rashomon_records::rows::Column as _;
 use rashomon_service::{EraseOptions, EraseReport, SameBytes};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, Row};
 
-use super::{HOUR, archiving, hour, later, settings};
+use super::{HOUR, archiving, hour, seal_delay, settings};
 use crate::support::{
     AnyStore, Cluster, START, World, block_bytes, name, noise, on_every_store, page, rev, runs_on_cassandra,
 };
@@ -126,7 +126,7 @@ async fn reads_and_writes_of_an_erased_revision_are_refused(world: World) {
     let world = archiving(world).await;
     let main = page("Main_Page");
     let tids = world.put_pages_with_a_secret().await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     let others = world.read_other_revisions().await;
     let history = world.imported_revision(&main, 3, hour(2), SECRET.repeat(3).as_bytes()).await;
@@ -203,14 +203,14 @@ async fn erase_removes_user_and_comment_on_request(world: World) {
         Some(rashomon_buckets::SlotRecord { bytes: Some(9), sha1: Some("abc".into()), ..Default::default() });
     world.buckets.import(&main, vec![history]).await.unwrap();
     world.edit(&main, 4..=6).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     world.try_erase(&main, 3).await.unwrap();
     let record = world.buckets.revision(&main, rev(3)).await.unwrap().record;
     assert_eq!((record.user.as_deref(), record.comment.as_deref()), (Some("Zwyxhorn"), Some("Zwyxhorn")));
     let slot = record.export.main.clone().unwrap();
     assert_eq!((slot.deleted, slot.bytes, slot.sha1, &record.export.sha1), (true, None, None, &None));
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     let options = EraseOptions { user: true, comment: true, ..erase_options() };
     rashomon_service::erase(&world.buckets, &main, rev(3), options).await.unwrap();
@@ -233,7 +233,7 @@ async fn erase_deletes_chunks_of_large_bodies(world: World) {
     }
     for sealed in [false, true] {
         if sealed {
-            world.pass(later());
+            world.pass(seal_delay());
             world.seal().await;
         }
         let before = world.rows(&schemas::CHUNKS).await.len();
@@ -241,7 +241,7 @@ async fn erase_deletes_chunks_of_large_bodies(world: World) {
         world.try_erase(&main, if sealed { 2 } else { 3 }).await.unwrap();
         if runs_on_cassandra() {
             // Other processes may be reading the replaced body.
-            world.pass(later());
+            world.pass(seal_delay());
             world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
         }
         // Sealed bodies are in a block, and the latest body is in chunks.
@@ -262,7 +262,7 @@ async fn erase_keeps_and_reports_other_revisions_with_the_same_bytes(world: Worl
         world.put_revision(&main, number, &bodies).await.unwrap();
     }
     world.edit(&main, 6..=7).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     let erased = world.try_erase(&main, 4).await.unwrap();
     let same =
@@ -286,11 +286,11 @@ async fn erase_deletes_replaced_and_compacted_content(world: World) {
     let world = archiving(world).await;
     let main = page("Main_Page");
     let tids = world.put_pages_with_a_secret().await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     world.rewrite(&main, tids[2], "html", format!("{SECRET} in other words")).await.unwrap();
     world.edit(&main, 7..=8).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     world.compact().await;
     assert!(world.block_count().await > 1);
@@ -302,7 +302,7 @@ async fn erase_deletes_replaced_and_compacted_content(world: World) {
         "other processes may be about to name a block in the index of a page"
     );
     if erased.left > 0 {
-        world.pass(later());
+        world.pass(seal_delay());
         assert_eq!(world.try_erase(&main, 3).await.unwrap().left, 0);
     }
     world.assert_erased("replaced and compacted").await;
@@ -315,11 +315,11 @@ async fn erased_revision_can_be_sealed_and_compacted(world: World) {
     world.put_pages_with_a_secret().await;
     world.try_erase(&main, 3).await.unwrap();
     let before = world.read_everything(&page("Other")).await;
-    world.pass(later());
+    world.pass(seal_delay());
     assert_eq!(world.seal().await.revisions, 7);
     world.assert_erased("sealed").await;
     world.edit(&main, 7..=8).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     world.compact().await;
     let world = world.reopened().await;
@@ -362,7 +362,7 @@ async fn revision_erased_during_a_bulk_load_is_in_no_block(world: World) {
     world.reopened().await.try_erase(&main, erased).await.unwrap();
     let finished = archiver.finish().await;
     assert!(matches!(finished, Err(Error::Store(_))), "{finished:?}");
-    world.pass(later());
+    world.pass(seal_delay());
     world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     for row in world.rows(&schemas::ARCHIVE_BLOCKS).await {
         assert!(!texts_of(&row).iter().any(|text| text.contains(&secret(erased))));
@@ -400,7 +400,7 @@ async fn interrupted_erase_is_completed_by_the_next() {
                 for number in 1.. {
                     let (world, faulty) = world(clustered).await;
                     let tids = world.put_pages_with_a_secret().await;
-                    world.pass(later());
+                    world.pass(seal_delay());
                     world.seal().await;
                     let others = world.read_other_revisions().await;
                     let world = world.reopened().await;
@@ -439,7 +439,7 @@ async fn interrupted_erase_is_completed_by_the_next() {
                     reported += usize::from(is_reported);
                     // On a cluster, a block that is left is deleted only when no process can be about to
                     // reference it.
-                    world.pass(later());
+                    world.pass(seal_delay());
                     world.try_erase(&page("Main_Page"), 3).await.unwrap();
                     world.assert_erased(&what).await;
                     assert_eq!(world.read_other_revisions().await, others, "{what}");
@@ -464,10 +464,10 @@ async fn erase_succeeds_during_a_seal_compaction_or_erase() {
                     let (world, faulty) = world(true).await;
                     let other = world.restarted_with(settings()).await;
                     world.put_pages_with_a_secret().await;
-                    world.pass(later());
+                    world.pass(seal_delay());
                     world.seal().await;
                     world.edit(&page("Main_Page"), 7..=9).await;
-                    world.pass(later());
+                    world.pass(seal_delay());
                     if what == "compaction" {
                         world.seal().await;
                     }
@@ -507,7 +507,7 @@ async fn erase_succeeds_during_a_seal_compaction_or_erase() {
                     for result in [first, second] {
                         assert!(matches!(result, Ok(()) | Err(Error::Store(_))), "{at}: {result:?}");
                     }
-                    world.pass(later());
+                    world.pass(seal_delay());
                     let world = world.reopened().await;
                     if what == "erase" {
                         world.try_erase(&page("Main_Page"), 4).await.unwrap_or_else(|e| panic!("{at}: {e}"));
@@ -531,7 +531,7 @@ async fn page_is_readable_while_one_of_its_revisions_is_erased() {
         for number in 1.. {
             let (world, faulty) = world(true).await;
             world.put_pages_with_a_secret().await;
-            world.pass(later());
+            world.pass(seal_delay());
             world.seal().await;
             let others = world.read_other_revisions().await;
             let (reader, eraser) = (world.reopened().await, world.restarted_with(settings()).await);

@@ -6,7 +6,7 @@ use rashomon_buckets::{Page, Settings, schemas};
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan};
 
-use super::{idle::idle_settings, later, settings};
+use super::{idle::idle_settings, seal_delay, settings};
 use crate::support::{AnyStore, Cluster, IndexRow, START, World, name, page, rev};
 
 /// A test world whose store calls fail according to a plan.
@@ -53,7 +53,7 @@ async fn assert_interrupted_seal_loses_nothing(written_since: bool, settings: Se
                     let (one, two) = (page("Main_Page"), page("Other"));
                     world.edit(&one, 1..=4).await;
                     world.edit(&two, 1..=3).await;
-                    world.pass(later());
+                    world.pass(seal_delay());
                     if written_since {
                         world.seal_and_write_again(&one).await;
                     }
@@ -87,8 +87,8 @@ async fn assert_interrupted_seal_loses_nothing(written_since: bool, settings: Se
                     // Leftovers are collected, and nothing else. The garbage collection entry of a block
                     // stays if one page references the block and the other does not, since an erase has to
                     // find the block.
-                    world.pass(later());
-                    world.buckets.maintenance().collect_orphans(later()).await.unwrap();
+                    world.pass(seal_delay());
+                    world.buckets.maintenance().collect_orphans(seal_delay()).await.unwrap();
                     assert!(world.rows(&schemas::ARCHIVE_NOTES).await.len() <= 1);
                     let world = world.reopened().await;
                     assert_eq!(
@@ -127,8 +127,8 @@ async fn interrupted_compaction_loses_nothing() {
                 assert_eq!(world.sample_reads_of_both_pages().await, before, "{what}");
                 world.assert_consistent().await;
                 // All unreferenced blocks are collected, and nothing else.
-                world.pass(later());
-                world.buckets.maintenance().collect_orphans(later()).await.unwrap();
+                world.pass(seal_delay());
+                world.buckets.maintenance().collect_orphans(seal_delay()).await.unwrap();
                 assert!(world.rows(&schemas::ARCHIVE_NOTES).await.len() <= 1);
                 let index = world.typed_rows::<IndexRow>().await;
                 let referenced: BTreeSet<_> = index.iter().map(|row| row.block).collect();
@@ -151,7 +151,7 @@ async fn two_compactions_at_once_lose_nothing() {
             let other = world.restarted_with(settings()).await;
             world.seal_in_parts().await;
             world.edit(&page("Main_Page"), 20..=22).await;
-            world.pass(later());
+            world.pass(seal_delay());
             let before = world.sample_reads_of_both_pages().await;
             let gate = Gate::new();
             faulty.set_plan(Plan::empty().on(call, number, Fault::Pause(gate.clone())));
@@ -174,8 +174,8 @@ async fn two_compactions_at_once_lose_nothing() {
             assert_eq!(world.sample_reads_of_both_pages().await, before, "{call:?} {number}");
             world.assert_consistent().await;
             world.compact().await;
-            world.pass(later());
-            world.buckets.maintenance().collect_orphans(later()).await.unwrap();
+            world.pass(seal_delay());
+            world.buckets.maintenance().collect_orphans(seal_delay()).await.unwrap();
             let world = world.reopened().await;
             assert_eq!(world.sample_reads_of_both_pages().await, before, "{call:?} {number}");
             world.assert_consistent().await;
@@ -191,7 +191,7 @@ async fn seal_or_compaction_that_takes_too_long_loses_nothing() {
             let (world, faulty) = world(true).await;
             world.seal_in_parts().await;
             world.edit(&page("Main_Page"), 20..=22).await;
-            world.pass(later());
+            world.pass(seal_delay());
             let before = world.sample_reads_of_both_pages().await;
             let other = world.restarted_with(settings()).await;
             let gate = Gate::new();
@@ -209,8 +209,8 @@ async fn seal_or_compaction_that_takes_too_long_loses_nothing() {
                 () = gate.reached() => {}
             }
             faulty.set_plan(Plan::empty());
-            world.pass(later());
-            other.buckets.maintenance().collect_orphans(later() / 2).await.unwrap();
+            world.pass(seal_delay());
+            other.buckets.maintenance().collect_orphans(seal_delay() / 2).await.unwrap();
             gate.open();
             // The seal or compaction may return an error.
             drop(work.await);
@@ -230,7 +230,7 @@ async fn two_seals_of_one_page_lose_nothing() {
             let other = world.restarted_with(settings()).await;
             let page = page("Main_Page");
             world.edit(&page, 1..=5).await;
-            world.pass(later());
+            world.pass(seal_delay());
             let before = world.read_everything(&page).await;
             let gate = Gate::new();
             faulty.set_plan(Plan::empty().on(call, number, Fault::Pause(gate.clone())));
@@ -286,7 +286,7 @@ async fn page_is_readable_while_it_is_sealed() {
             let other = world.restarted_with(settings()).await;
             let page = page("Main_Page");
             world.edit(&page, 1..=5).await;
-            world.pass(later());
+            world.pass(seal_delay());
             let before = world.sample_reads(&page).await;
             let gate = Gate::new();
             let fault = if after { Fault::PauseAfter(gate.clone()) } else { Fault::Pause(gate.clone()) };
@@ -333,8 +333,8 @@ async fn page_is_readable_while_its_blocks_are_compacted() {
             }
             faulty.set_plan(Plan::empty());
             assert_eq!(other.compact().await.parts, 6);
-            other.pass(later());
-            other.buckets.maintenance().collect_orphans(later() / 2).await.unwrap();
+            other.pass(seal_delay());
+            other.buckets.maintenance().collect_orphans(seal_delay() / 2).await.unwrap();
             assert_eq!(other.block_count().await, 1);
             gate.open();
             assert_eq!(reading.await, before, "{call:?} {number} {after}");

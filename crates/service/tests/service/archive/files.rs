@@ -7,7 +7,7 @@ use rashomon_buckets::schemas;
 use rashomon_service::EraseOptions;
 use rashomon_tables::Value;
 
-use super::{HOUR, archiving, later};
+use super::{HOUR, archiving, seal_delay};
 use crate::support::{PieceSet, World, letters, page, rev};
 
 /// All blobs in the tables.
@@ -57,7 +57,7 @@ async fn erased_content_is_in_no_file_of_the_store() {
         stored_blobs(&world).await.iter().for_each(|bytes| pieces.add(bytes));
         texts.push((written.tid, [text, html, replaced, again]));
         if number % 2 == 0 {
-            world.pass(later());
+            world.pass(seal_delay());
             world.seal().await;
             stored_blobs(&world).await.iter().for_each(|bytes| pieces.add(bytes));
         }
@@ -65,7 +65,7 @@ async fn erased_content_is_in_no_file_of_the_store() {
     let late = letters(400, 5_000);
     world.rewrite(&main, texts[2].0, "wikitext", &late).await.unwrap();
     world.edit(&main, 7..=8).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     world.compact().await;
     stored_blobs(&world).await.iter().for_each(|bytes| pieces.add(bytes));

@@ -132,7 +132,7 @@ async fn bulk_load_seals_whole_pages_if_idle_pages_are_sealed(world: World) {
         world.assert_consistent().await;
     }
     let world = world.reopened().await;
-    world.pass(super::later());
+    world.pass(super::seal_delay());
     assert_eq!(world.seal().await.revisions, 0, "nothing is left to be sealed");
 }
 
@@ -301,7 +301,7 @@ async fn bulk_load_takes_large_bodies_and_several_renders(world: World) {
     assert_eq!(world.revisions_in_tables().await, 1);
     // The chunks of bodies that are in a block are unreferenced. The page references only the chunks of the
     // latest revision.
-    world.pass(super::later());
+    world.pass(super::seal_delay());
     assert_eq!(world.buckets.maintenance().collect_orphans(super::HOUR).await.unwrap(), 3);
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 2);
     world.assert_consistent().await;

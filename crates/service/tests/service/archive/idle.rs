@@ -10,7 +10,7 @@ use rashomon_clock::{Clock, ManualClock};
 use rashomon_service::EraseOptions;
 use rashomon_tables::{Call, Fault, Faulty, Memory, Plan};
 
-use super::{DAY, HOUR, hour, later, settings, text};
+use super::{DAY, HOUR, hour, seal_delay, settings, text};
 use crate::support::{AnyStore, Cluster, START, World, name, noise, on_every_store, page, rev};
 
 on_every_store! {
@@ -59,7 +59,7 @@ async fn idle_page_is_sealed_whole(world: World) {
     world.edit(&two, 1..=1).await;
     let before = [world.read_everything(&one).await, world.read_everything(&two).await];
     let counted = world.assert_consistent().await;
-    world.pass(later());
+    world.pass(seal_delay());
     // A new process does not know what earlier ones have read.
     let world = world.reopened().await;
     assert_eq!(world.seal().await.revisions, 5);
@@ -79,7 +79,7 @@ async fn page_that_was_read_or_edited_is_not_idle(world: World) {
     for page in &pages {
         tids.push(world.edit(page, 1..=1).await[0]);
     }
-    world.pass(later());
+    world.pass(seal_delay());
     let world = world.reopened().await;
     world.read_latest(&pages[0], "html").await;
     world.read(&pages[1], tids[1], "html").await;
@@ -87,7 +87,7 @@ async fn page_that_was_read_or_edited_is_not_idle(world: World) {
     world.pass(HOUR);
     assert_eq!(world.seal().await.revisions, 1);
     assert_eq!(world.rows(&schemas::RENDER_CONTENT).await.len(), 4);
-    world.pass(later());
+    world.pass(seal_delay());
     assert_eq!(world.seal().await.revisions, 4);
     world.assert_sealed_whole().await;
     world.assert_consistent().await;
@@ -97,7 +97,7 @@ async fn late_writes_to_an_idle_page_keep_the_latest(world: World) {
     let world = idling(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 5..=7).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let world = world.reopened().await;
     assert_eq!(world.seal().await.revisions, 3);
     let latest = tids[2];
@@ -128,7 +128,7 @@ async fn late_writes_to_an_idle_page_keep_the_latest(world: World) {
     assert!(matches!(world.buckets.put_revision(&page, stale).await, Err(Error::NotLatest { .. })));
     world.assert_consistent().await;
     let before = world.read_everything(&page).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let world = world.reopened().await;
     world.seal().await;
     assert_eq!(world.read_everything(&page).await, before);
@@ -140,7 +140,7 @@ async fn edit_of_an_idle_page_is_the_latest(world: World) {
     let world = idling(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=3).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let world = world.reopened().await;
     world.seal().await;
     let next = NewRevision {
@@ -152,7 +152,7 @@ async fn edit_of_an_idle_page_is_the_latest(world: World) {
     assert_eq!(world.read_latest(&page, "html").await, b"four");
     let before = world.read_everything(&page).await;
     for sealed in [1, 0] {
-        world.pass(later());
+        world.pass(seal_delay());
         assert_eq!(world.seal().await.revisions, sealed);
         assert_eq!(world.read_everything(&page).await, before);
         world.assert_sealed_whole().await;
@@ -167,11 +167,11 @@ async fn body_rewritten_after_the_seal_is_sealed_again(world: World) {
     let world = idling(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 1..=2).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let world = world.reopened().await;
     world.seal().await;
     world.rewrite(&page, tids[1], "wikitext", "better").await.unwrap();
-    world.pass(later());
+    world.pass(seal_delay());
     assert_eq!(world.seal().await.revisions, 1);
     world.assert_sealed_whole().await;
     assert_eq!(world.read(&page, tids[1], "wikitext").await, b"better");
@@ -184,10 +184,10 @@ async fn large_body_of_an_idle_page_moves_from_chunks_into_a_block(world: World)
     let page = page("Main_Page");
     let large = noise(2, 2_500_000);
     let written = world.put_revision(&page, 1, &[("html", &large)]).await.unwrap();
-    world.pass(later());
+    world.pass(seal_delay());
     let world = world.reopened().await;
     assert_eq!(world.seal().await.revisions, 1);
-    world.pass(later());
+    world.pass(seal_delay());
     world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
     world.assert_sealed_whole().await;
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 0);
@@ -195,7 +195,7 @@ async fn large_body_of_an_idle_page_moves_from_chunks_into_a_block(world: World)
     world.assert_consistent().await;
     // A body above the limit of blocks stays in its chunks.
     let written = world.put_revision(&page, 2, &[("html", &noise(3, 5_000_000))]).await.unwrap();
-    world.pass(later());
+    world.pass(seal_delay());
     let world = world.reopened().await;
     world.seal().await;
     world.assert_sealed_whole().await;
@@ -207,14 +207,14 @@ async fn content_of_an_idle_page_can_be_erased(world: World) {
     let world = idling(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=2).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let world = world.reopened().await;
     world.seal().await;
     rashomon_service::erase(&world.buckets, &page, rev(2), EraseOptions::default()).await.unwrap();
     let found = world.buckets.latest(&page, &name("html")).await;
     assert!(matches!(found, Err(Error::Erased { .. })), "{found:?}");
     world.assert_consistent().await;
-    world.pass(later());
+    world.pass(seal_delay());
     let world = world.reopened().await;
     world.seal().await;
     assert_eq!(world.latest_rev(&page).await, Some(2));
@@ -227,12 +227,12 @@ async fn late_writes_to_a_page_that_is_read_are_sealed(world: World) {
     let world = idling(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 5..=7).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let world = world.reopened().await;
     world.seal().await;
     world.rewrite(&page, tids[0], "wikitext", "better").await.unwrap();
     world.put_revision_at(&page, 3, hour(1), &[("wikitext", "three")]).await.unwrap();
-    world.pass(later());
+    world.pass(seal_delay());
     world.read_latest(&page, "html").await;
     assert_eq!(world.seal().await.revisions, 2);
     world.assert_sealed_whole().await;
@@ -245,7 +245,7 @@ async fn seal_with_spare_latest_leaves_the_latest_in_the_tables(world: World) {
     let world = idling(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=3).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let world = world.reopened().await;
     let options = SealOptions { spare_latest: true, ..SealOptions::default() };
     let maintenance = world.buckets.maintenance();
@@ -260,7 +260,7 @@ async fn idle_page_is_known_to_the_catalog() {
     let world = World::in_sqlite().await.restarted_with(idle_settings()).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=1).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let world = world.reopened().await;
     world.seal().await;
     world.assert_sealed_whole().await;
@@ -304,7 +304,7 @@ async fn random_late_writes_keep_the_latest() {
                     expected.insert((number, tid), content);
                 }
                 _ => {
-                    world.pass(later());
+                    world.pass(seal_delay());
                     let call = [Call::Get, Call::Scan, Call::Write][draw(3) as usize];
                     let fault = [Fault::Before, Fault::After][draw(2) as usize].clone();
                     faulty.set_plan(Plan::empty().on(call, 1 + draw(24) as u64, fault));
@@ -325,7 +325,7 @@ async fn random_late_writes_keep_the_latest() {
             assert_eq!(world.read(&page, *tid, "html").await, html.as_bytes(), "{seed}");
         }
         world.assert_consistent().await;
-        world.pass(later());
+        world.pass(seal_delay());
         let world = world.reopened().await;
         world.seal().await;
         world.assert_sealed_whole().await;

@@ -8,7 +8,7 @@ use rashomon_buckets::{
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Batch, Memory, Row};
 
-use super::{DAY, HOUR, archiving, later, settings};
+use super::{DAY, HOUR, archiving, seal_delay, settings};
 use crate::support::{AnyStore, Cluster, START, World, name, noise, on_every_store, page, rev};
 
 on_every_store! {
@@ -60,7 +60,7 @@ async fn seal_moves_large_bodies_into_blocks(world: World) {
     let tids = edit(&world, &page, 1..=5).await;
     let before = world.read_everything(&page).await;
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 5 * 4);
-    world.pass(later());
+    world.pass(seal_delay());
     assert_eq!(world.seal().await.revisions, 4);
     // The chunks are kept for readers that are reading them.
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 5 * 4);
@@ -84,7 +84,7 @@ async fn bodies_above_the_limit_stay_in_chunks(world: World) {
         written.push((world.put_revision(&page, number, &[("html", &html)]).await.unwrap().tid, html));
     }
     world.put_revision(&page, 3, &[("html", "<p>")]).await.unwrap();
-    world.pass(later());
+    world.pass(seal_delay());
     assert_eq!(world.seal().await.revisions, 2);
     assert_eq!(world.chunks_after_collection().await, 5, "the chunks of the second");
     for (tid, html) in written {
@@ -99,7 +99,7 @@ async fn rewritten_sealed_body_gets_chunks_again(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let tids = edit(&world, &page, 1..=4).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     assert_eq!(world.chunks_after_collection().await, 4);
     world.rewrite(&page, tids[0], "data-parsoid", r#"{"a":1}"#).await.unwrap();
@@ -140,7 +140,7 @@ async fn unreadable_chunks_are_not_deleted_by_a_seal(world: World) {
     for title in ["One", "Two"] {
         world.put_revision(&page(title), 2, &[("html", "<p>")]).await.unwrap();
     }
-    world.pass(later());
+    world.pass(seal_delay());
     assert_eq!(world.seal().await.revisions, 2);
     assert_eq!(world.chunks_after_collection().await, 1 + 2, "all remaining chunks");
     for (title, tid) in [("One", one), ("Two", two)] {
@@ -168,7 +168,7 @@ async fn renders_left_out_by_policy_do_not_make_a_revision_too_large(world: Worl
     let page = page("Main_Page");
     let first = put_oversized_revision(&world, &page, 1).await;
     world.put_revision(&page, 2, &[("html", "<p>")]).await.unwrap();
-    world.pass(later());
+    world.pass(seal_delay());
     let sealed = world.seal().await;
     assert_eq!((sealed.revisions, sealed.renders, sealed.kept, sealed.raw_bytes), (1, 70, 0, 990_000));
     assert_eq!(world.rows(&schemas::RENDER_CONTENT).await.len(), 1, "the body of the latest");
@@ -188,7 +188,7 @@ async fn bodies_in_chunks_do_not_make_a_revision_too_large(world: World) {
         world.put_render(&page, 1, &html(render)).await.unwrap();
     }
     world.put_revision(&page, 2, &[("html", "<p>")]).await.unwrap();
-    world.pass(later());
+    world.pass(seal_delay());
     let sealed = world.seal().await;
     assert_eq!((sealed.revisions, sealed.renders, sealed.kept, sealed.raw_bytes), (1, 14, 0, 0));
     assert_eq!(world.chunks_after_collection().await, 14 * 6);
@@ -202,7 +202,7 @@ async fn oversized_revision_does_not_make_a_page_worth_sealing(world: World) {
     world.put_revision(&page, 2, &[("html", "<p>2")]).await.unwrap();
     world.pass(60 * DAY);
     world.put_revision(&page, 3, &[("html", "<p>3")]).await.unwrap();
-    world.pass(later());
+    world.pass(seal_delay());
     let options = SealOptions { max_wait: Some(30 * DAY), rest: Duration::ZERO, ..SealOptions::default() };
     let seal = || async {
         let sealed =
@@ -225,10 +225,10 @@ async fn erase_deletes_chunks_of_a_sealed_revision_at_once() {
     let world = World::on(Arc::new(cluster) as AnyStore, clock, settings(), 1).await;
     let page = page("Main_Page");
     edit(&world, &page, 1..=3).await;
-    world.pass(later());
+    world.pass(seal_delay());
     assert_eq!(world.seal().await.revisions, 2);
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 3 * 4);
-    world.pass(later());
+    world.pass(seal_delay());
     rashomon_service::erase(&world.buckets, &page, rev(1), Default::default()).await.unwrap();
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 2 * 4);
 }

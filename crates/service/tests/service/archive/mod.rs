@@ -64,7 +64,7 @@ impl World {
         self.put_render(page, 2, &[("html", "<p>late</p>")]).await.unwrap();
         let third = self.buckets.revision(page, rev(3)).await.unwrap().renders[0].tid;
         self.rewrite(page, third, "html", "<p>in other words</p>").await.unwrap();
-        self.pass(later());
+        self.pass(seal_delay());
     }
 
     /// The number of revisions in the tables, of all pages. Sealed revisions are not counted.
@@ -169,8 +169,8 @@ async fn shown(property: &Property) -> String {
     format!("{:?} {:?} {}", property.version, property.info, String::from_utf8_lossy(&bytes))
 }
 
-/// Long enough for a superseded revision to become eligible for a seal under [`settings`].
-pub(crate) fn later() -> Duration {
+/// A time that is long enough for a superseded revision to become eligible for a seal under [`settings`].
+pub(crate) fn seal_delay() -> Duration {
     2 * DAY
 }
 

@@ -8,7 +8,7 @@ use rashomon_buckets::{
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Counting, Kind, Memory};
 
-use super::{archiving, later};
+use super::{archiving, seal_delay};
 use crate::support::{World, at, name, noise, on_every_store, page, rev};
 
 on_every_store! {
@@ -94,7 +94,7 @@ async fn page_sealed_out_of_order_reads_as_before(world: World) {
         let history = history(&world, &page, &order.of(12), 100_000).await;
         world.buckets.import(&page, history).await.unwrap();
         let before = world.read_everything(&page).await;
-        world.pass(later());
+        world.pass(seal_delay());
         assert_eq!(world.seal().await.revisions, 11, "{order:?}");
         assert_eq!(world.read_everything(&page).await, before, "{order:?}");
     }
@@ -178,7 +178,7 @@ async fn read_of_a_page_in_any_order_opens_at_most_two_blocks() {
         bulk_load(&world, &loaded, history(&world, &loaded, &order.of(40), 50_000).await).await;
         let rows = history(&world, &sealed, &order.of(40), 50_000).await;
         world.buckets.import(&sealed, rows).await.unwrap();
-        world.pass(later());
+        world.pass(seal_delay());
         world.seal().await;
         let blocks = world.rows(&schemas::ARCHIVE_INDEX).await.len();
         assert!(blocks >= 8, "each page is spread over several of {blocks} blocks");

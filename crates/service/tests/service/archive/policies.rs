@@ -9,7 +9,7 @@ use rashomon_buckets::{
 
 use rashomon_clock::Clock as _;
 
-use super::{DAY, HOUR, hour, later, settings};
+use super::{DAY, HOUR, hour, seal_delay, settings};
 use crate::support::{World, bytes, name, on_every_store, page, rev};
 
 on_every_store! {
@@ -79,7 +79,7 @@ async fn policy_keeps_the_first_render_of_each_revision(world: World) {
     let world = with_policy(world, ArchivePolicy::FirstRender).await;
     write_revisions(&world, 1..=3).await;
     assert_eq!(kept_html(html_of_renders(&world, 3).await).len(), 9);
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     for world in [&world, &world.reopened().await] {
         assert_eq!(kept_html(html_of_renders(world, 3).await), ["1-1", "2-1", "3-1", "3-2", "3-3"]);
@@ -104,9 +104,9 @@ async fn bucket_can_have_its_own_policy_and_age(world: World) {
     let archive = Some(ArchiveSettings { all: other, buckets, ..ArchiveSettings::default() });
     let world = world.restarted_with(Settings { archive, ..settings() }).await;
     write_revisions(&world, 1..=3).await;
-    world.pass(later());
+    world.pass(seal_delay());
     assert_eq!(world.seal().await.revisions, 0, "the age of the other buckets does not apply");
-    world.pass(2 * later());
+    world.pass(2 * seal_delay());
     assert_eq!(world.seal().await.revisions, 2);
     assert_eq!(kept_html(html_of_renders(&world, 3).await), ["1-1", "2-1", "3-1", "3-2", "3-3"]);
 
@@ -140,7 +140,7 @@ async fn kept_render_is_found_by_revision_and_by_time(world: World) {
     let (page, html) = (page("Main_Page"), name("html"));
     let begun = world.clock.now();
     write_revisions(&world, 1..=3).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     for number in 1..=2 {
         let detail = world.buckets.revision(&page, rev(number)).await.unwrap();
@@ -168,7 +168,7 @@ async fn time_of_a_revision_whose_renders_were_left_out_selects_an_earlier_rende
     let (page, html, wikitext) = (page("Main_Page"), name("html"), name("wikitext"));
     let begun = world.clock.now();
     write_revisions(&world, 1..=4).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     let first = world.buckets.revision(&page, rev(1)).await.unwrap().renders.last().unwrap().tid;
     assert_eq!(world.read(&page, first, "html").await, b"1-1");
@@ -200,7 +200,7 @@ async fn revision_list_shows_what_is_stored_if_renders_were_left_out(world: Worl
         world.put_revision(&bare, number, &[("html", &format!("bare {number}"))]).await.unwrap();
         world.pass(HOUR);
     }
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     let lines = world.buckets.revisions(&main, None, 10).await.unwrap().items;
     for line in &lines {
@@ -218,7 +218,7 @@ async fn revision_list_shows_what_is_stored_if_renders_were_left_out(world: Worl
 async fn policy_keeps_one_render_in_each_interval(world: World) {
     let world = with_policy(world, ArchivePolicy::Interval(4 * HOUR)).await;
     write_revisions(&world, 1..=4).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     // Renders were made in the hours 0 to 8. The kept ones are four hours apart.
     assert_eq!(kept_html(html_of_renders(&world, 3).await), ["1-1", "2-2", "3-3"]);
@@ -228,15 +228,15 @@ async fn policy_keeps_one_render_in_each_interval(world: World) {
 async fn interval_continues_from_one_seal_to_the_next(world: World) {
     let world = with_policy(world, ArchivePolicy::Interval(30 * DAY)).await;
     write_revisions(&world, 1..=2).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     write_revisions(&world, 3..=4).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.reopened().await.seal().await;
     assert_eq!(kept_html(html_of_renders(&world, 3).await), ["1-1"]);
     world.pass(40 * DAY);
     write_revisions(&world, 5..=6).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     assert_eq!(kept_html(html_of_renders(&world, 5).await), ["1-1", "5-1"]);
     world.assert_consistent().await;
@@ -246,7 +246,7 @@ async fn render_left_out_passes_verification_and_its_repeat_creates_nothing(worl
     let world = with_policy(world, ArchivePolicy::FirstRender).await;
     let page = page("Main_Page");
     write_revisions(&world, 1..=2).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     let before = world.buckets.revision(&page, rev(1)).await.unwrap();
     // The record of the newest render is kept, so a write of the same render creates nothing.
@@ -268,7 +268,7 @@ async fn chunks_of_renders_left_out_are_collected(world: World) {
     world.put_render(&page, 1, &[("html", large(2))]).await.unwrap();
     world.pass(HOUR);
     world.put_revision(&page, 2, &[("html", b"small".to_vec())]).await.unwrap();
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     world.pass(Duration::from_secs(3 * 24 * 3600));
     assert_eq!(world.rows(&schemas::CHUNKS).await.len(), 18);
@@ -283,7 +283,7 @@ async fn late_render_of_a_sealed_revision_is_kept(world: World) {
     let world = with_policy(world, ArchivePolicy::FirstRender).await;
     let page = page("Main_Page");
     write_revisions(&world, 1..=2).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     let late = world.put_render(&page, 1, &[("html", "late")]).await.unwrap();
     assert_eq!(world.read(&page, late.tid, "html").await, b"late");

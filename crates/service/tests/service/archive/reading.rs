@@ -11,7 +11,7 @@ use rashomon_tables::{
     Counting, Counts, Cursor, Decorator, Kind, Memory, Partition, Schema, TableCounts, TableStore as _,
 };
 
-use super::{DAY, HOUR, archiving, hour, later, settings};
+use super::{DAY, HOUR, archiving, hour, seal_delay, settings};
 use crate::support::{World, at, name, noise, on_every_store, page, record, rev};
 
 on_every_store! {
@@ -75,7 +75,7 @@ async fn put_varied_page(world: &World) -> rashomon_buckets::Page {
 async fn seal_changes_no_read(world: World) {
     let world = archiving(world).await;
     let page = put_varied_page(&world).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let before = world.read_everything(&page).await;
     let counted = world.assert_consistent().await;
 
@@ -102,7 +102,7 @@ async fn small_pages_share_a_block(world: World) {
     for (number, page) in pages.iter().enumerate() {
         world.edit(page, 1..=1 + number as i64 % 4).await;
     }
-    world.pass(later());
+    world.pass(seal_delay());
     let mut before = Vec::new();
     for page in &pages {
         before.push(world.read_everything(page).await);
@@ -131,7 +131,7 @@ async fn seal_into_many_blocks_changes_no_read(world: World) {
         }
         let late = 2 * round + 1;
         world.put_revision(&page, late, &[("wikitext", "late"), ("html", "late")]).await.unwrap();
-        world.pass(later());
+        world.pass(seal_delay());
         let before = world.read_everything(&page).await;
         let sealed = world.seal().await;
         assert!(sealed.blocks > 1, "{sealed:?}");
@@ -145,7 +145,7 @@ async fn sealed_revisions_are_readable_without_the_archive_setting(world: World)
     let world = archiving(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=5).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let before = world.read_everything(&page).await;
     world.seal().await;
     let off = world.restarted_with(rashomon_buckets::Settings { archive: None, ..settings() }).await;
@@ -203,7 +203,7 @@ async fn archive_adds_one_row_of_the_index_to_a_search_for_the_latest() {
     let world = archiving(world).await;
     // The first edit makes lookups that a process makes only once.
     world.edit(&page, 7..=7).await;
-    world.pass(later());
+    world.pass(seal_delay());
     assert_eq!(world.seal().await.revisions, 6);
     let before = counting.counts();
     let calls = calls_of_a_read_and_an_edit(&world, &counting, 8).await;
@@ -220,7 +220,7 @@ async fn concurrent_reads_share_one_read_of_a_block() {
     let (world, counting) = World::over_memory(Counting::new).await;
     let page = page("Main_Page");
     let tids = archiving(world.reopened().await).await.edit(&page, 1..=9).await;
-    world.pass(later());
+    world.pass(seal_delay());
     archiving(world.reopened().await).await.seal().await;
     for cache_bytes in [0, 64 << 20] {
         let archive = Some(ArchiveSettings { cache_bytes, ..ArchiveSettings::default() });
@@ -242,7 +242,7 @@ async fn read_from_a_block_makes_the_documented_number_of_calls() {
     let (world, counting) = World::over_memory(Counting::new).await;
     let page = page("Main_Page");
     let tids = archiving(world.reopened().await).await.edit(&page, 1..=9).await;
-    world.pass(later());
+    world.pass(seal_delay());
     archiving(world.reopened().await).await.seal().await;
     for (property, content) in [("html", "render_content"), ("wikitext", "revision_content")] {
         let world = archiving(world.reopened().await).await;
@@ -274,7 +274,7 @@ async fn index_is_read_again_after_it_changed() {
     let mut tids = world.edit(&page, 1..=4).await;
     let html = name("html");
     for sealed in [3, 4] {
-        world.pass(later());
+        world.pass(seal_delay());
         world.seal().await;
         for index_reads in [1, 0, 0] {
             let before = counting.counts();

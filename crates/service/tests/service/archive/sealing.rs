@@ -7,7 +7,7 @@ use rashomon_clock::Clock as _;
 use rashomon_records::rows::{Json, TypedRow as _};
 use rashomon_tables::{Batch, TableStore as _};
 
-use super::{DAY, HOUR, archiving, later};
+use super::{DAY, HOUR, archiving, seal_delay};
 use crate::support::{BlockEntry, World, block_partition, hour_partition, name, on_every_store, page};
 
 on_every_store! {
@@ -42,14 +42,14 @@ async fn revision_changed_after_its_seal_is_sealed_again(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 1..=4).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     world.rewrite(&page, tids[1], "html", "<p>better</p>").await.unwrap();
     world.rewrite(&page, tids[2], "wikitext", "better").await.unwrap();
     world.put_render(&page, 1, &[("html", "<p>again</p>")]).await.unwrap();
     let before = world.read_everything(&page).await;
     world.assert_consistent().await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     assert_eq!(world.read_everything(&page).await, before);
     world.assert_consistent().await;
@@ -59,7 +59,7 @@ async fn unreferenced_block_is_collected(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=4).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     let before = world.read_everything(&page).await;
     // Simulates a seal that was interrupted before the page referenced its block.
@@ -92,7 +92,7 @@ async fn unreferenced_block_is_collected(world: World) {
 async fn few_young_revisions_wait_to_be_sealed(world: World) {
     let world = archiving(world).await;
     world.edit(&page("Main_Page"), 1..=5).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let options =
         SealOptions { max_wait: Some(30 * DAY), rest: Duration::from_micros(1), ..SealOptions::default() };
     let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
@@ -106,7 +106,7 @@ async fn few_young_revisions_wait_to_be_sealed(world: World) {
     for number in 1..=258 {
         world.put_revision(&busy, number, &[("wikitext", "text")]).await.unwrap();
     }
-    world.pass(later());
+    world.pass(seal_delay());
     assert_eq!(seal().await, 257, "many revisions at once do not wait");
 }
 
@@ -124,7 +124,7 @@ async fn wait_for_a_seal_begins_when_a_revision_becomes_eligible(world: World) {
     for number in 2..=3 {
         world.pass(60 * DAY);
         world.edit(&page, number..=number).await;
-        world.pass(later());
+        world.pass(seal_delay());
         assert_eq!(seal().await, 0, "revision {number} was written two days ago");
     }
     // The first revision was superseded 64 days ago, and was eligible a day later.
@@ -133,7 +133,7 @@ async fn wait_for_a_seal_begins_when_a_revision_becomes_eligible(world: World) {
     world.pass(DAY + HOUR);
     assert_eq!(seal().await, 2, "the second revision is sealed with the first");
     world.put_render(&page, 1, &[("html", "<p>late</p>")]).await.unwrap();
-    world.pass(later());
+    world.pass(seal_delay());
     assert_eq!(seal().await, 0, "the render has been eligible for a day only");
     world.pass(100 * DAY);
     assert_eq!(seal().await, 1);
@@ -141,7 +141,7 @@ async fn wait_for_a_seal_begins_when_a_revision_becomes_eligible(world: World) {
     for number in 0..260 {
         world.put_render(&page, 4, &[("html", &format!("<p>{number}</p>"))]).await.unwrap();
     }
-    world.pass(later());
+    world.pass(seal_delay());
     assert_eq!(seal().await, 0, "renders of the latest cannot be sealed");
     world.assert_consistent().await;
 }
@@ -150,7 +150,7 @@ async fn stats_count_blocks_and_rows_separately(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=6).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let domain = DomainName::new("enwiki").unwrap();
     let before = rashomon_service::stats(&world.buckets, &domain, &mut |_| {}).await.unwrap().page;
     world.seal().await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rashomon_buckets::{Error, ImportOutcome, NewRevision, Parent, schemas};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan};
 
-use super::{HOUR, archiving, hour, later, settings};
+use super::{HOUR, archiving, hour, seal_delay, settings};
 use crate::support::{AnyStore, Cluster, World, name, on_every_store, page, rev};
 
 on_every_store! {
@@ -30,7 +30,7 @@ async fn repeat_of_a_sealed_revision_is_recognized(world: World) {
     let history = world.imported_revision(&page, 1000, hour(3), b"text 1000").await;
     let before = world.imported_revision(&page, 10, hour(3), b"text 10").await;
     world.buckets.import(&page, vec![before.clone(), history]).await.unwrap();
-    world.pass(later());
+    world.pass(seal_delay());
     assert_eq!(world.seal().await.revisions, 5);
 
     let again = world.put_revision_at(&page, 2, hour(2), &[("wikitext", "text 2")]).await.unwrap();
@@ -56,14 +56,14 @@ async fn late_revision_is_listed_between_sealed_ones(world: World) {
     for number in [1, 2, 5, 9] {
         world.edit(&page, number..=number).await;
     }
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     world.put_revision_at(&page, 4, hour(2), &[("wikitext", "four")]).await.unwrap();
     let listed = world.buckets.revisions(&page, None, 100).await.unwrap();
     let revs: Vec<_> = listed.items.iter().map(|line| line.record.rev.get()).collect();
     assert_eq!(revs, [9, 5, 4, 2, 1]);
     let before = world.read_everything(&page).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     assert_eq!(world.revisions_in_tables().await, 1);
     assert_eq!(world.read_everything(&page).await, before);
@@ -74,7 +74,7 @@ async fn sealed_render_can_be_rewritten(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 1..=3).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     let version = world.rewrite(&page, tids[0], "html", "<p>better</p>").await.unwrap();
     assert_eq!(version.tid, tids[0]);
@@ -91,7 +91,7 @@ async fn writes_after_a_seal_are_sealed_by_the_next(world: World) {
     let world = archiving(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 1..=4).await;
-    world.pass(later());
+    world.pass(seal_delay());
     world.seal().await;
     let late = world.put_render(&page, 1, &[("html", "<p>late</p>")]).await.unwrap();
     world.pass(HOUR);
@@ -100,7 +100,7 @@ async fn writes_after_a_seal_are_sealed_by_the_next(world: World) {
     world.put_render(&page, 3, &[("html", "<p>of better</p>")]).await.unwrap();
     let before = world.read_everything(&page).await;
     assert_eq!(world.seal().await.revisions, 0, "the writes are too young");
-    world.pass(later());
+    world.pass(seal_delay());
     assert_eq!(world.seal().await.revisions, 3);
     for world in [&world, &world.reopened().await] {
         assert_eq!(world.read_everything(&page).await, before);
@@ -130,7 +130,7 @@ async fn assert_write_during_a_seal_is_kept(store: impl Fn(Memory) -> AnyStore, 
             let other = World::on(Arc::clone(&faulty) as AnyStore, clock, settings(), 2).await;
             let page = page("Main_Page");
             let tids = world.edit(&page, 1..=5).await;
-            world.pass(later());
+            world.pass(seal_delay());
             if written_since {
                 world.seal_and_write_again(&page).await;
             }
@@ -157,7 +157,7 @@ async fn assert_write_during_a_seal_is_kept(store: impl Fn(Memory) -> AnyStore, 
             let third = world.buckets.revision(&page, rev(3)).await.unwrap();
             assert_eq!(third.renders.len(), 2, "{call:?} {number}");
             let before = world.read_everything(&page).await;
-            world.pass(later());
+            world.pass(seal_delay());
             world.seal().await;
             assert_eq!(
                 world.rows(&schemas::RENDERS).await.len(),

@@ -12,7 +12,7 @@ use rashomon_test_stores::Ring;
 use tokio::sync::Barrier;
 
 use crate::{
-    archive::{DAY, HOUR, later, settings},
+    archive::{DAY, HOUR, seal_delay, settings},
     support::{AnyStore, START, World, noise},
 };
 
@@ -171,7 +171,7 @@ async fn failed_seal_and_upload(name: &str, order: Order) {
     let sealed = page_of(&format!("seal-{name}.example"));
     let uploaded = page_of(&format!("upload-{name}.example"));
     world.edit(&sealed, 1..=5).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let before = world.read_everything(&sealed).await;
     let (first, second) = (noise(1, 1_500_000), noise(2, 1_500_000));
     let tid = world.put_revision(&uploaded, 1, &[("html", &first)]).await.unwrap().tid;

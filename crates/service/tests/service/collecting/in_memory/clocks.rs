@@ -7,7 +7,7 @@ use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{Call, Error as StoreError, Fault, Faulty, Gate, Memory, Plan};
 
 use crate::{
-    archive::{DAY, HOUR, later, settings},
+    archive::{DAY, HOUR, seal_delay, settings},
     support::{AnyStore, Cluster, START, World, bytes, name, noise, page, rev},
 };
 
@@ -144,7 +144,7 @@ async fn jump_during_a_seal_loses_no_revision() {
             let other = World::on(cluster, Arc::clone(&world.clock), settings(), 2).await;
             let page = page("Main_Page");
             world.edit(&page, 1..=3).await;
-            world.pass(later());
+            world.pass(seal_delay());
             let before = world.read_everything(&page).await;
             let gate = Gate::new();
             faulty.set_plan(Plan::empty().on(Call::Scan, number, Fault::Pause(gate.clone())));

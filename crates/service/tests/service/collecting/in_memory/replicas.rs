@@ -10,7 +10,7 @@ use rashomon_service::EraseOptions;
 use rashomon_tables::{Batch, Call, Fault, Faulty, Mutation, Plan, Reach, ReplicaStore, Schema};
 
 use crate::{
-    archive::{DAY, HOUR, later, settings},
+    archive::{DAY, HOUR, seal_delay, settings},
     retention,
     support::{AnyStore, START, World, bytes, name, noise, page, rev},
 };
@@ -132,7 +132,7 @@ async fn failed_seal_loses_no_revision() {
             let (world, store) = world(settings()).await;
             let page = page("Main_Page");
             world.edit(&page, 1..=5).await;
-            world.pass(later());
+            world.pass(seal_delay());
             let before = world.read_everything(&page).await;
             make_batches_fail(&store, &schemas::ARCHIVE_INDEX, reach);
             world.try_seal().await.unwrap_err();
@@ -149,7 +149,7 @@ async fn failed_seal_loses_no_revision() {
 async fn block_of_a_seal_that_reached_no_replica_is_collected_after_the_grace() {
     let (world, store) = world(settings()).await;
     world.edit(&page("Main_Page"), 1..=5).await;
-    world.pass(later());
+    world.pass(seal_delay());
     make_batches_fail(&store, &schemas::ARCHIVE_INDEX, ON_NO_REPLICA);
     world.try_seal().await.unwrap_err();
     store.clear_plan();
@@ -192,7 +192,7 @@ async fn erasing_keeps_a_block_of_a_failed_seal() {
     let (main, other) = (page("Main_Page"), page("Other"));
     world.edit(&main, 1..=4).await;
     world.edit(&other, 1..=4).await;
-    world.pass(later());
+    world.pass(seal_delay());
     let before = world.read_everything(&other).await;
     // The index of the first page references the block. The index of the other page references it on one
     // replica only.
@@ -286,7 +286,7 @@ async fn failed_rewrite_of_a_large_body_leaves_the_old_or_the_new_one() {
             let body = if sealed { noise(1, 4_500_000) } else { large(1) };
             let tid = world.put_revision(&page, 1, &[("html", &body)]).await.unwrap().tid;
             world.put_revision(&page, 2, &[("html", "<p>")]).await.unwrap();
-            world.pass(later());
+            world.pass(seal_delay());
             if sealed {
                 assert_eq!(world.seal().await.revisions, 1);
                 world.pass(HOUR);
