@@ -10,7 +10,7 @@ use rashomon_records::rows::{
 };
 use rashomon_tables::{Batch, Row, TableStore as _};
 
-use super::{DAY, archiving, seal_delay};
+use super::{DAY, seal_delay, with_archive};
 use crate::support::{World, page, rev};
 
 /// Renders of 64 properties each. Together they have 65,920 bodies, more than a block takes of one revision.
@@ -101,7 +101,7 @@ mod in_memory {
 
     #[tokio::test]
     async fn revision_with_too_many_bodies_stays_and_all_others_are_sealed() {
-        let world = archiving(World::in_memory().await).await;
+        let world = with_archive(World::in_memory().await).await;
         let (main, others) = (page("Main_Page"), world.put_neighbours().await);
         world.put_revision(&main, 1, &[("wikitext", "one")]).await.unwrap();
         world.put_revision(&main, 2, &[("wikitext", "two")]).await.unwrap();
@@ -127,7 +127,7 @@ mod in_memory {
 
     #[tokio::test]
     async fn revision_with_too_much_metadata_stays_and_all_others_are_sealed() {
-        let world = archiving(World::in_memory().await).await;
+        let world = with_archive(World::in_memory().await).await;
         let main = page("Main_Page");
         world.put_neighbours().await;
         world.put_revision(&main, 1, &[("wikitext", "one")]).await.unwrap();
@@ -141,7 +141,7 @@ mod in_memory {
     /// Several revisions of almost the largest size do not go into one block.
     #[tokio::test]
     async fn revisions_with_much_metadata_are_spread_over_blocks() {
-        let world = archiving(World::in_memory().await).await;
+        let world = with_archive(World::in_memory().await).await;
         let main = page("Main_Page");
         for number in 1..=4 {
             world.put_revision(&main, number, &[("wikitext", "text")]).await.unwrap();
@@ -168,7 +168,7 @@ mod in_memory {
 
     #[tokio::test]
     async fn renders_that_make_a_sealed_revision_too_large_stay_in_the_tables() {
-        let world = archiving(World::in_memory().await).await;
+        let world = with_archive(World::in_memory().await).await;
         let main = page("Main_Page");
         world.put_revision(&main, 1, &[("wikitext", "one")]).await.unwrap();
         let first = world.put_renders_with_long_headers(&main, 1, 3).await;
@@ -187,7 +187,7 @@ mod in_memory {
 
     #[tokio::test]
     async fn import_stores_a_revision_too_large_for_a_block_as_rows() {
-        let world = archiving(World::in_memory().await).await;
+        let world = with_archive(World::in_memory().await).await;
         let (main, other) = (page("Main_Page"), page("Other"));
         let archiver = world.buckets.maintenance().history_archiver().unwrap();
         for of in [&main, &other] {

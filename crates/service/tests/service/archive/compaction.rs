@@ -7,7 +7,7 @@ use rashomon_buckets::{BucketName, CompactionOptions, CompactionReport, DomainNa
 use rashomon_records::rows::{Json, TypedRow as _};
 use rashomon_tables::{Batch, TableStore as _};
 
-use super::{DAY, HOUR, archiving, seal_delay};
+use super::{DAY, HOUR, seal_delay, with_archive};
 use crate::support::{
     BlockEntry, IndexRow, START, World, block_bytes, block_id, hour_partition, name, noise, on_every_store,
     page, with_block_bytes,
@@ -73,7 +73,7 @@ impl World {
 }
 
 async fn compaction_changes_no_read(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     world.seal_in_parts().await;
     let before = world.read_both_pages().await;
     assert_eq!((world.block_count().await, world.rows(&schemas::ARCHIVE_INDEX).await.len()), (4, 6));
@@ -109,7 +109,7 @@ async fn compaction_changes_no_read(world: World) {
 }
 
 async fn compaction_combines_two_versions_of_a_revision(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 1..=4).await;
     world.pass(seal_delay());
@@ -130,7 +130,7 @@ async fn compaction_combines_two_versions_of_a_revision(world: World) {
 }
 
 async fn large_or_single_parts_of_a_page_are_not_compacted(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let busy = page("Busy");
     for number in 1..=130 {
         world.put_revision(&busy, number, &[("wikitext", "text")]).await.unwrap();
@@ -155,7 +155,7 @@ async fn large_or_single_parts_of_a_page_are_not_compacted(world: World) {
 }
 
 async fn page_in_many_blocks_is_compacted_in_steps(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     for number in 1..=71 {
         world.put_revision(&page, number, &[("wikitext", &format!("text {number}"))]).await.unwrap();
@@ -171,7 +171,7 @@ async fn page_in_many_blocks_is_compacted_in_steps(world: World) {
 }
 
 async fn full_blocks_of_few_revisions_are_not_compacted(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     for number in 1..=21 {
         world.put_noise(&page, number, 0).await;
@@ -204,7 +204,7 @@ async fn full_blocks_of_few_revisions_are_not_compacted(world: World) {
 }
 
 async fn pages_that_share_full_blocks_are_compacted_at_most_once(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let pages: Vec<_> = (0..12).map(|number| page(&format!("Page_{number:02}"))).collect();
     for (number, page) in pages.iter().enumerate() {
         for rev in 1..=10 {
@@ -227,7 +227,7 @@ async fn pages_that_share_full_blocks_are_compacted_at_most_once(world: World) {
 }
 
 async fn compaction_puts_a_page_into_one_block_if_it_fits(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let pages: Vec<_> = (0..8).map(|number| page(&format!("Page_{number}"))).collect();
     for rev in 1..=3 {
         for (number, page) in pages.iter().enumerate() {
@@ -249,7 +249,7 @@ async fn compaction_puts_a_page_into_one_block_if_it_fits(world: World) {
 }
 
 async fn damaged_block_is_not_compacted(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     world.seal_in_parts().await;
     let row = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
     let index = world.typed_rows::<IndexRow>().await;
@@ -272,7 +272,7 @@ async fn damaged_block_is_not_compacted(world: World) {
 }
 
 async fn compaction_keeps_a_body_in_chunks(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let large = vec![b'a'; 9_000_000];
     for number in 1..=3 {
@@ -291,7 +291,7 @@ async fn compaction_keeps_a_body_in_chunks(world: World) {
 }
 
 async fn superseded_blocks_are_collected_though_their_pages_are_sealed_daily(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     world.seal_in_parts().await;
     world.compact().await;
     assert_eq!(world.block_count().await, 4 + 1);
@@ -310,7 +310,7 @@ async fn superseded_blocks_are_collected_though_their_pages_are_sealed_daily(wor
 /// The blocks have an early entry in the garbage collector's queue. Nevertheless they stay for as long as other blocks
 /// that were superseded just now.
 async fn block_superseded_recently_stays_though_its_entry_is_old(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     world.seal_in_parts().await;
     let noted_at = START;
     for row in world.rows(&schemas::ARCHIVE_BLOCKS).await {

@@ -12,7 +12,7 @@ use rashomon_tables::{
     TableStore as _, Value,
 };
 
-use super::{archiving, seal_delay};
+use super::{seal_delay, with_archive};
 use crate::support::{
     AnyStore, IndexRow, START, World, at, block_bytes, block_id, column_mut, name, on_every_store, page,
     page_of, rev, with_block_bytes,
@@ -31,7 +31,7 @@ on_every_store! {
 }
 
 async fn damaged_bytes_of_a_block_are_an_error_and_never_other_content(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 1..=20).await;
     world.pass(seal_delay());
@@ -85,7 +85,7 @@ async fn overwrite(world: &World, table: &'static Schema, row: &Row, values: Vec
 
 /// An index row with wrong values is found although another block of the page is missing.
 async fn verify_examines_each_index_row(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     for revisions in [1..=20, 21..=40] {
         world.edit(&page, revisions).await;
@@ -126,7 +126,7 @@ async fn verify_examines_each_index_row(world: World) {
 /// A read skips the damaged part of a block, so that the rest of the block has fewer rows than a result page.
 /// Revisions after the damaged part are still read.
 async fn revisions_behind_a_damaged_part_are_returned(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     for (revisions, sealed) in [(1..=10_i64, 9), (11..=530, 520)] {
         for number in revisions {
@@ -178,7 +178,7 @@ async fn readable_revisions(world: &World, page: &rashomon_buckets::Page) -> Vec
 }
 
 async fn erase_in_a_damaged_block_succeeds_if_unreadable_revisions_are_given_up(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=20).await;
     world.pass(seal_delay());
@@ -230,7 +230,7 @@ async fn erase_in_a_damaged_block_succeeds_if_unreadable_revisions_are_given_up(
 }
 
 async fn unreadable_block_is_given_up(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let (one, two) = (page("Main_Page"), page("Other"));
     world.edit(&one, 1..=4).await;
     world.edit(&two, 1..=3).await;
@@ -265,7 +265,7 @@ async fn unreadable_block_is_given_up(world: World) {
 /// Damages one row of each table in turn. The other pages are sealed, and a revision that stays in the tables
 /// is not counted as sealed.
 async fn damaged_row_prevents_only_the_seal_of_its_revision(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let tables: [&'static Schema; 5] = [
         &schemas::REVISIONS,
         &schemas::RENDERS,
@@ -327,7 +327,7 @@ async fn damaged_row_prevents_only_the_seal_of_its_revision(world: World) {
 }
 
 async fn revisions_around_a_damaged_row_are_sealed(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let (one, two) = (page("Main_Page"), page("Other"));
     for number in 1..=300 {
         world.put_revision(&one, number, &[("wikitext", format!("{number}"))]).await.unwrap();
@@ -351,7 +351,7 @@ async fn revisions_around_a_damaged_row_are_sealed(world: World) {
 }
 
 async fn late_render_of_a_revision_in_an_unreadable_block_stays_in_the_tables(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let (one, two) = (page("Main_Page"), page("Other"));
     world.edit(&one, 1..=5).await;
     world.pass(seal_delay());
@@ -400,7 +400,7 @@ impl Decorator for UnreadableIndexStore {
 #[tokio::test]
 async fn damaged_time_index_does_not_prevent_the_seal_of_other_pages() {
     let (world, _store) = World::over_memory(UnreadableIndexStore).await;
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let pages = ["First", "Main_Page", "Third"].map(page);
     for page in &pages {
         world.edit(page, 1..=3).await;
@@ -414,7 +414,7 @@ async fn damaged_time_index_does_not_prevent_the_seal_of_other_pages() {
 }
 
 async fn verify_finds_lost_rows_of_the_archive(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let (one, two) = (page("Main_Page"), page("Other"));
     world.edit(&one, 1..=4).await;
     world.edit(&two, 1..=3).await;
@@ -525,7 +525,7 @@ impl Decorator for BitFlippingStore {
 #[tokio::test]
 async fn seal_deletes_nothing_if_the_block_is_read_back_with_other_bytes() {
     let (world, _store) = World::over_memory(BitFlippingStore).await;
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=6).await;
     world.pass(seal_delay());

@@ -8,7 +8,7 @@ use rashomon_records::rows::ColumnValue as _;
 use rashomon_service::{RepairReport, repair};
 use rashomon_tables::{Call, Fault, Faulty, Key, Memory, Plan, Row, Schema, Value};
 
-use super::{archiving, seal_delay};
+use super::{seal_delay, with_archive};
 use crate::support::{DamagedStore, World, name, page, rev};
 
 type Store = Faulty<DamagedStore<Memory>>;
@@ -17,7 +17,7 @@ type Store = Faulty<DamagedStore<Memory>>;
 async fn world() -> (World, Arc<Store>, Vec<Vec<Tid>>) {
     let decorate = |store| Faulty::new(DamagedStore::new(store), Plan::empty());
     let (world, store) = World::over_memory(decorate).await;
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let mut tids = Vec::new();
     for title in ["A", "B", "C"] {
         tids.push(world.edit(&page(title), 1..=4).await);

@@ -11,7 +11,7 @@ use rashomon_records::rows::Column as _;
 use rashomon_service::{EraseOptions, EraseReport, SameBytes};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, Row};
 
-use super::{HOUR, archiving, hour, seal_delay, settings};
+use super::{HOUR, hour, seal_delay, settings, with_archive};
 use crate::support::{
     AnyStore, Cluster, START, World, block_bytes, name, noise, on_every_store, page, rev, runs_on_cassandra,
 };
@@ -123,7 +123,7 @@ impl World {
 }
 
 async fn reads_and_writes_of_an_erased_revision_are_refused(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let main = page("Main_Page");
     let tids = world.put_pages_with_a_secret().await;
     world.pass(seal_delay());
@@ -170,7 +170,7 @@ async fn reads_and_writes_of_an_erased_revision_are_refused(world: World) {
 }
 
 async fn erase_deletes_an_unsealed_revision(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     world.put_pages_with_a_secret().await;
     let others = world.read_other_revisions().await;
     let erased = world.try_erase(&page("Main_Page"), 3).await.unwrap();
@@ -180,7 +180,7 @@ async fn erase_deletes_an_unsealed_revision(world: World) {
 }
 
 async fn erase_deletes_the_latest_revision(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let main = page("Main_Page");
     world.edit(&main, 1..=2).await;
     world.put_revision(&main, 3, &[("wikitext", SECRET), ("html", RENDERED)]).await.unwrap();
@@ -194,7 +194,7 @@ async fn erase_deletes_the_latest_revision(world: World) {
 }
 
 async fn erase_removes_user_and_comment_on_request(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let main = page("Main_Page");
     let mut history = world.imported_revision(&main, 3, hour(-3), SECRET.as_bytes()).await;
     (history.record.user, history.record.comment) = (Some("Zwyxhorn".into()), Some("Zwyxhorn".into()));
@@ -221,7 +221,7 @@ async fn erase_removes_user_and_comment_on_request(world: World) {
 }
 
 async fn erase_deletes_chunks_of_large_bodies(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let main = page("Main_Page");
     let large = noise(3, 1_300_000);
     for number in 1..=4 {
@@ -253,7 +253,7 @@ async fn erase_deletes_chunks_of_large_bodies(world: World) {
 }
 
 async fn erase_keeps_and_reports_other_revisions_with_the_same_bytes(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let main = page("Main_Page");
     world.edit(&main, 1..=2).await;
     world.put_revision(&main, 3, &[("wikitext", SECRET)]).await.unwrap();
@@ -283,7 +283,7 @@ async fn erase_keeps_and_reports_other_revisions_with_the_same_bytes(world: Worl
 /// The content may be in several blocks: in a block that was sealed before a rewrite, and in a block that a compaction
 /// made.
 async fn erase_deletes_replaced_and_compacted_content(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let main = page("Main_Page");
     let tids = world.put_pages_with_a_secret().await;
     world.pass(seal_delay());
@@ -310,7 +310,7 @@ async fn erase_deletes_replaced_and_compacted_content(world: World) {
 }
 
 async fn erased_revision_can_be_sealed_and_compacted(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let main = page("Main_Page");
     world.put_pages_with_a_secret().await;
     world.try_erase(&main, 3).await.unwrap();
@@ -328,7 +328,7 @@ async fn erased_revision_can_be_sealed_and_compacted(world: World) {
 }
 
 async fn erase_of_a_missing_revision_is_an_error(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     world.edit(&page("Main_Page"), 1..=2).await;
     assert!(matches!(world.try_erase(&page("Main_Page"), 3).await, Err(Error::NotFound(_))));
     assert!(matches!(world.try_erase(&page("Nowhere"), 3).await, Err(Error::NotFound(_))));
@@ -339,7 +339,7 @@ async fn erase_of_a_missing_revision_is_an_error(world: World) {
 /// The highest revision of a page stays in the tables until the next block, which will contain it, is full.
 /// Another process erases the revision meanwhile.
 async fn revision_erased_during_a_bulk_load_is_in_no_block(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let main = page("Main_Page");
     let archiver = world.buckets.maintenance().history_archiver().expect("the archive is on");
     let secret = |number: i64| format!("{number} of Qurmel Street");

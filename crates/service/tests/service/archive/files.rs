@@ -7,7 +7,7 @@ use rashomon_buckets::schemas;
 use rashomon_service::EraseOptions;
 use rashomon_tables::Value;
 
-use super::{HOUR, archiving, seal_delay};
+use super::{HOUR, seal_delay, with_archive};
 use crate::support::{PieceSet, World, letters, page, rev};
 
 /// All blobs in the tables.
@@ -35,7 +35,7 @@ fn file_bytes(directory: &Path) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn erased_content_is_in_no_file_of_the_store() {
-    let world = archiving(World::in_sqlite().await).await;
+    let world = with_archive(World::in_sqlite().await).await;
     let (main, directory) = (page("Main_Page"), world.directory().to_owned());
     let mut pieces = PieceSet::new();
     let mut texts = Vec::new();

@@ -9,7 +9,7 @@ use rashomon_buckets::{
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Call, Fault, Faulty, Memory, Plan};
 
-use super::{archiving, idle::idle_settings, settings, text};
+use super::{idle::idle_settings, settings, text, with_archive};
 use crate::support::{AnyStore, Cluster, START, World, at, noise, on_every_store, page, rev};
 
 on_every_store! {
@@ -83,7 +83,7 @@ async fn read_after_import_into_rows(histories: Vec<(Page, Revisions)>) -> Vec<V
 }
 
 async fn bulk_load_reads_as_an_import_into_rows(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let mut histories = Vec::new();
     for (title, last) in [("Alone", 1), ("Main_Page", 9), ("Other", 2)] {
         let page = page(title);
@@ -101,7 +101,7 @@ async fn bulk_load_reads_as_an_import_into_rows(world: World) {
 }
 
 async fn bulk_load_leaves_only_the_highest_revision_in_the_tables(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let (one, two) = (page("Main_Page"), page("Other"));
     let histories = vec![
         (one.clone(), revisions(&world, &one, 1..=5).await),
@@ -165,7 +165,7 @@ async fn bulk_load_of_whole_pages_into_many_blocks_is_complete(world: World) {
 
 /// The bodies are random bytes, so a few revisions fill a block, and the page is spread over several blocks.
 async fn bulk_load_into_many_blocks_is_complete(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let mut history = Vec::new();
     for number in 1..=12 {
@@ -189,7 +189,7 @@ async fn bulk_load_into_many_blocks_is_complete(world: World) {
 
 /// Large and small revisions alternate, and a few large ones fill a block.
 async fn bulk_load_leaves_one_revision_in_the_tables_if_some_fill_a_block(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let mut history = Vec::new();
     for number in 1..=24 {
@@ -213,7 +213,7 @@ async fn bulk_load_leaves_one_revision_in_the_tables_if_some_fill_a_block(world:
 }
 
 async fn bulk_load_reports_stored_revisions_as_unchanged(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let history = revisions(&world, &page, 1..=6).await;
     bulk_load(&world, vec![(page.clone(), history.clone())]).await;
@@ -231,7 +231,7 @@ async fn bulk_load_reports_stored_revisions_as_unchanged(world: World) {
 }
 
 async fn bulk_load_out_of_order_reads_as_an_import_into_rows(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let expected =
         read_after_import_into_rows(vec![(page.clone(), revisions(&world, &page, [1, 2, 3, 5, 6]).await)])
@@ -246,7 +246,7 @@ async fn bulk_load_out_of_order_reads_as_an_import_into_rows(world: World) {
 }
 
 async fn bulk_load_joins_two_parts_of_a_page(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let (one, two) = (page("Main_Page"), page("Other"));
     let expected = read_after_import_into_rows(vec![
         (one.clone(), revisions(&world, &one, 1..=6).await),
@@ -263,7 +263,7 @@ async fn bulk_load_joins_two_parts_of_a_page(world: World) {
 }
 
 async fn bulk_load_reports_the_tid_of_another_revision_as_a_conflict(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let mut history = revisions(&world, &page, 1..=3).await;
     let tid = Tid::new(at(60), 7);
@@ -278,7 +278,7 @@ async fn bulk_load_reports_the_tid_of_another_revision_as_a_conflict(world: Worl
 }
 
 async fn bulk_load_takes_large_bodies_and_several_renders(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let mut history = Vec::new();
     for number in 1..=4 {

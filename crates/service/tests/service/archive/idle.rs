@@ -31,7 +31,7 @@ pub(super) fn idle_settings() -> Settings {
     Settings { archive, ..settings() }
 }
 
-async fn idling(world: World) -> World {
+async fn with_idle_sealing(world: World) -> World {
     world.restarted_with(idle_settings()).await
 }
 
@@ -53,7 +53,7 @@ impl World {
 }
 
 async fn idle_page_is_sealed_whole(world: World) {
-    let world = idling(world).await;
+    let world = with_idle_sealing(world).await;
     let (one, two) = (page("Main_Page"), page("Other"));
     world.edit(&one, 1..=4).await;
     world.edit(&two, 1..=1).await;
@@ -73,7 +73,7 @@ async fn idle_page_is_sealed_whole(world: World) {
 }
 
 async fn page_that_was_read_or_edited_is_not_idle(world: World) {
-    let world = idling(world).await;
+    let world = with_idle_sealing(world).await;
     let pages = [page("Read"), page("Read_by_tid"), page("Edited"), page("Idle")];
     let mut tids = Vec::new();
     for page in &pages {
@@ -94,7 +94,7 @@ async fn page_that_was_read_or_edited_is_not_idle(world: World) {
 }
 
 async fn late_writes_to_an_idle_page_keep_the_latest(world: World) {
-    let world = idling(world).await;
+    let world = with_idle_sealing(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 5..=7).await;
     world.pass(seal_delay());
@@ -137,7 +137,7 @@ async fn late_writes_to_an_idle_page_keep_the_latest(world: World) {
 }
 
 async fn edit_of_an_idle_page_is_the_latest(world: World) {
-    let world = idling(world).await;
+    let world = with_idle_sealing(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=3).await;
     world.pass(seal_delay());
@@ -164,7 +164,7 @@ async fn edit_of_an_idle_page_is_the_latest(world: World) {
 }
 
 async fn body_rewritten_after_the_seal_is_sealed_again(world: World) {
-    let world = idling(world).await;
+    let world = with_idle_sealing(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 1..=2).await;
     world.pass(seal_delay());
@@ -180,7 +180,7 @@ async fn body_rewritten_after_the_seal_is_sealed_again(world: World) {
 }
 
 async fn large_body_of_an_idle_page_moves_from_chunks_into_a_block(world: World) {
-    let world = idling(world).await;
+    let world = with_idle_sealing(world).await;
     let page = page("Main_Page");
     let large = noise(2, 2_500_000);
     let written = world.put_revision(&page, 1, &[("html", &large)]).await.unwrap();
@@ -204,7 +204,7 @@ async fn large_body_of_an_idle_page_moves_from_chunks_into_a_block(world: World)
 }
 
 async fn content_of_an_idle_page_can_be_erased(world: World) {
-    let world = idling(world).await;
+    let world = with_idle_sealing(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=2).await;
     world.pass(seal_delay());
@@ -224,7 +224,7 @@ async fn content_of_an_idle_page_can_be_erased(world: World) {
 /// The page is read again and again, so its latest revision is not sealed again. Rows of revisions below the
 /// sealed latest are superseded, and are sealed.
 async fn late_writes_to_a_page_that_is_read_are_sealed(world: World) {
-    let world = idling(world).await;
+    let world = with_idle_sealing(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 5..=7).await;
     world.pass(seal_delay());
@@ -242,7 +242,7 @@ async fn late_writes_to_a_page_that_is_read_are_sealed(world: World) {
 }
 
 async fn seal_with_spare_latest_leaves_the_latest_in_the_tables(world: World) {
-    let world = idling(world).await;
+    let world = with_idle_sealing(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=3).await;
     world.pass(seal_delay());

@@ -8,7 +8,7 @@ use rashomon_buckets::{
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Batch, Memory, Row};
 
-use super::{DAY, HOUR, archiving, seal_delay, settings};
+use super::{DAY, HOUR, seal_delay, settings, with_archive};
 use crate::support::{AnyStore, Cluster, START, World, name, noise, on_every_store, page, rev};
 
 on_every_store! {
@@ -55,7 +55,7 @@ impl World {
 }
 
 async fn seal_moves_large_bodies_into_blocks(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let tids = edit(&world, &page, 1..=5).await;
     let before = world.read_everything(&page).await;
@@ -76,7 +76,7 @@ async fn seal_moves_large_bodies_into_blocks(world: World) {
 
 async fn bodies_above_the_limit_stay_in_chunks(world: World) {
     const LARGEST: usize = 4 << 20;
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let mut written = Vec::new();
     for (number, length) in [(1, LARGEST), (2, LARGEST + 1)] {
@@ -96,7 +96,7 @@ async fn bodies_above_the_limit_stay_in_chunks(world: World) {
 /// A sealed large body is written again when another property of its render is rewritten, and when a new render takes
 /// over the body.
 async fn rewritten_sealed_body_gets_chunks_again(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let tids = edit(&world, &page, 1..=4).await;
     world.pass(seal_delay());
@@ -123,7 +123,7 @@ async fn rewritten_sealed_body_gets_chunks_again(world: World) {
 
 /// One chunk is missing, and another has other bytes.
 async fn unreadable_chunks_are_not_deleted_by_a_seal(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let one = world.put_revision(&page("One"), 1, &[("html", text(1))]).await.unwrap().tid;
     let missing = world.rows(&schemas::CHUNKS).await.remove(0);
     let two = world.put_revision(&page("Two"), 1, &[("html", text(2))]).await.unwrap().tid;
@@ -180,7 +180,7 @@ async fn renders_left_out_by_policy_do_not_make_a_revision_too_large(world: Worl
 }
 
 async fn bodies_in_chunks_do_not_make_a_revision_too_large(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let html = |render: u8| [("html", vec![render; 5 << 20])];
     world.put_revision(&page, 1, &html(0)).await.unwrap();
@@ -196,7 +196,7 @@ async fn bodies_in_chunks_do_not_make_a_revision_too_large(world: World) {
 }
 
 async fn oversized_revision_does_not_make_a_page_worth_sealing(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     put_oversized_revision(&world, &page, 1).await;
     world.put_revision(&page, 2, &[("html", "<p>2")]).await.unwrap();

@@ -39,7 +39,7 @@ pub(crate) fn settings() -> Settings {
 }
 
 /// The same store and clock, after a restart with an archive.
-pub(crate) async fn archiving(world: World) -> World {
+pub(crate) async fn with_archive(world: World) -> World {
     world.restarted_with(settings()).await
 }
 

@@ -8,7 +8,7 @@ use rashomon_buckets::{
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Counting, Kind, Memory};
 
-use super::{archiving, seal_delay};
+use super::{seal_delay, with_archive};
 use crate::support::{World, at, name, noise, on_every_store, page, rev};
 
 on_every_store! {
@@ -70,7 +70,7 @@ async fn bulk_load(world: &World, page: &Page, history: Vec<ImportRevision>) -> 
 }
 
 async fn bulk_load_in_any_order_reads_as_an_import_into_rows(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     for (number, order) in NumberOrder::ALL.into_iter().enumerate() {
         let page = page(&format!("Page_{number}"));
         let history = history(&world, &page, &order.of(12), 100_000).await;
@@ -88,7 +88,7 @@ async fn bulk_load_in_any_order_reads_as_an_import_into_rows(world: World) {
 }
 
 async fn page_sealed_out_of_order_reads_as_before(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     for (number, order) in NumberOrder::ALL.into_iter().enumerate() {
         let page = page(&format!("Page_{number}"));
         let history = history(&world, &page, &order.of(12), 100_000).await;
@@ -102,7 +102,7 @@ async fn page_sealed_out_of_order_reads_as_before(world: World) {
 }
 
 async fn bulk_load_reports_why_revisions_became_rows(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let stored = page("Stored");
     world.edit(&stored, 1..=1).await;
     let more = history(&world, &stored, &[20, 30], 10).await;
@@ -173,7 +173,7 @@ async fn assert_few_blocks(
 async fn read_of_a_page_in_any_order_opens_at_most_two_blocks() {
     for order in NumberOrder::ALL {
         let (world, counting) = World::over_memory(Counting::new).await;
-        let world = archiving(world).await;
+        let world = with_archive(world).await;
         let (loaded, sealed) = (page("Loaded"), page("Sealed"));
         bulk_load(&world, &loaded, history(&world, &loaded, &order.of(40), 50_000).await).await;
         let rows = history(&world, &sealed, &order.of(40), 50_000).await;

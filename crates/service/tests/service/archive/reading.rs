@@ -11,7 +11,7 @@ use rashomon_tables::{
     Counting, Counts, Cursor, Decorator, Kind, Memory, Partition, Schema, TableCounts, TableStore as _,
 };
 
-use super::{DAY, HOUR, archiving, hour, seal_delay, settings};
+use super::{DAY, HOUR, hour, seal_delay, settings, with_archive};
 use crate::support::{World, at, name, noise, on_every_store, page, record, rev};
 
 on_every_store! {
@@ -73,7 +73,7 @@ async fn put_varied_page(world: &World) -> rashomon_buckets::Page {
 }
 
 async fn seal_changes_no_read(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = put_varied_page(&world).await;
     world.pass(seal_delay());
     let before = world.read_everything(&page).await;
@@ -97,7 +97,7 @@ async fn seal_changes_no_read(world: World) {
 }
 
 async fn small_pages_share_a_block(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let pages: Vec<_> = (0..30).map(|number| page(&format!("Page_{number}"))).collect();
     for (number, page) in pages.iter().enumerate() {
         world.edit(page, 1..=1 + number as i64 % 4).await;
@@ -117,7 +117,7 @@ async fn small_pages_share_a_block(world: World) {
 }
 
 async fn seal_into_many_blocks_changes_no_read(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let mut number = 0;
     // Texts without anything in common fill blocks. Each round is sealed separately, with a late revision of
@@ -142,7 +142,7 @@ async fn seal_into_many_blocks_changes_no_read(world: World) {
 }
 
 async fn sealed_revisions_are_readable_without_the_archive_setting(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=5).await;
     world.pass(seal_delay());
@@ -200,7 +200,7 @@ async fn archive_adds_one_row_of_the_index_to_a_search_for_the_latest() {
     world.edit(&page, 1..=5).await;
     let mut expected = calls_of_a_read_and_an_edit(&world, &counting, 6).await;
     assert!(expected.keys().all(|(table, _)| !table.starts_with("archive")), "{expected:?}");
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     // The first edit makes lookups that a process makes only once.
     world.edit(&page, 7..=7).await;
     world.pass(seal_delay());
@@ -219,9 +219,9 @@ async fn archive_adds_one_row_of_the_index_to_a_search_for_the_latest() {
 async fn concurrent_reads_share_one_read_of_a_block() {
     let (world, counting) = World::over_memory(Counting::new).await;
     let page = page("Main_Page");
-    let tids = archiving(world.reopened().await).await.edit(&page, 1..=9).await;
+    let tids = with_archive(world.reopened().await).await.edit(&page, 1..=9).await;
     world.pass(seal_delay());
-    archiving(world.reopened().await).await.seal().await;
+    with_archive(world.reopened().await).await.seal().await;
     for cache_bytes in [0, 64 << 20] {
         let archive = Some(ArchiveSettings { cache_bytes, ..ArchiveSettings::default() });
         let world = world.restarted_with(Settings { archive, ..settings() }).await;
@@ -241,11 +241,11 @@ async fn concurrent_reads_share_one_read_of_a_block() {
 async fn read_from_a_block_makes_the_documented_number_of_calls() {
     let (world, counting) = World::over_memory(Counting::new).await;
     let page = page("Main_Page");
-    let tids = archiving(world.reopened().await).await.edit(&page, 1..=9).await;
+    let tids = with_archive(world.reopened().await).await.edit(&page, 1..=9).await;
     world.pass(seal_delay());
-    archiving(world.reopened().await).await.seal().await;
+    with_archive(world.reopened().await).await.seal().await;
     for (property, content) in [("html", "render_content"), ("wikitext", "revision_content")] {
-        let world = archiving(world.reopened().await).await;
+        let world = with_archive(world.reopened().await).await;
         // The first read makes lookups that a process makes only once, reads the index, and opens no block.
         world.buckets.latest(&page, &name("html")).await.unwrap();
         for in_memory in [false, true] {
@@ -269,7 +269,7 @@ async fn read_from_a_block_makes_the_documented_number_of_calls() {
 #[tokio::test]
 async fn index_is_read_again_after_it_changed() {
     let (world, counting) = World::over_memory(Counting::new).await;
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let mut tids = world.edit(&page, 1..=4).await;
     let html = name("html");

@@ -7,7 +7,7 @@ use rashomon_clock::Clock as _;
 use rashomon_records::rows::{Json, TypedRow as _};
 use rashomon_tables::{Batch, TableStore as _};
 
-use super::{DAY, HOUR, archiving, seal_delay};
+use super::{DAY, HOUR, seal_delay, with_archive};
 use crate::support::{BlockEntry, World, block_partition, hour_partition, name, on_every_store, page};
 
 on_every_store! {
@@ -20,7 +20,7 @@ on_every_store! {
 }
 
 async fn seal_takes_only_revisions_superseded_long_enough(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     world.put_revision(&page, 1, &[("wikitext", "one")]).await.unwrap();
     world.pass(30 * DAY);
@@ -39,7 +39,7 @@ async fn seal_takes_only_revisions_superseded_long_enough(world: World) {
 }
 
 async fn revision_changed_after_its_seal_is_sealed_again(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 1..=4).await;
     world.pass(seal_delay());
@@ -56,7 +56,7 @@ async fn revision_changed_after_its_seal_is_sealed_again(world: World) {
 }
 
 async fn unreferenced_block_is_collected(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=4).await;
     world.pass(seal_delay());
@@ -90,7 +90,7 @@ async fn unreferenced_block_is_collected(world: World) {
 }
 
 async fn few_young_revisions_wait_to_be_sealed(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     world.edit(&page("Main_Page"), 1..=5).await;
     world.pass(seal_delay());
     let options =
@@ -113,7 +113,7 @@ async fn few_young_revisions_wait_to_be_sealed(world: World) {
 /// A page is edited every two months. Its superseded revisions wait until the first of them has waited long
 /// enough, and are then sealed together.
 async fn wait_for_a_seal_begins_when_a_revision_becomes_eligible(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let options = SealOptions { max_wait: Some(100 * DAY), rest: Duration::ZERO, ..SealOptions::default() };
     let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
@@ -147,7 +147,7 @@ async fn wait_for_a_seal_begins_when_a_revision_becomes_eligible(world: World) {
 }
 
 async fn stats_count_blocks_and_rows_separately(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     world.edit(&page, 1..=6).await;
     world.pass(seal_delay());

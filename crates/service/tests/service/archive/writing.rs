@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rashomon_buckets::{Error, ImportOutcome, NewRevision, Parent, schemas};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan};
 
-use super::{HOUR, archiving, hour, seal_delay, settings};
+use super::{HOUR, hour, seal_delay, settings, with_archive};
 use crate::support::{AnyStore, Cluster, World, name, on_every_store, page, rev};
 
 on_every_store! {
@@ -16,7 +16,7 @@ on_every_store! {
 }
 
 async fn repeat_of_a_sealed_revision_is_recognized(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let mut written = Vec::new();
     world.pass(10 * HOUR);
@@ -51,7 +51,7 @@ async fn repeat_of_a_sealed_revision_is_recognized(world: World) {
 }
 
 async fn late_revision_is_listed_between_sealed_ones(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     for number in [1, 2, 5, 9] {
         world.edit(&page, number..=number).await;
@@ -71,7 +71,7 @@ async fn late_revision_is_listed_between_sealed_ones(world: World) {
 }
 
 async fn sealed_render_can_be_rewritten(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 1..=3).await;
     world.pass(seal_delay());
@@ -88,7 +88,7 @@ async fn sealed_render_can_be_rewritten(world: World) {
 /// Renders that were added to sealed revisions, and bodies that were rewritten in sealed revisions, are
 /// sealed later.
 async fn writes_after_a_seal_are_sealed_by_the_next(world: World) {
-    let world = archiving(world).await;
+    let world = with_archive(world).await;
     let page = page("Main_Page");
     let tids = world.edit(&page, 1..=4).await;
     world.pass(seal_delay());

@@ -10,7 +10,7 @@ use rashomon_buckets::{
 };
 
 use crate::{
-    retention::{DAY, HOUR, STRATEGIES, policy_with, retaining},
+    retention::{DAY, HOUR, STRATEGIES, policy_with, with_retention},
     support::{World, on_every_store, page},
 };
 
@@ -49,7 +49,7 @@ async fn values_kept_when_the_archive_is_turned_on_are_sealed(world: World) {
     let (mut world, mut kept) = (world, Vec::new());
     for (number, strategy) in STRATEGIES.into_iter().enumerate() {
         let page = page(&format!("Page_{number}"));
-        world = retaining(world, policy_with(strategy)).await;
+        world = with_retention(world, policy_with(strategy)).await;
         world.rescan(&page).await;
         world.put_revision(&page, 1, HTML).await.unwrap();
         world.pass(10 * DAY);

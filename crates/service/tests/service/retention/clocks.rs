@@ -7,7 +7,7 @@ use rashomon_clock::Clock as _;
 use rashomon_tables::{Call, Fault, Faulty, Plan};
 
 use crate::{
-    retention::{DAY, HOUR, SECOND, STRATEGIES, policy, policy_with, retaining},
+    retention::{DAY, HOUR, SECOND, STRATEGIES, policy, policy_with, with_retention},
     support::{AnyStore, Cluster, START, World, on_every_store, page, rev},
 };
 
@@ -24,7 +24,7 @@ on_every_store![
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
 
 async fn clock_jump_pauses_culls_for_a_grace(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     world.sweep().await;
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
@@ -47,7 +47,7 @@ async fn clock_jump_pauses_culls_for_a_grace(world: World) {
 
 /// R8, for a server that starts after the jump: the server waits for the rest of the grace.
 async fn clock_jump_seen_by_another_process_pauses_culls_for_a_grace(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.sweep().await;
@@ -65,7 +65,7 @@ async fn clock_jump_seen_by_another_process_pauses_culls_for_a_grace(world: Worl
 }
 
 async fn render_written_after_the_clock_was_set_back_is_culled(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     world.sweep().await;
     world.clock.set(world.clock.now().saturating_sub(30 * DAY));
     world.sweep().await;
@@ -82,7 +82,7 @@ async fn render_written_after_the_clock_was_set_back_is_culled(world: World) {
 /// R8: a value can be read although a clock that was ahead has culled the values around it.
 async fn culls_before_the_clock_was_set_back_hide_nothing(world: World) {
     assert_culls_before_the_clock_was_set_back_hide_nothing(
-        retaining(world, policy()).await,
+        with_retention(world, policy()).await,
         SetBack::WhileAServerRuns,
     )
     .await;
@@ -91,7 +91,7 @@ async fn culls_before_the_clock_was_set_back_hide_nothing(world: World) {
 /// R8, for a server that starts after the clock was set back.
 async fn culls_before_the_clock_was_set_back_while_no_server_ran_hide_nothing(world: World) {
     assert_culls_before_the_clock_was_set_back_hide_nothing(
-        retaining(world, policy()).await,
+        with_retention(world, policy()).await,
         SetBack::WhileNoServerRuns,
     )
     .await;
@@ -102,8 +102,11 @@ async fn culls_before_the_clock_was_set_back_while_no_server_ran_hide_nothing(wo
 async fn culls_before_the_clock_was_set_back_hide_nothing_on_a_cluster() {
     for set_back in [SetBack::WhileAServerRuns, SetBack::WhileNoServerRuns] {
         let (world, _) = World::over_memory(Cluster::new).await;
-        assert_culls_before_the_clock_was_set_back_hide_nothing(retaining(world, policy()).await, set_back)
-            .await;
+        assert_culls_before_the_clock_was_set_back_hide_nothing(
+            with_retention(world, policy()).await,
+            set_back,
+        )
+        .await;
     }
 }
 
@@ -115,7 +118,7 @@ async fn rolled_back_write_hides_nothing_after_the_clock_is_set_back() {
         let (world, faulty) =
             World::over_memory(|store| Faulty::new(Arc::new(Cluster::new(store)) as AnyStore, Plan::empty()))
                 .await;
-        let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+        let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
         world.put_revision(&page, 1, HTML).await.unwrap();
         world.pass(HOUR);
         let new = world.new_revision(&page, 2, HTML).await;
@@ -183,7 +186,7 @@ async fn assert_culls_before_the_clock_was_set_back_hide_nothing(mut world: Worl
 
 /// The second render has a later write time than the third, which supersedes it.
 async fn render_written_by_a_clock_ahead_is_culled(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     let now = world.clock.now();
     world.pass(policy().skew);
@@ -204,7 +207,7 @@ async fn render_written_by_a_clock_ahead_is_culled(world: World) {
 /// are eligible by its own clock.
 async fn cull_by_a_clock_ahead_does_not_delay_later_culls(world: World) {
     let culling = Policy { delete_probability: 1.0, ..policy() };
-    let (world, page) = (retaining(world, culling).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, culling).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     // The second render has no entry in the timeline, which has one entry a minute.
     let second = world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap();
@@ -227,7 +230,7 @@ async fn cull_by_a_clock_ahead_does_not_delay_later_culls(world: World) {
 async fn import_by_a_clock_behind_is_readable() {
     for strategy in STRATEGIES {
         let (world, _) = World::over_memory(Cluster::new).await;
-        let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+        let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
         world.put_revision(&page, 1, HTML).await.unwrap();
         let now = world.clock.now();
         world.pass(policy().skew);
@@ -249,7 +252,7 @@ async fn replaced_value_is_not_read_from_a_copy_by_a_clock_behind() {
     for (strategy, (replaced, other)) in STRATEGIES.iter().flat_map(|of| properties.map(|pair| (*of, pair))) {
         let (world, _) = World::over_memory(Cluster::new).await;
         let policy = Policy { grace: HOUR, ttl: HOUR, ..policy_with(strategy) };
-        let (world, page) = (retaining(world, policy).await, page("Main_Page"));
+        let (world, page) = (with_retention(world, policy).await, page("Main_Page"));
         let first = world.put_revision(&page, 1, HTML).await.unwrap();
         // If reads make copies, this read copies the whole render.
         world.read(&page, first.tid, replaced).await;
@@ -273,7 +276,7 @@ async fn replaced_value_is_not_read_from_a_copy_by_a_clock_behind() {
 async fn read_copy_made_at_the_time_of_a_rewrite_is_kept() {
     let (world, _) = World::over_memory(Cluster::new).await;
     let policy = Policy { ttl: 2 * DAY, skew: Duration::ZERO, ..policy() };
-    let (world, page) = (retaining(world, policy).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.rewrite(&page, first.tid, "html", "replaced").await.unwrap();

@@ -11,7 +11,7 @@ use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Call, Counting, Fault, Faulty, Kind, Memory, Plan};
 
 use crate::{
-    retention::{DAY, HOUR, SECOND, policy, retaining, settings},
+    retention::{DAY, HOUR, SECOND, policy, settings, with_retention},
     support::{Cluster, START, World, name, noise, on_every_store, page, rev},
 };
 
@@ -39,7 +39,7 @@ on_every_store![
 const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikitext", "text")];
 
 async fn superseded_render_stays_for_the_grace_and_is_culled_within_the_slack(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(10 * DAY);
     assert_eq!(world.sweep().await.renders, 0, "the latest is kept permanently");
@@ -61,7 +61,7 @@ async fn superseded_render_stays_for_the_grace_and_is_culled_within_the_slack(wo
 }
 
 async fn late_revision_is_superseded_when_it_arrives(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     world.put_revision(&page, 5, HTML).await.unwrap();
     world.pass(10 * DAY);
     let late = world.put_revision(&page, 3, HTML).await.unwrap();
@@ -87,7 +87,7 @@ async fn late_revision_is_superseded_when_it_arrives(world: World) {
 /// The writes of two concurrent writers arrive in the order 7, 6. Revision 6 is superseded when it arrives,
 /// although no later write supersedes it.
 async fn revision_superseded_by_a_concurrent_writer_is_culled(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     world.put_revision(&page, 5, HTML).await.unwrap();
     world.pass(HOUR);
     let seven = world.put_revision(&page, 7, HTML).await.unwrap();
@@ -100,7 +100,7 @@ async fn revision_superseded_by_a_concurrent_writer_is_culled(world: World) {
 }
 
 async fn all_properties_of_a_render_are_culled_together(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     let second = world.put_render(&page, 1, &[("html", "<b>"), ("meta", "{}")]).await.unwrap();
     let third = world.put_render(&page, 1, &[("html", "<i>")]).await.unwrap();
@@ -122,7 +122,7 @@ async fn all_properties_of_a_render_are_culled_together(world: World) {
 }
 
 async fn property_of_the_revision_is_culled_with_the_revision(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     world.put_revision(&page, 1, HTML).await.unwrap();
     let second = world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap();
     world.pass(2 * DAY);
@@ -140,7 +140,7 @@ async fn property_of_the_revision_is_culled_with_the_revision(world: World) {
 }
 
 async fn rewrite_restarts_the_grace_period(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(DAY);
@@ -158,7 +158,7 @@ async fn rewrite_restarts_the_grace_period(world: World) {
 /// Some revisions are written late, below the cull watermark. A sweep that processes the queue entry of one
 /// such revision does not cull a part of another.
 async fn cull_by_another_queue_entry_deletes_whole_renders(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     world.put_revision(&page, 1, &[("html", "<p>")]).await.unwrap();
     world.put_revision(&page, 9, HTML).await.unwrap();
     world.pass(2 * DAY);
@@ -179,7 +179,7 @@ async fn cull_by_another_queue_entry_deletes_whole_renders(world: World) {
 }
 
 async fn chunks_of_culled_bodies_are_collected(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     let large = noise(1, 2_500_000);
     let bodies = [("html", &large), ("wikitext", &large)];
     world.put_revision(&page, 1, &bodies).await.unwrap();
@@ -196,7 +196,7 @@ async fn chunks_of_culled_bodies_are_collected(world: World) {
 
 async fn newest_revisions_are_kept(world: World) {
     let policy = Policy { min_keep: NonZeroU32::new(3).unwrap(), ..policy() };
-    let (world, page) = (retaining(world, policy).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy).await, page("Main_Page"));
     let mut written = Vec::new();
     for number in 1..=5 {
         written.push(world.put_revision(&page, number, HTML).await.unwrap());
@@ -215,7 +215,7 @@ async fn newest_revisions_are_kept(world: World) {
 /// newest. It is culled when it is no longer among the newest.
 async fn value_kept_below_the_watermark_is_culled_later(world: World) {
     let keeping = |newest| Policy { min_keep: NonZeroU32::new(newest).unwrap(), ..policy() };
-    let (world, page) = (retaining(world, keeping(1)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, keeping(1)).await, page("Main_Page"));
     let mut replaced = Vec::new();
     for number in [1, 2, 9] {
         replaced.push(world.put_revision(&page, number, HTML).await.unwrap().tid);
@@ -226,7 +226,7 @@ async fn value_kept_below_the_watermark_is_culled_later(world: World) {
         world.rewrite(&page, *tid, "html", "mended").await.unwrap();
     }
     world.sweep().await;
-    let world = retaining(world, keeping(3)).await;
+    let world = with_retention(world, keeping(3)).await;
     world.pass(2 * DAY);
     world.sweep().await;
     for number in [7, 8] {
@@ -244,7 +244,7 @@ async fn value_kept_below_the_watermark_is_culled_later(world: World) {
 /// A property of the revision is culled by its own write time, with its chunks, although another property was
 /// added to the revision later.
 async fn older_property_of_a_revision_is_culled_with_its_chunks(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     let large = noise(1, 1_500_000);
     let bodies: [(&str, &[u8]); 2] = [("html", b"<p>"), ("slot-notes", &large)];
     let first = world.put_revision(&page, 5, &bodies).await.unwrap().tid;
@@ -255,7 +255,7 @@ async fn older_property_of_a_revision_is_culled_with_its_chunks(world: World) {
     assert_eq!(world.read_if_kept(&page, first, "slot-notes").await, None);
     // A policy keeps the revision from now on. The culled property stays deleted, and the later property is kept.
     let keeping = Policy { min_keep: NonZeroU32::new(4).unwrap(), ..policy() };
-    let world = retaining(world, keeping).await;
+    let world = with_retention(world, keeping).await;
     world.pass(2 * DAY);
     world.sweep().await;
     world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
@@ -284,7 +284,7 @@ async fn late_property_keeps_its_chunks_until_it_is_culled(world: World) {
     world.put_revision(&page, 8, HTML).await.unwrap();
     world.buckets.maintenance().drain_background_culls().await;
     let keeping = Policy { min_keep: NonZeroU32::new(10).unwrap(), ..policy() };
-    let world = retaining(world, keeping).await;
+    let world = with_retention(world, keeping).await;
     world.pass(2 * DAY);
     world.sweep().await;
     world.buckets.maintenance().collect_orphans(DAY).await.unwrap();
@@ -294,7 +294,7 @@ async fn late_property_keeps_its_chunks_until_it_is_culled(world: World) {
 
 async fn cull_of_renders_keeps_the_newest_of_each_revision(world: World) {
     let policy = Policy { cull: Cull::Renders, ..policy() };
-    let (world, page) = (retaining(world, policy).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy).await, page("Main_Page"));
     let one = world.put_revision(&page, 1, HTML).await.unwrap();
     let two = world.put_revision(&page, 2, HTML).await.unwrap();
     let two_again = world.put_render(&page, 2, &[("html", "<b>")]).await.unwrap();
@@ -313,7 +313,7 @@ async fn cull_of_renders_keeps_the_newest_of_each_revision(world: World) {
 /// The timemap lists, and the timegate selects, only renders that can be read.
 async fn culled_renders_are_no_mementos(mut world: World) {
     for (cull, of_html, of_wikitext) in [(policy().cull, 1, 1), (Cull::Renders, 3, 4)] {
-        world = retaining(world, Policy { cull, ..policy() }).await;
+        world = with_retention(world, Policy { cull, ..policy() }).await;
         let (page, begun) = (page(&format!("{cull:?}")), world.clock.now());
         for number in 1..=3 {
             world.put_revision(&page, number, HTML).await.unwrap();
@@ -385,7 +385,7 @@ async fn nothing_is_culled_early_without_the_timeline(world: World) {
 }
 
 async fn second_cull_changes_nothing(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     for number in 1..=4 {
         world.put_revision(&page, number, HTML).await.unwrap();
         world.put_render(&page, number, &[("html", "<b>")]).await.unwrap();
@@ -410,7 +410,7 @@ async fn second_cull_changes_nothing(world: World) {
 }
 
 async fn repeat_of_a_culled_revision_is_recognized(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(2 * DAY);

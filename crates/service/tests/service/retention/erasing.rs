@@ -8,7 +8,7 @@ use rashomon_service::EraseOptions;
 use rashomon_tables::{Call, Fault, Gate, Plan, Scan, Schema};
 
 use crate::{
-    retention::{DAY, HOUR, STRATEGIES, one_row::ONE_ROW, policy_with, races::TwoProcesses, retaining},
+    retention::{DAY, HOUR, STRATEGIES, one_row::ONE_ROW, policy_with, races::TwoProcesses, with_retention},
     support::{ContendedStore, World, name, noise, on_every_store, page, rev},
 };
 
@@ -22,7 +22,7 @@ async fn erased_content_is_in_no_table(world: World) {
     let (mut world, large) = (world, noise(1, 2_500_000));
     for (number, strategy) in STRATEGIES.into_iter().enumerate() {
         let (page, what) = (page(&format!("Page_{number}")), format!("{strategy:?}"));
-        world = retaining(world, policy_with(strategy)).await;
+        world = with_retention(world, policy_with(strategy)).await;
         let secret = [("html", SECRET), ("wikitext", large.as_slice())];
         let first = world.put_revision(&page, 1, &secret).await.unwrap().tid;
         world.put_revision(&page, 2, &secret).await.unwrap();
@@ -101,7 +101,7 @@ async fn copies_made_during_an_erase_are_deleted() {
 #[tokio::test]
 async fn erasure_with_a_contended_row_stays_unfinished() {
     let (world, store) = World::over_memory(|memory| ContendedStore::new(memory, &schemas::CURRENT)).await;
-    let world = retaining(world, policy_with(ONE_ROW)).await;
+    let world = with_retention(world, policy_with(ONE_ROW)).await;
     let page = page("Main_Page");
     world.put_revision(&page, 1, &[("html", SECRET)]).await.unwrap();
     let erase = || rashomon_service::erase(&world.buckets, &page, rev(1), EraseOptions::default());

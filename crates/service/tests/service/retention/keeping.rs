@@ -4,7 +4,7 @@ use rashomon_buckets::{Policy, schemas};
 use rashomon_clock::Clock;
 
 use crate::{
-    retention::{DAY, HOUR, SECOND, policy, retaining},
+    retention::{DAY, HOUR, SECOND, policy, with_retention},
     support::{World, noise, on_every_store, page},
 };
 
@@ -33,7 +33,7 @@ const HTML: &[(&str, &str)] = &[("html", "<p>"), ("data-parsoid", "{}"), ("wikit
 
 /// A page whose first render was superseded at once. The grace of this render ends in a second.
 async fn almost_eligible(world: World) -> (World, rashomon_buckets::Page, rashomon_buckets::Tid) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(DAY - SECOND);
@@ -98,7 +98,7 @@ async fn read_does_not_rewrite_the_content_tables(world: World) {
 }
 
 async fn large_bodies_are_kept_after_a_read(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     let (large, middling) = (noise(1, 2_500_000), noise(2, 900_000));
     let bodies = [("html", &large), ("meta", &middling), ("data-parsoid", &middling), ("wikitext", &large)];
     let first = world.put_revision(&page, 1, &bodies).await.unwrap();
@@ -119,7 +119,7 @@ async fn large_bodies_are_kept_after_a_read(world: World) {
 }
 
 async fn read_of_the_latest_makes_no_copy(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(DAY);
     world.read(&page, first.tid, "html").await;
@@ -129,7 +129,7 @@ async fn read_of_the_latest_makes_no_copy(world: World) {
 
 async fn read_copy_survives_a_restart(world: World) {
     let long = Policy { grace: 3 * DAY, ..policy() };
-    let (world, page) = (retaining(world, long).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, long).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.read(&page, first.tid, "html").await;
@@ -144,7 +144,7 @@ async fn read_copy_survives_a_restart(world: World) {
 }
 
 async fn property_of_the_revision_is_readable_by_the_tid_of_a_culled_render(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap();
     world.pass(2 * DAY);
@@ -164,7 +164,7 @@ async fn rewritten_render_is_readable_after_properties_of_its_revision_are_culle
 }
 
 async fn property_added_later_is_kept_after_a_read(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, &[("html", "<p>")]).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(HOUR);
@@ -182,7 +182,7 @@ async fn read_value_stays_for_the_ttl_of_its_read_after_the_ttl_is_shortened(wor
     let (world, page, tid) = almost_eligible(world).await;
     world.read(&page, tid, "html").await;
     world.put_render(&page, 1, &[("html", "<b>"), ("slot-notes", "notes")]).await.unwrap();
-    let world = retaining(world, Policy { ttl: HOUR, ..policy() }).await;
+    let world = with_retention(world, Policy { ttl: HOUR, ..policy() }).await;
     assert_eq!(world.read(&page, tid, "slot-notes").await, b"notes");
     world.pass(DAY - SECOND);
     world.sweep().await;
@@ -242,7 +242,7 @@ async fn read_copy_lasts_long_enough_for_a_clock_ahead(world: World) {
 /// process extends the copies.
 async fn read_copy_replaced_by_a_clock_ahead_is_extended_with_its_render(world: World) {
     let two_days = Policy { ttl: 2 * DAY, ..policy() };
-    let (world, page) = (retaining(world, two_days).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, two_days).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     assert_eq!(world.read(&page, first.tid, "html").await, b"<p>");
@@ -261,7 +261,7 @@ async fn read_copy_replaced_by_a_clock_ahead_is_extended_with_its_render(world: 
 
 /// The copy lasts for a ttl after the last read, although the clock was corrected before that read.
 async fn read_copy_made_by_a_clock_ahead_is_extended_by_a_correct_one(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     let now = world.clock.now();
@@ -269,7 +269,7 @@ async fn read_copy_made_by_a_clock_ahead_is_extended_by_a_correct_one(world: Wor
     world.read(&page, first.tid, "html").await;
     world.clock.set(now);
     // The existing copies do not last long enough for the longer ttl.
-    let world = retaining(world, Policy { ttl: 10 * DAY, ..policy() }).await;
+    let world = with_retention(world, Policy { ttl: 10 * DAY, ..policy() }).await;
     world.read(&page, first.tid, "html").await;
     world.pass(10 * DAY - SECOND);
     world.sweep().await;
@@ -281,7 +281,7 @@ async fn read_copy_made_by_a_clock_ahead_is_extended_by_a_correct_one(world: Wor
 /// One property of the revision was culled, and is read from its copy. Another property, which was added
 /// later, is about to be culled.
 async fn property_of_the_revision_is_extended_with_a_read_copy(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(23 * HOUR);

@@ -66,7 +66,7 @@ pub(crate) fn policy_with(strategy: Strategy) -> Policy {
 }
 
 /// The same store and clock, after a restart with this policy.
-pub(crate) async fn retaining(world: World, policy: Policy) -> World {
+pub(crate) async fn with_retention(world: World, policy: Policy) -> World {
     world.restarted_with(settings(policy)).await
 }
 

@@ -9,7 +9,7 @@ use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan};
 use tokio::task::JoinHandle;
 
 use crate::{
-    retention::{DAY, HOUR, SECOND, policy, policy_with, retaining, settings},
+    retention::{DAY, HOUR, SECOND, policy, policy_with, settings, with_retention},
     support::{
         AnyStore, Cluster, LeaseRow, START, World, at, every_point_or_nth, name, on_every_store, page, rev,
         runs_on_cassandra,
@@ -28,7 +28,7 @@ on_every_store![
 
 /// R2 and R4 for a value in its `current` row that an import supersedes. The next write overwrites the row.
 async fn value_superseded_by_an_import_stays_for_a_grace(world: World) {
-    let (world, page) = (retaining(world, policy_with(ONE_ROW)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(ONE_ROW)).await, page("Main_Page"));
     let with_meta = [HTML, &[("meta", "{}")]].concat();
     let first = world.put_revision(&page, 1, &with_meta).await.unwrap();
     // The copies of the value expire.
@@ -59,7 +59,7 @@ async fn value_superseded_by_an_import_stays_for_a_grace(world: World) {
 /// some properties of the render, and so all of its properties are culled.
 async fn render_superseded_by_an_import_is_culled_as_a_whole(world: World) {
     for (after, goes) in [(DAY - SECOND, false), (DAY + HOUR, true)] {
-        let world = retaining(world.reopened().await, policy_with(ONE_ROW)).await;
+        let world = with_retention(world.reopened().await, policy_with(ONE_ROW)).await;
         let page = page(&format!("Page after {after:?}"));
         let first = world.put_revision(&page, 1, &[HTML, &[("meta", "{}")]].concat()).await.unwrap();
         world.pass(10 * DAY);
@@ -75,7 +75,7 @@ async fn render_superseded_by_an_import_is_culled_as_a_whole(world: World) {
 
 /// R6 for a value that an import superseded, and that is then rewritten: the whole render gets another grace.
 async fn value_superseded_by_an_import_and_rewritten_stays_for_a_grace(world: World) {
-    let (world, page) = (retaining(world, policy_with(ONE_ROW)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(ONE_ROW)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(10 * DAY);
     let imported = world.imported_revision(&page, 5, at(5), b"text 5").await;
@@ -153,7 +153,8 @@ async fn interrupted_rewrite_happens_as_a_whole_or_not_at_all() {
 /// A rewritten value is in the content table until the next write, and is copied from there.
 #[tokio::test]
 async fn rewritten_value_is_superseded_like_any_other() {
-    let (world, page) = (retaining(World::in_memory().await, policy_with(ONE_ROW)).await, page("Main_Page"));
+    let (world, page) =
+        (with_retention(World::in_memory().await, policy_with(ONE_ROW)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(10 * DAY);
     world.rewrite(&page, first.tid, "html", "mended").await.unwrap();
@@ -179,7 +180,7 @@ async fn value_rewritten_when_its_copies_expire_is_not_read_from_them() {
     for current in [Current::OneRow, Current::WideRow] {
         for fill in [Fill::CopyOnUpdate, Fill::WriteThrough] {
             let strategy = policy_with(Strategy::TablePerQuery(current, fill));
-            let (world, page) = (retaining(World::in_memory().await, strategy).await, page("Main_Page"));
+            let (world, page) = (with_retention(World::in_memory().await, strategy).await, page("Main_Page"));
             let first = world.put_revision(&page, 1, HTML).await.unwrap();
             world.pass(DAY + policy().slack - SECOND);
             let now = world.clock.now();

@@ -8,7 +8,7 @@ use rashomon_records::rows::TypedRow as _;
 use rashomon_tables::{Call, Fault, Faulty, Plan, Row, Swap};
 
 use crate::{
-    retention::{DAY, HOUR, SECOND, policy, policy_with, retaining, settings},
+    retention::{DAY, HOUR, SECOND, policy, policy_with, settings, with_retention},
     support::{CurrentRow, World, name, noise, on_every_store, page, rev},
 };
 
@@ -26,7 +26,7 @@ on_every_store![
 async fn two_table_does_not_copy_a_value_that_it_reads_from_the_content_table(world: World) {
     // No write deletes, so superseded values wait for the sweep.
     let never = Policy { delete_probability: 0.0, ..policy_with(Strategy::TwoTable) };
-    let (world, page) = (retaining(world, never).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, never).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(DAY + 6 * HOUR);
@@ -45,7 +45,7 @@ async fn two_table_does_not_copy_a_value_that_it_reads_from_the_content_table(wo
 /// copy.
 async fn two_table_keeps_a_read_value_while_its_copy_exists(world: World) {
     let never = Policy { delete_probability: 0.0, ..policy_with(Strategy::TwoTable) };
-    let (world, page) = (retaining(world, never).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, never).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(DAY - HOUR);
@@ -66,7 +66,7 @@ async fn two_table_keeps_a_read_value_while_its_copy_exists(world: World) {
 
 async fn two_table_keeps_the_newest_revisions(world: World) {
     let three = Policy { min_keep: NonZeroU32::new(3).unwrap(), ..policy_with(Strategy::TwoTable) };
-    let (world, page) = (retaining(world, three).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, three).await, page("Main_Page"));
     let mut written = Vec::new();
     for number in 1..=5 {
         written.push(world.put_revision(&page, number, HTML).await.unwrap().tid);
@@ -81,7 +81,7 @@ async fn two_table_keeps_the_newest_revisions(world: World) {
 
 async fn two_table_keeps_one_render_of_each_revision_if_only_renders_are_culled(world: World) {
     let renders = Policy { cull: Cull::Renders, ..policy_with(Strategy::TwoTable) };
-    let (world, page) = (retaining(world, renders).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, renders).await, page("Main_Page"));
     let one = world.put_revision(&page, 1, HTML).await.unwrap();
     let one_again = world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
@@ -251,11 +251,12 @@ async fn value_of_an_interrupted_write_is_readable_for_a_grace() {
 async fn value_in_a_current_row_stays_for_a_grace() {
     let one_row = policy_with(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
     for by_a_render in [true, false] {
-        let (world, page) = (retaining(World::in_memory().await, one_row.clone()).await, page("Main_Page"));
+        let (world, page) =
+            (with_retention(World::in_memory().await, one_row.clone()).await, page("Main_Page"));
         let first = world.put_revision(&page, 1, HTML).await.unwrap();
         // The copies of the value expire, and its queue entry waits for the sweep.
         world.pass(2 * DAY);
-        let world = retaining(world, policy()).await;
+        let world = with_retention(world, policy()).await;
         match by_a_render {
             true => world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap(),
             false => world.put_revision(&page, 2, HTML).await.unwrap(),
@@ -275,7 +276,7 @@ async fn value_in_a_current_row_stays_for_a_grace() {
 #[tokio::test]
 async fn verify_finds_a_lost_or_altered_row_of_the_latest() {
     let one_row = policy_with(Strategy::TablePerQuery(Current::OneRow, Fill::CopyOnUpdate));
-    let (world, page) = (retaining(World::in_memory().await, one_row).await, page("Main_Page"));
+    let (world, page) = (with_retention(World::in_memory().await, one_row).await, page("Main_Page"));
     world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(10 * DAY);
     world.assert_consistent().await;

@@ -7,7 +7,7 @@ use rashomon_records::rows::{HistoricalKey, RowKey as _};
 use rashomon_tables::Row;
 
 use crate::{
-    retention::{DAY, HOUR, SECOND, policy, policy_with, retaining},
+    retention::{DAY, HOUR, SECOND, policy, policy_with, with_retention},
     support::{World, at, bytes, name, noise, on_every_store, page, rev},
 };
 
@@ -138,7 +138,7 @@ under! {
 
 /// R1: the latest is the highest revision, and is kept permanently.
 async fn latest_is_the_highest_and_is_kept(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     world.put_revision(&page, 5, HTML).await.unwrap();
     world.put_revision(&page, 3, HTML).await.unwrap();
     assert_eq!(world.latest_rev(&page).await, Some(5));
@@ -164,7 +164,7 @@ async fn latest_is_the_highest_and_is_kept(world: World, strategy: Strategy) {
 
 /// R2, for a revision that was the latest for long, for a late revision, and for a render.
 async fn superseded_value_is_readable_for_a_grace(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     let one = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(100 * DAY);
     let two = world.put_revision(&page, 2, HTML).await.unwrap();
@@ -187,7 +187,7 @@ async fn superseded_value_is_readable_for_a_grace(world: World, strategy: Strate
 /// R2 for two writers at once, whose writes arrive in the order 7, 6. No write copies 6 as a superseded
 /// value, so each write copies its own values too, and none is lost.
 async fn values_superseded_by_two_writers_are_readable_for_a_grace(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     let five = world.put_revision(&page, 5, HTML).await.unwrap();
     world.pass(100 * DAY);
     let seven = world.put_revision(&page, 7, HTML).await.unwrap();
@@ -203,7 +203,7 @@ async fn values_superseded_by_two_writers_are_readable_for_a_grace(world: World,
 /// An exception to R2: if the write makes no copy, or the copy has expired, only recently read values are
 /// kept.
 async fn value_not_read_recently_is_gone_when_superseded(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(100 * DAY);
     world.sweep().await;
@@ -224,7 +224,7 @@ async fn value_not_read_recently_is_gone_when_superseded(world: World, strategy:
 /// R3, for a superseded value and, if reads make the copies, for a value that was the latest when it was
 /// read.
 async fn read_value_is_readable_for_the_ttl(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(100 * DAY);
     assert_eq!(world.read_latest(&page, "html").await, b"<p>");
@@ -249,7 +249,7 @@ async fn read_value_is_readable_for_the_ttl(world: World, strategy: Strategy) {
 
 /// R3, for a value that was superseded before its copies expired.
 async fn value_read_before_its_copies_expire_is_readable_for_the_ttl(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(HOUR);
     world.put_revision(&page, 2, HTML).await.unwrap();
@@ -266,7 +266,7 @@ async fn value_read_before_its_copies_expire_is_readable_for_the_ttl(world: Worl
 /// R3, for a property of the revision. The property is copied with the render that was superseded last, or with the
 /// render that added the property.
 async fn property_of_the_revision_is_kept_with_a_render_that_was_read(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(HOUR);
@@ -282,7 +282,7 @@ async fn property_of_the_revision_is_kept_with_a_render_that_was_read(world: Wor
 
 /// R4, for a page that is never written again.
 async fn unread_superseded_value_is_culled(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     let mut superseded = vec![world.put_revision(&page, 1, HTML).await.unwrap().tid];
     world.pass(HOUR);
     superseded.push(world.put_revision(&page, 4, HTML).await.unwrap().tid);
@@ -312,7 +312,7 @@ async fn unread_superseded_value_is_culled(world: World, strategy: Strategy) {
 
 /// R6: all properties of a render are in the same tables at any time.
 async fn render_is_kept_and_culled_as_a_whole(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(20 * HOUR);
     let second = world.put_render(&page, 1, &[("html", "<b>"), ("meta", "{}")]).await.unwrap();
@@ -336,7 +336,7 @@ async fn render_is_kept_and_culled_as_a_whole(world: World, strategy: Strategy) 
 /// R6: a replaced value can be read for another grace, with its whole render, whether the render is the
 /// latest or not.
 async fn replaced_value_gets_another_grace(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.rewrite(&page, first.tid, "html", "mended").await.unwrap();
     assert_eq!(world.read_latest(&page, "html").await, b"mended");
@@ -361,7 +361,7 @@ async fn replaced_value_gets_another_grace(world: World, strategy: Strategy) {
 
 /// R7, which holds because these strategies have no timeline.
 async fn strategy_uses_no_timeline(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     for number in 1..=3 {
         world.put_revision(&page, number, HTML).await.unwrap();
         world.put_render(&page, number, &[("html", "<b>")]).await.unwrap();
@@ -373,7 +373,7 @@ async fn strategy_uses_no_timeline(world: World, strategy: Strategy) {
 
 /// R8, for clocks that differ.
 async fn copies_last_long_enough_for_a_clock_ahead(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(policy().slack + HOUR);
     let now = world.clock.now();
@@ -392,7 +392,7 @@ async fn copies_last_long_enough_for_a_clock_ahead(world: World, strategy: Strat
 /// R2: a process whose clock is ahead replaces a value, and its copies, just before the value is superseded.
 /// The value is still copied.
 async fn value_replaced_by_a_clock_ahead_is_readable_for_a_grace(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(10 * HOUR);
     let now = world.clock.now();
@@ -408,7 +408,7 @@ async fn value_replaced_by_a_clock_ahead_is_readable_for_a_grace(world: World, s
 
 /// An exception to R8, for a clock that jumps: copies expire by that clock. Rows that do not expire are kept.
 async fn clock_jump_expires_copies(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.sweep().await;
     world.pass(HOUR);
@@ -427,7 +427,7 @@ async fn clock_jump_expires_copies(world: World, strategy: Strategy) {
 
 /// An exception to R8, for strategies under which only recently written or read values have copies.
 async fn clock_jump_expires_copied_values(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     assert_eq!(world.read_latest(&page, "html").await, b"<p>");
     world.put_revision(&page, 2, HTML).await.unwrap();
@@ -441,7 +441,7 @@ async fn clock_jump_expires_copied_values(world: World, strategy: Strategy) {
 /// R1: a render with a past timestamp adds a property to the latest revision. The property belongs to the
 /// latest render, although the added render is not the latest.
 async fn property_added_to_the_latest_revision_with_a_past_time_is_kept(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     world.put_revision(&page, 1, &[("html", "<p>")]).await.unwrap();
     world.put_render_at(&page, 1, at(-1000), &[("html", "<b>"), ("wikitext", "text")]).await.unwrap();
     for _ in 0..3 {
@@ -454,7 +454,7 @@ async fn property_added_to_the_latest_revision_with_a_past_time_is_kept(world: W
 }
 
 async fn large_bodies_are_copied_and_culled(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     let large = noise(1, 2_500_000);
     let bodies = [("html", &large), ("wikitext", &large)];
     let first = world.put_revision(&page, 1, &bodies).await.unwrap();
@@ -486,10 +486,10 @@ async fn values_of_another_strategy_are_found(world: World, strategy: Strategy) 
     let page = page("Main_Page");
     let zero = world.put_revision(&page, 1, HTML).await.unwrap();
     world.pass(SECOND);
-    let world = rescanned(retaining(world, policy()).await, &page).await;
+    let world = rescanned(with_retention(world, policy()).await, &page).await;
     let one = world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(SECOND);
-    let world = rescanned(retaining(world, policy_with(strategy)).await, &page).await;
+    let world = rescanned(with_retention(world, policy_with(strategy)).await, &page).await;
     let two = world.put_revision(&page, 3, HTML).await.unwrap();
     for tid in [zero.tid, one.tid, two.tid] {
         // A strategy whose writes do not copy superseded values may lose them.
@@ -499,7 +499,7 @@ async fn values_of_another_strategy_are_found(world: World, strategy: Strategy) 
     }
     for next in [policy(), policy_with(Strategy::TwoTable), policy_with(strategy), policy()] {
         world.pass(SECOND);
-        let world = rescanned(retaining(world.reopened().await, next.clone()).await, &page).await;
+        let world = rescanned(with_retention(world.reopened().await, next.clone()).await, &page).await;
         assert_eq!(world.read_latest(&page, "html").await, b"<p>");
         assert_eq!(world.read(&page, two.tid, "wikitext").await, b"text");
         world.rewrite(&page, two.tid, "html", format!("<p>{:?}", next.strategy)).await.unwrap();
@@ -514,7 +514,7 @@ async fn values_of_another_strategy_are_found(world: World, strategy: Strategy) 
     assert_eq!(off.read_latest(&page, "data-parsoid").await, b"{}");
     off.put_revision(&page, 4, HTML).await.unwrap();
     assert_eq!(off.read(&page, two.tid, "html").await, b"<p>");
-    let world = rescanned(retaining(off, policy()).await, &page).await;
+    let world = rescanned(with_retention(off, policy()).await, &page).await;
     world.pass(5 * DAY);
     world.sweep().await;
     world.assert_in_some_table(two.tid, "html", false).await;
@@ -524,7 +524,7 @@ async fn values_of_another_strategy_are_found(world: World, strategy: Strategy) 
 /// An import stores the same rows under every strategy. A write does not delete a value that no write has
 /// copied.
 async fn imported_values_stay_for_a_grace(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     let mut history = Vec::new();
     for number in 1..=5 {
         history.push(
@@ -550,7 +550,7 @@ async fn imported_values_stay_for_a_grace(world: World, strategy: Strategy) {
 
 /// A render of an older revision takes over a body that exists only as a copy.
 async fn value_taken_over_by_a_render_is_found_among_copies(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     let again = world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap();
@@ -565,7 +565,7 @@ async fn value_taken_over_by_a_render_is_found_among_copies(world: World, strate
 
 /// A write clears the `current` row of a property that the new render does not have.
 async fn property_that_the_latest_lacks_is_deleted_by_the_write(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, &[("html", "<p>"), ("meta", "{}")]).await.unwrap();
     for number in 2..=30 {
         world.put_revision(&page, number, HTML).await.unwrap();
@@ -580,7 +580,7 @@ async fn property_that_the_latest_lacks_is_deleted_by_the_write(world: World, st
 
 /// A write that copies no superseded values does not clear a `current` row that it does not set.
 async fn property_that_the_latest_lacks_waits_for_the_sweep(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, &[("html", "<p>"), ("meta", "{}")]).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     assert!(world.tables_with(first.tid, "meta").await.contains(&"current"));
@@ -592,7 +592,7 @@ async fn property_that_the_latest_lacks_waits_for_the_sweep(world: World, strate
 }
 
 async fn property_is_found_by_revision(world: World, strategy: Strategy) {
-    let (world, page) = (retaining(world, policy_with(strategy)).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy_with(strategy)).await, page("Main_Page"));
     let html = name("html");
     let newest_with = async |number| world.buckets.newest_with(&page, rev(number), &html).await.unwrap();
     world.put_revision(&page, 1, HTML).await.unwrap();

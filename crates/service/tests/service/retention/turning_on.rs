@@ -6,7 +6,7 @@ use rashomon_buckets::{Policy, schemas};
 use rashomon_clock::Clock;
 
 use crate::{
-    retention::{DAY, HOUR, policy, retaining, settings},
+    retention::{DAY, HOUR, policy, settings, with_retention},
     support::{World, on_every_store, page},
 };
 
@@ -37,7 +37,7 @@ async fn stored_values_are_culled_when_retention_is_turned_on(world: World) {
         }
     }
     world.pass(5 * DAY);
-    let world = retaining(world, policy()).await;
+    let world = with_retention(world, policy()).await;
     assert_eq!(world.sweep().await.renders, 0, "the values have no queue entries");
     // The rescan is interrupted by a restart, and continued.
     let begun = world.buckets.maintenance().rescan(&first_page.domain, &first_page.bucket).await.unwrap();
@@ -60,7 +60,7 @@ async fn stored_values_are_culled_when_they_become_eligible(world: World) {
     world.pass(HOUR);
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(DAY / 2);
-    let world = retaining(world, policy()).await;
+    let world = with_retention(world, policy()).await;
     world.rescan(&page).await;
     world.pass(DAY / 2);
     world.sweep().await;
@@ -71,12 +71,13 @@ async fn stored_values_are_culled_when_they_become_eligible(world: World) {
 }
 
 async fn shorter_grace_culls_values_kept_by_a_longer_one(world: World) {
-    let (world, page) = (retaining(world, Policy { grace: 30 * DAY, ..policy() }).await, page("Main_Page"));
+    let (world, page) =
+        (with_retention(world, Policy { grace: 30 * DAY, ..policy() }).await, page("Main_Page"));
     world.rescan(&page).await;
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(5 * DAY);
-    let world = retaining(world, policy()).await;
+    let world = with_retention(world, policy()).await;
     world.sweep().await;
     world.assert_stored(first.tid, "html", true).await;
     assert_eq!(world.rescan(&page).await, 1);
@@ -86,7 +87,7 @@ async fn shorter_grace_culls_values_kept_by_a_longer_one(world: World) {
 }
 
 async fn value_superseded_while_retention_was_off_is_culled_later(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.rescan(&page).await;
     world.pass(HOUR);
@@ -109,7 +110,7 @@ async fn value_rewritten_while_retention_was_off_is_culled_after_a_new_grace(wor
     world.rewrite(&page, first.tid, "html", "mended").await.unwrap();
     world.pass(12 * HOUR);
     world.rewrite(&page, second.tid, "wikitext", "mended").await.unwrap();
-    let world = retaining(world, policy()).await;
+    let world = with_retention(world, policy()).await;
     world.rescan(&page).await;
     world.pass(HOUR);
     world.sweep().await;
@@ -125,10 +126,10 @@ async fn value_rewritten_while_retention_was_off_is_culled_after_a_new_grace(wor
 }
 
 async fn longer_grace_keeps_values_enqueued_under_a_shorter_one(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
-    let world = retaining(world, Policy { grace: 3 * DAY, ..policy() }).await;
+    let world = with_retention(world, Policy { grace: 3 * DAY, ..policy() }).await;
     world.pass(2 * DAY);
     world.sweep().await;
     world.assert_stored(first.tid, "html", true).await;
@@ -145,7 +146,7 @@ async fn dry_run_reports_what_a_sweep_culls(world: World) {
     }
     world.pass(5 * DAY);
     world.put_revision(&page, 5, HTML).await.unwrap();
-    let world = retaining(world, policy()).await;
+    let world = with_retention(world, policy()).await;
     let dry =
         async || world.buckets.maintenance().dry_run(&page.domain, &page.bucket, &mut |_| {}).await.unwrap();
     let reported = dry().await;
@@ -164,7 +165,7 @@ async fn dry_run_reports_what_a_sweep_culls(world: World) {
 
 /// Revision 30 arrives after revisions around it were culled. Then a new policy keeps it.
 async fn late_revision_stays_if_a_new_policy_keeps_it(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     for number in [10, 20, 40, 50] {
         world.put_revision(&page, number, HTML).await.unwrap();
     }
@@ -174,7 +175,7 @@ async fn late_revision_stays_if_a_new_policy_keeps_it(world: World) {
     let later = world.put_revision(&page, 1000, HTML).await.unwrap();
     let lowest = world.put_revision(&page, 60, HTML).await.unwrap();
     let world =
-        retaining(world, Policy { min_keep: std::num::NonZeroU32::new(5).unwrap(), ..policy() }).await;
+        with_retention(world, Policy { min_keep: std::num::NonZeroU32::new(5).unwrap(), ..policy() }).await;
     // The newest five are 1000, 60, 50, 40 and 30.
     world.put_revision(&page, 5, HTML).await.unwrap();
     world.pass(3 * DAY);
@@ -187,7 +188,7 @@ async fn late_revision_stays_if_a_new_policy_keeps_it(world: World) {
 
 /// Revision 30 arrives below the cull watermark. It is one of the newest four until revision 45 arrives.
 async fn value_kept_by_a_new_policy_is_culled_when_no_longer_among_the_newest(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     for number in [10, 20, 35, 50] {
         world.put_revision(&page, number, HTML).await.unwrap();
     }
@@ -195,7 +196,7 @@ async fn value_kept_by_a_new_policy_is_culled_when_no_longer_among_the_newest(wo
     world.sweep().await;
     let late = world.put_revision(&page, 30, HTML).await.unwrap();
     let world =
-        retaining(world, Policy { min_keep: std::num::NonZeroU32::new(4).unwrap(), ..policy() }).await;
+        with_retention(world, Policy { min_keep: std::num::NonZeroU32::new(4).unwrap(), ..policy() }).await;
     world.put_revision(&page, 40, HTML).await.unwrap();
     world.pass(3 * DAY);
     world.sweep().await;
@@ -216,9 +217,9 @@ async fn longer_grace_does_not_delay_eligible_values(world: World) {
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(10 * DAY);
-    let world = retaining(world, Policy { grace: HOUR, ..policy() }).await;
+    let world = with_retention(world, Policy { grace: HOUR, ..policy() }).await;
     assert_eq!(world.rescan(&page).await, 1);
-    let world = retaining(world, policy()).await;
+    let world = with_retention(world, policy()).await;
     assert_eq!(world.rescan(&page).await, 0);
     world.pass(Duration::from_secs(20));
     assert_eq!(world.sweep().await.renders, 1);
@@ -227,7 +228,7 @@ async fn longer_grace_does_not_delay_eligible_values(world: World) {
 
 /// If no sweep runs for so long that queue entries expire, a rescan enqueues them again.
 async fn overdue_value_is_culled_though_its_queue_entry_expired(world: World) {
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.rescan(&page).await;
     world.sweep().await;

@@ -7,7 +7,7 @@ use rashomon_clock::Clock;
 use rashomon_tables::{Call, Fault, Faulty, Plan};
 
 use crate::{
-    retention::{DAY, HOUR, SECOND, policy, retaining, settings},
+    retention::{DAY, HOUR, SECOND, policy, settings, with_retention},
     support::{Cluster, CulledRow, World, on_every_store, page, rev},
 };
 
@@ -22,7 +22,7 @@ const HTML: &[(&str, &str)] = &[("html", "<p>")];
 #[tokio::test]
 async fn cull_by_a_clock_behind_is_recorded() {
     let (world, faulty) = World::over_memory(|memory| Faulty::new(Cluster::new(memory), Plan::empty())).await;
-    let (world, page) = (retaining(world, policy()).await, page("Main_Page"));
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(2 * DAY);
@@ -48,7 +48,7 @@ async fn cull_by_a_clock_behind_is_recorded() {
 async fn culls_by_a_shorter_grace_are_known_under_a_longer_one(world: World) {
     let page = page("Main_Page");
     let short = Policy { grace: HOUR, min_keep: NonZeroU32::new(2).unwrap(), ..policy() };
-    let world = retaining(world, short).await;
+    let world = with_retention(world, short).await;
     let first = world.put_revision(&page, 1, HTML).await.unwrap();
     world.put_revision(&page, 2, HTML).await.unwrap();
     world.pass(10 * HOUR);
@@ -57,7 +57,7 @@ async fn culls_by_a_shorter_grace_are_known_under_a_longer_one(world: World) {
     world.put_render(&page, 1, &[("html", "<i>")]).await.unwrap();
     world.pass(8 * HOUR);
     assert_eq!(world.sweep().await.renders, 2);
-    let world = retaining(world, policy()).await;
+    let world = with_retention(world, policy()).await;
     world.pass(8 * HOUR);
     world.rescan(&page).await;
     world.pass(20 * SECOND);
@@ -70,7 +70,7 @@ async fn culls_by_a_shorter_grace_are_known_under_a_longer_one(world: World) {
 
 async fn culls_by_a_shorter_grace_hide_nothing_after_the_clock_was_set_back(world: World) {
     let page = page("Main_Page");
-    let world = retaining(world, Policy { grace: HOUR, ..policy() }).await;
+    let world = with_retention(world, Policy { grace: HOUR, ..policy() }).await;
     for number in [1, 3, 4] {
         world.put_revision(&page, number, HTML).await.unwrap();
     }
