@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn system_clock_shows_a_time_after_november_2023() {
+    fn system_clock_shows_a_time_after_14_november_2023() {
         let now = SystemClock::new().now();
         assert!(now > Timestamp::from_micros(1_700_000_000_000_000), "{now:?}");
     }
