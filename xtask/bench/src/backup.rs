@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 use rashomon_clock::Clock;
 use serde_json::Value;
 use xtask::service::Service;
@@ -136,8 +136,11 @@ impl Backups {
             ends.store(true, Ordering::Relaxed);
             (measured, backups.join())
         });
+        // The error of the load comes first, since its cause may also be the cause of an error of the backups.
+        let measured = measured?;
         let done = done.map_err(|_| anyhow!("the thread of the backups panicked"))??;
-        for state in &done[..done.len().max(2) - 1] {
+        ensure!(!done.is_empty(), "the load ended before the first backup began");
+        for state in &done[..(done.len() - 1).max(1)] {
             add(report, "full backup", state);
         }
         let started = clock.monotonic();
@@ -145,7 +148,7 @@ impl Backups {
         report.add("second state: time", "s", clock.monotonic().saturating_sub(started).as_secs_f64());
         report.add("second state: pages written", "", number(&state, "written_pages"));
         fs::remove_dir_all(folder)?;
-        measured
+        Ok(measured)
     }
 
     /// Makes one backup after the other, each in a new folder of this name. The last backup is not removed.
@@ -186,4 +189,22 @@ fn add(report: &mut Report, name: &str, (took, state): &(Duration, Value)) {
 
 fn number(state: &Value, name: &str) -> f64 {
     state[name].as_f64().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use rashomon_clock::SystemClock;
+
+    use super::*;
+
+    #[test]
+    fn error_of_the_load_is_reported_and_not_an_error_of_the_backups() {
+        let missing = tempfile::tempdir().unwrap().path().join("missing");
+        // No backup succeeds, since there is no program. If the load ends soon enough, no backup begins.
+        let backups = Backups { binary: missing.clone(), store: missing.clone(), rate: None };
+        let mut report = Report::new("backup", "");
+        let measured = backups
+            .beside(&missing, &mut report, &SystemClock::new(), || Err(anyhow!("the load has failed")));
+        assert_eq!(measured.unwrap_err().to_string(), "the load has failed");
+    }
 }
