@@ -80,6 +80,21 @@ fn export_may_lack_lines_only_if_it_names_the_damage() {
 }
 
 #[test]
+fn garbled_line_of_an_export_is_wrong_although_the_export_names_damage() {
+    let (page, garbled) = (r#"{"kind":"page","title":"Main_Page"}"#, r#"{"kind":"revision","rev":1,"#);
+    let end = r#"{"kind":"end","pages":1}"#;
+    let text = format!("{page}\n{garbled}\n{end}\n");
+    let judged = |right: &str| {
+        judge_answer(&export(Format::JsonLines), &given(&text, true), &given(right, false), &[])
+    };
+    assert!(is_wrong(&judged(&format!("{page}\n{end}\n"))));
+    let revision = r#"{"kind":"revision","rev":1,"properties":{}}"#;
+    assert!(is_wrong(&judged(&format!("{page}\n{revision}\n{end}\n"))));
+    let same = format!("{page}\n{garbled}\n{revision}\n{end}\n");
+    assert_eq!(judged(&same), Verdict::NamesDamage, "the right export has the line too");
+}
+
+#[test]
 fn answer_of_an_earlier_commit_is_recognized() {
     let (right, earlier) = (response(200, LIST), response(200, r#"{"revisions":[]}"#));
     let verdict = judge_answer(&get(), &earlier, &right, &[(3, &earlier), (4, &right)]);

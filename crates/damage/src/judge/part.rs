@@ -151,21 +151,24 @@ fn add_parts(value: &Value, parts: &mut Vec<String>) {
     }
 }
 
-/// Whether each line of JSON is a line of the undamaged export, possibly without some members, in the same order. The
-/// last line has counts, which may differ. Other lines are not compared.
+/// Whether each line is a line of the undamaged export, in the same order. A line of JSON may lack some members. The
+/// last line has counts, which may differ. A line that is not JSON must be the same. Empty lines are not compared.
 fn lines_are_part(text: &[u8], whole: &[u8]) -> bool {
-    let lines = |text: &[u8]| {
-        text.split(|byte| *byte == b'\n')
-            .filter_map(|line| serde_json::from_slice::<Value>(line).ok())
-            .collect::<Vec<_>>()
-    };
-    let whole = lines(whole);
+    fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], Option<Value>)> {
+        let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        lines.map(|line| (line, serde_json::from_slice(line).ok()))
+    }
+    let whole: Vec<_> = lines(whole).collect();
     let mut rest = &whole[..];
-    for line in lines(text) {
-        if line["kind"] == "end" {
+    for (line, value) in lines(text) {
+        if value.as_ref().is_some_and(|value| value["kind"] == "end") {
             continue;
         }
-        match rest.iter().position(|whole| is_line_of(&line, whole)) {
+        let is_it = |(whole_line, whole): &(&[u8], Option<Value>)| match (&value, whole) {
+            (Some(value), Some(whole)) => is_line_of(value, whole),
+            _ => line == *whole_line,
+        };
+        match rest.iter().position(is_it) {
             Some(at) => rest = &rest[at + 1..],
             None => return false,
         }
