@@ -7,6 +7,15 @@ use crate::{
     judge::{Judgement, Outcome},
 };
 
+/// The meaning of the columns of the table.
+const LEGEND: &str = "\
+refused: the store is not opened, with an error; right: all answers are right; errors: some answers are errors; \
+partial: some answers name damage, and are otherwise right; one old: answers of one earlier commit; \
+old mix: answers of several earlier commits; blends: answers with parts of several commits; \
+findings: wrong answers, panics, or damage that must be named and is not; \
+named: verify or the error of opening names damage; unused: no meaningful byte is known to have changed; \
+silent: neither named nor right; silent blends: silent, and a blend";
+
 /// The counts of one kind of damage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -63,7 +72,7 @@ impl Tally {
 }
 
 impl fmt::Display for Tally {
-    /// Formats a table. In its heading, `partial` means [`Outcome::NamesDamage`], `one old` means
+    /// Formats a table with its legend. In its heading, `partial` means [`Outcome::NamesDamage`], `one old` means
     /// [`Outcome::EarlierCommit`], and `old mix` means [`Outcome::EarlierCommits`].
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
@@ -106,6 +115,25 @@ impl fmt::Display for Tally {
                 counts.silent_blends
             )?;
         }
-        Ok(())
+        writeln!(f, "{LEGEND}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_column_is_explained() {
+        let table = Tally::default().to_string();
+        let (heading, legend) = (table.lines().next().unwrap(), table.lines().last().unwrap());
+        let explained = legend.split("; ").map(|part| part.split(':').next().unwrap());
+        // The kinds of damage and the number of stores need no explanation.
+        let mut rest = heading.to_owned();
+        for column in ["damage", "stores"].into_iter().chain(explained) {
+            assert!(rest.contains(column), "there is no other column {column} in {heading}");
+            rest = rest.replacen(column, "", 1);
+        }
+        assert_eq!(rest.trim(), "", "columns without an explanation");
     }
 }
