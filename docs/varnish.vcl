@@ -77,8 +77,8 @@ sub vcl_recv {
     call vcl_req_host;
     # A host with one of these ports, or with a final dot, is the same host.
     set req.http.Host = regsub(req.http.Host, "\.?(:(80|443))?$", "");
-    # The id of a request is in the logs of both programs.
-    if (req.restarts == 0 && !req.http.X-Request-Id) {
+    # The id of a request is in the logs of both programs. The server accepts only ids of this form.
+    if (req.restarts == 0 && req.http.X-Request-Id !~ "^[A-Za-z0-9_.:/+=@-]{1,128}$") {
         set req.http.X-Request-Id = server.identity + "-" + req.xid;
     }
     call choose_backend;
