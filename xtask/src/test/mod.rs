@@ -48,8 +48,9 @@ enum Outcome {
 /// Runs the steps, and prints a table of them. Returns whether no step failed.
 pub fn run(options: &Options) -> Result<bool> {
     if options.list {
+        let width = name_width(STEPS.iter().map(|step| step.name));
         for step in STEPS {
-            println!("{:<12} {}", step.name, step.about);
+            println!("{:<width$} {}", step.name, step.about);
         }
         return Ok(true);
     }
@@ -130,17 +131,33 @@ fn run_step(step: &Step, resources: &mut StepResources) -> Result<Outcome> {
 }
 
 fn print_table(table: &[(&str, Outcome, Duration)]) {
-    println!("\nstep      result      time  remark");
+    println!();
+    table_rows(table).iter().for_each(|row| println!("{row}"));
+    let failed = table.iter().filter(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_))).count();
+    let skipped = table.iter().filter(|(_, outcome, _)| matches!(outcome, Outcome::Skipped(_))).count();
+    let time: Duration = table.iter().map(|(.., time)| *time).sum();
+    println!("{} steps, {failed} failed, {skipped} skipped, {:.0} s", table.len(), time.as_secs_f64());
+}
+
+/// The heading, and a row for each step.
+fn table_rows(table: &[(&str, Outcome, Duration)]) -> Vec<String> {
+    let width = name_width(table.iter().map(|(name, ..)| *name));
+    let mut rows = vec![format!("{:<width$} result      time  remark", "step")];
     for (name, outcome, time) in table {
         let (result, remark) = match outcome {
             Outcome::Passed(remark) => ("passed", remark),
             Outcome::Skipped(reason) => ("skipped", reason),
             Outcome::Failed(reason) => ("FAILED", reason),
         };
-        println!("{name:<9} {result:<8} {:>6.1}s  {remark}", time.as_secs_f64());
+        rows.push(format!("{name:<width$} {result:<8} {:>6.1}s  {remark}", time.as_secs_f64()));
     }
-    let failed = table.iter().filter(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_))).count();
-    let skipped = table.iter().filter(|(_, outcome, _)| matches!(outcome, Outcome::Skipped(_))).count();
-    let time: Duration = table.iter().map(|(.., time)| *time).sum();
-    println!("{} steps, {failed} failed, {skipped} skipped, {:.0} s", table.len(), time.as_secs_f64());
+    rows
 }
+
+/// The width of a column with these names, which is at least that of its heading.
+fn name_width<'a>(names: impl Iterator<Item = &'a str>) -> usize {
+    names.map(str::len).fold("step".len(), usize::max)
+}
+
+#[cfg(test)]
+mod tests;
