@@ -99,15 +99,21 @@ impl Row {
 
 /// Whether the run passes with every fault, and enough requests of all faults together succeeded.
 pub(super) fn are_fine(rows: &[Row]) -> bool {
+    rows.iter().all(Row::is_fine) && shortfalls_of_all(rows).is_empty()
+}
+
+/// Says for writes and for reads if too few of them succeeded with all faults together.
+fn shortfalls_of_all(rows: &[Row]) -> Vec<String> {
     let of_all = |share: fn(&Journal) -> Share| -> Share {
         rows.iter().filter(|row| row.run.is_last).map(|row| share(&row.run.journal)).sum()
     };
-    rows.iter().all(Row::is_fine)
-        && of_all(Journal::write_success).is_enough()
-        && of_all(Journal::read_success).is_enough()
+    let shares = [("writes", of_all(Journal::write_success)), ("reads", of_all(Journal::read_success))];
+    let too_few = shares.into_iter().filter(|(_, share)| !share.is_enough());
+    too_few.map(|(kind, share)| format!("too few {kind} succeeded: {share}")).collect()
 }
 
-/// Prints the table with its legend, the details of each fault, and the folder of the journals.
+/// Prints the table with its legend, the details of each fault and of all faults together, and the folder of the
+/// journals.
 pub(super) fn print(rows: &[Row], folder: &Path) {
     println!(
         "\n       ------------------ writes ------------------ ------------- reads -------------- - stored at the end -"
@@ -123,6 +129,9 @@ pub(super) fn print(rows: &[Row], folder: &Path) {
         FAILURE_WINDOW.as_secs()
     );
     rows.iter().for_each(Row::print_details);
+    for line in shortfalls_of_all(rows) {
+        println!("all faults together: VIOLATION: {line}");
+    }
     println!("The journals are in {}.", folder.display());
 }
 

@@ -68,6 +68,10 @@ fn one_broken_promise_fails_the_run() {
     assert!(one_failed(Fault::Kill).is_fine());
     assert!(are_fine(&[one_failed(Fault::Kill), row(acknowledged(), ReadOutcome::Right)]));
     assert!(!are_fine(&[one_failed(Fault::Kill), one_failed(Fault::Cut)]));
+    assert_eq!(
+        shortfalls_of_all(&[one_failed(Fault::Kill), one_failed(Fault::Cut)]),
+        ["too few reads succeeded: 50.00 % (2/4)"]
+    );
     // If a fault must leave unknown outcomes, at least one write must have been repeated.
     let quorum = |once| {
         let findings = Findings { once, ..Findings::default() };
