@@ -16,12 +16,14 @@ use tokio::{net::TcpListener, runtime::Handle};
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) forwarder: Arc<Forwarder>,
-    tokens: TokenStore,
+    pub(crate) tokens: TokenStore,
 }
 
 /// The settings and the backends of a test server.
 pub(crate) struct Parts {
     pub(crate) policy: Policy,
+    /// The tokens of another server. `None`: the server has tokens of its own.
+    pub(crate) tokens: Option<TokenStore>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) stores: Vec<OtherStore>,
     pub(crate) settings: Settings,
@@ -33,6 +35,7 @@ impl Default for Parts {
     fn default() -> Self {
         Self {
             policy: Policy::Open,
+            tokens: None,
             entries: Vec::new(),
             stores: Vec::new(),
             settings: Settings::default(),
@@ -68,11 +71,11 @@ impl Server {
     }
 
     pub(crate) async fn on(listener: TcpListener, parts: Parts) -> Self {
-        let Parts { policy, entries, stores, settings, tls, replay_bytes } = parts;
+        let Parts { policy, tokens, entries, stores, settings, tls, replay_bytes } = parts;
         let address = listener.local_addr().unwrap();
         let clock = Arc::new(SystemClock::new());
         let tables = Arc::new(Memory::new(clock.clone()));
-        let tokens = TokenStore::new(tables.clone(), clock.clone());
+        let tokens = tokens.unwrap_or_else(|| TokenStore::new(tables.clone(), clock.clone()));
         let options = AccessOptions { policy, jwks_file: None, audience: String::new(), stores_uses: false };
         // The names of the servers in `Via` differ by their ports.
         let forwarder = Forwarder::open(entries, replay_bytes, address.port().into()).unwrap();

@@ -6,7 +6,7 @@ use rashomon_forward::{Entry, ServerList};
 
 use crate::{
     backends::Recorder,
-    http::{Answer, request, send},
+    http::{Answer, get, request, send},
     server::{Parts, Server, entry_of},
 };
 
@@ -25,6 +25,14 @@ async fn ask(server: &Server, method: &str, path: &str, token: Option<&str>) -> 
     let authorization = token.map(|token| format!("Bearer {token}"));
     let headers: Vec<_> = authorization.iter().map(|value| ("authorization", value.as_str())).collect();
     send(server.address, request(method, path, &headers, "html=x")).await
+}
+
+/// Posts a revision that does not exist yet.
+async fn post_revision(server: &Server, token: Option<&str>) -> Answer {
+    let authorization = token.map(|token| format!("Bearer {token}"));
+    let mut headers = vec![("content-type", "application/x-www-form-urlencoded")];
+    headers.extend(authorization.iter().map(|value| ("authorization", value.as_str())));
+    send(server.address, request("POST", "/v1/enwiki/page/A?rev/", &headers, "_rev=1&html=x")).await
 }
 
 #[tokio::test]
@@ -121,18 +129,35 @@ async fn backend_refuses_a_missing_token_and_the_server_an_unknown_one() {
     let list = ServerList { forward_authorization: true, ..ServerList::new(vec![behind.url()]) };
     let entries = vec![entry_of("/", list)];
     let server = Server::with(Parts { entries, ..Parts::default() }).await;
-    let post = async |token: Option<&str>| {
-        let authorization = token.map(|token| format!("Bearer {token}"));
-        let mut headers = vec![("content-type", "application/x-www-form-urlencoded")];
-        headers.extend(authorization.iter().map(|value| ("authorization", value.as_str())));
-        send(server.address, request("POST", "/v1/enwiki/page/A?rev/", &headers, "_rev=1&html=x")).await
-    };
     // This server is open, and the backend is not.
-    assert_eq!(post(None).await.status, 401);
+    assert_eq!(post_revision(&server, None).await.status, 401);
     // This server does not know the token of the backend. Each server of a chain has to know the tokens.
     let foreign = behind.token(&[Right::Write], None).await;
-    let answer = post(Some(&foreign)).await;
+    let answer = post_revision(&server, Some(&foreign)).await;
     assert_eq!(answer.status, 401, "{answer:?}");
+}
+
+#[tokio::test]
+async fn backend_checks_the_rights_of_the_callers_token() {
+    let behind = Server::with(Parts { policy: readable(), ..Parts::default() }).await;
+    // This server is open, so only the backend checks rights. Both servers know the same tokens.
+    let open_server = async |forward_authorization: bool| {
+        let list = ServerList { forward_authorization, ..ServerList::new(vec![behind.url()]) };
+        let (entries, tokens) = (vec![entry_of("/", list)], Some(behind.tokens.clone()));
+        Server::with(Parts { entries, tokens, ..Parts::default() }).await
+    };
+    let (reader, writer) =
+        (behind.token(&[Right::Read], None).await, behind.token(&[Right::Write], None).await);
+    let server = open_server(true).await;
+    let refused = post_revision(&server, Some(&reader)).await;
+    assert_eq!(refused.status, 403, "{refused:?}");
+    let written = post_revision(&server, Some(&writer)).await;
+    assert_eq!(written.status, 201, "{written:?}");
+    let read = get(behind.address, "/v1/enwiki/page/A?rev/latest/html").await;
+    assert_eq!((read.status.as_u16(), read.text()), (200, "x"));
+    // Without the token, the backend refuses the request.
+    let withheld = post_revision(&open_server(false).await, Some(&writer)).await;
+    assert_eq!((withheld.status.as_u16(), withheld.problem().as_str()), (502, "backend-failed"));
 }
 
 #[tokio::test]
