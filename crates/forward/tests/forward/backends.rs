@@ -111,7 +111,7 @@ pub(crate) enum Behavior {
     CloseAfter(usize),
     /// Reads all there is, and never answers.
     Silent,
-    /// Answers with this text, and then sends nothing more.
+    /// Answers with this text, and then sends nothing more until the other side closes the connection.
     Stop(&'static str),
 }
 
@@ -119,21 +119,27 @@ pub(crate) enum Behavior {
 pub(crate) struct SocketBackend {
     pub(crate) address: SocketAddr,
     connections: Arc<Mutex<usize>>,
+    ended: Arc<Mutex<usize>>,
 }
 
 impl SocketBackend {
     pub(crate) async fn start(behavior: Behavior) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, connections) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(0)));
-        let counted = Arc::clone(&connections);
+        let address = listener.local_addr().unwrap();
+        let backend = Self { address, connections: Arc::default(), ended: Arc::default() };
+        let (connections, ended) = (Arc::clone(&backend.connections), Arc::clone(&backend.ended));
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                *counted.lock().unwrap() += 1;
-                tokio::spawn(behave(stream, behavior));
+                *connections.lock().unwrap() += 1;
+                let ended = Arc::clone(&ended);
+                tokio::spawn(async move {
+                    behave(stream, behavior).await;
+                    *ended.lock().unwrap() += 1;
+                });
             }
         });
-        Self { address, connections }
+        backend
     }
 
     pub(crate) fn url(&self) -> String {
@@ -142,6 +148,11 @@ impl SocketBackend {
 
     pub(crate) fn connections(&self) -> usize {
         *self.connections.lock().unwrap()
+    }
+
+    /// The number of connections that either side has ended.
+    pub(crate) fn ended_connections(&self) -> usize {
+        *self.ended.lock().unwrap()
     }
 }
 
@@ -154,7 +165,7 @@ async fn behave(mut stream: tokio::net::TcpStream, behavior: Behavior) {
             Behavior::Answer(text) | Behavior::Stop(text) if is_head => {
                 stream.write_all(text.as_bytes()).await.unwrap();
                 if matches!(behavior, Behavior::Stop(_)) {
-                    std::future::pending::<()>().await;
+                    while stream.read(&mut buffer).await.is_ok_and(|count| count > 0) {}
                 }
                 return;
             }

@@ -6,7 +6,7 @@ use rashomon_forward::ServerList;
 
 use crate::{
     backends::{Behavior, Recorder, SocketBackend, refusing},
-    http::{Answer, begin, get, request, send},
+    http::{Answer, begin, get, request, send, wait_until},
     server::{Server, entry, entry_of},
 };
 
@@ -117,8 +117,19 @@ async fn answer_that_stops_in_the_middle_breaks_the_connection() {
     let list = ServerList { idle_timeout: Duration::from_millis(50), ..ServerList::new(vec![backend.url()]) };
     let server = Server::forwarding(vec![entry_of("/", list)]).await;
     get(server.address, PAGE).await.body.unwrap_err();
-    // A client may also go away in the middle of an answer.
-    drop(begin(server.address, request("GET", PAGE, &[], "")).await);
+}
+
+#[tokio::test]
+async fn client_that_goes_away_in_the_middle_of_an_answer_ends_the_connection_to_the_backend() {
+    let backend =
+        SocketBackend::start(Behavior::Stop("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegin")).await;
+    // The connection does not end by this limit while the test runs.
+    let list = ServerList { idle_timeout: Duration::from_secs(600), ..ServerList::new(vec![backend.url()]) };
+    let server = Server::forwarding(vec![entry_of("/", list)]).await;
+    let answer = begin(server.address, request("GET", PAGE, &[], "")).await;
+    assert_eq!((answer.status().as_u16(), backend.ended_connections()), (200, 0));
+    drop(answer);
+    wait_until(async || backend.ended_connections() == 1).await;
 }
 
 #[tokio::test]
