@@ -36,6 +36,8 @@ struct State {
     attempts: Vec<Duration>,
     /// The path whose requests fail.
     refused: Option<String>,
+    /// Whether the next request panics.
+    panics: bool,
     /// The number of running requests, and the highest number so far.
     running: (usize, usize),
 }
@@ -49,6 +51,7 @@ impl FakeCache {
             received: Vec::new(),
             attempts: Vec::new(),
             refused: None,
+            panics: false,
             running: (0, 0),
         })))
     }
@@ -69,6 +72,16 @@ impl FakeCache {
     /// Lets the requests of one path fail, or of none.
     pub(crate) fn refuse(&self, path: Option<&str>) {
         self.0.lock().unwrap().refused = path.map(str::to_owned);
+    }
+
+    /// Lets the next request panic.
+    pub(crate) fn panic_once(&self) {
+        self.0.lock().unwrap().panics = true;
+    }
+
+    /// Whether a panic is still to come.
+    pub(crate) fn will_panic(&self) -> bool {
+        self.0.lock().unwrap().panics
     }
 
     /// The times of all attempts, since the start of the cache.
@@ -147,6 +160,8 @@ fn path_of(request: &PurgeRequest) -> Option<&str> {
 impl Transport for FakeCache {
     async fn send(&self, request: &PurgeRequest) -> Result<(), String> {
         let _running = Running::new(self);
+        let panics = std::mem::take(&mut self.0.lock().unwrap().panics);
+        assert!(!panics, "a panic that a test has planned");
         {
             let mut state = self.0.lock().unwrap();
             let at = state.started.elapsed();
