@@ -19,9 +19,9 @@ use std::{
 };
 
 use rashomon_buckets::{
-    Body, BucketName, DomainName, Expect, ImportRender, ImportRevision, NewProperty, NewRender, NewRevision,
-    Page, Parent, Property, PropertyName, PropertyVersion, RenderBase, Result, Revision, RevisionRecord,
-    RevisionStore, Settings, Tid, Title, VerifyReport, Written, schemas,
+    Body, BucketName, DomainName, Error, Expect, ImportRender, ImportRevision, Missing, NewProperty,
+    NewRender, NewRevision, Page, Parent, Property, PropertyName, PropertyVersion, RenderBase, Result,
+    Revision, RevisionRecord, RevisionStore, Settings, Tid, Title, VerifyReport, Written, schemas,
 };
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_records::rows::{RowKey, TypedRow};
@@ -290,9 +290,13 @@ impl World {
             .await
     }
 
-    /// The number of the latest revision. `None` if the page does not exist, or the read fails.
+    /// The number of the latest revision. `None` if the page does not exist. Panics if the read fails.
     pub(crate) async fn latest_rev(&self, page: &Page) -> Option<i64> {
-        self.buckets.latest_render(page).await.ok().map(|render| render.record.rev.get())
+        match self.buckets.latest_render(page).await {
+            Ok(render) => Some(render.record.rev.get()),
+            Err(Error::NotFound(Missing::Page)) => None,
+            Err(error) => panic!("the latest revision cannot be read: {error}"),
+        }
     }
 
     pub(crate) async fn verify(&self) -> VerifyReport {
