@@ -1,12 +1,18 @@
 //! Ctrl-C and SIGTERM: the first signal asks the command to end, and the second ends the process. SIGHUP asks a server
 //! to read its files again.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    convert::Infallible,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread,
 };
 
-use tokio::sync::watch;
+use tokio::{runtime::Builder, sync::watch};
 
 use crate::{errors::CommandError, exit::Exit, output};
 
@@ -16,19 +22,21 @@ pub(crate) struct Signals(watch::Receiver<Option<Exit>>);
 
 impl Signals {
     /// Starts to listen for signals. From then on, the first signal does not end the process, but the second signal
-    /// does.
+    /// does. A separate thread listens until the process exits, also after the runtimes of the command have ended.
     pub(crate) fn listen() -> Result<Self, CommandError> {
         let (sender, receiver) = watch::channel(None);
-        let mut source = SignalSource::new()
+        let (started, result) = mpsc::channel();
+        let listen = move || {
+            let runtime = Builder::new_current_thread().enable_all().build();
+            let Err(error) =
+                runtime.and_then(|runtime| runtime.block_on(handle_two_signals(&started, sender)));
+            let _ = started.send(Err(error));
+        };
+        let thread = thread::Builder::new().name("signals".to_owned()).spawn(listen);
+        // The thread sends its result at once.
+        thread
+            .and_then(|_| result.recv().unwrap_or_else(|closed| Err(io::Error::other(closed))))
             .map_err(|source| CommandError::Io { doing: "cannot listen for signals".to_owned(), source })?;
-        tokio::spawn(async move {
-            let first = source.next().await;
-            // The receivers are gone when the command is over.
-            let _ = sender.send(Some(first));
-            let second = source.next().await;
-            output::to_stderr("ended at once by the second signal");
-            std::process::exit(second.code().into());
-        });
         Ok(Self(receiver))
     }
 
@@ -36,10 +44,25 @@ impl Signals {
     pub(crate) async fn first(&mut self) -> Exit {
         match self.0.wait_for(Option::is_some).await {
             Ok(exit) => exit.unwrap_or(Exit::Interrupted),
-            // The listening task never ends before the process does.
+            // The listening thread never ends before the process does.
             Err(_) => std::future::pending().await,
         }
     }
+}
+
+/// Sends the first signal to a command, and ends the process at the second. Reports through `started` that it listens.
+async fn handle_two_signals(
+    started: &mpsc::Sender<io::Result<()>>,
+    sender: watch::Sender<Option<Exit>>,
+) -> io::Result<Infallible> {
+    let mut source = SignalSource::new()?;
+    let _ = started.send(Ok(()));
+    let first = source.next().await;
+    // The receivers are gone when the command is over.
+    let _ = sender.send(Some(first));
+    let second = source.next().await;
+    output::to_stderr("ended at once by the second signal");
+    std::process::exit(second.code().into())
 }
 
 /// A receiver of SIGHUP. Each clone receives every signal; signals in quick succession may be received as one.

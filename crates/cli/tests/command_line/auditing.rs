@@ -196,6 +196,34 @@ fn blocked_pipe_stops_no_request_and_takes_bounded_memory() {
     server.stop().ends_with(0).stderr_contains(&["the audit log is written too slowly", "the last lines"]);
 }
 
+/// The audit log is closed last, and waits a few seconds for the blocked pipe.
+#[cfg(target_os = "linux")]
+#[test]
+fn second_signal_ends_a_server_at_once_while_the_audit_log_is_closed() {
+    // More bytes than a pipe takes.
+    const REQUESTS: usize = 1_000;
+    let directory = tempdir().unwrap();
+    let (pipe, log) = (directory.path().join("audit.log"), directory.path().join("log"));
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let mut command = rashomon(directory.path());
+    command.args(["serve", "--store", "memory:", "--listen", "127.0.0.1:0", "--audit-log", "audit.log"]);
+    let mut server = RunningProcess::start_with_log(command.args(["--access-log", "off"]), &log);
+    let address = server.address();
+    let path = format!("/{}", "x".repeat(2_000));
+    for _ in 0..REQUESTS {
+        let answer = request(&address, "DELETE", &path, "");
+        assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    }
+    let logged = || fs::read_to_string(&log).unwrap();
+    server.signal(Signal::TERM);
+    wait_until("the store is closed", || logged().contains("the store is closed"));
+    // Meanwhile the threads of the server end.
+    std::thread::sleep(Duration::from_millis(500));
+    server.signal(Signal::INT);
+    server.wait().ends_with(130);
+    assert!(logged().contains("ended at once by the second signal"), "{}", logged());
+}
+
 #[test]
 fn file_that_cannot_be_opened_is_an_error_that_names_the_cure() {
     let directory = tempdir().unwrap();
