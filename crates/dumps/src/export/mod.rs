@@ -131,7 +131,7 @@ impl Sink {
 }
 
 impl<W: Write + Send + 'static> Export<'_, W> {
-    /// Writes a page. Returns `false` if no revision of the page was found.
+    /// Writes a page. Returns `false` if no revision of the page was found, and no damage was the reason.
     async fn export_page(
         &mut self,
         page: Page,

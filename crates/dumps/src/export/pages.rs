@@ -41,7 +41,7 @@ enum ExportState {
     /// No part of the page has been written.
     NotBegun,
     Begun,
-    /// The format cannot represent the page.
+    /// The format cannot represent the page, or its latest revision is damaged.
     LeftOut,
 }
 
@@ -69,8 +69,9 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
                 Err(ExportError::Store(Error::Store(StoreError::Corrupt(why)))) => {
                     let what = format!("the latest revision of {} is left out: {why}", this.page.title);
                     this.export.report.damaged.add(what);
-                    // No revision follows.
+                    // No revision follows. The page exists, although none of it is written.
                     this.after = Some(Revision::MAX);
+                    this.state = ExportState::LeftOut;
                 }
                 after => this.after = after?,
             }
@@ -116,7 +117,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         Ok(part.next.is_some())
     }
 
-    /// Completes the page. Returns `false` if no revision of the page was found.
+    /// Completes the page. Returns `false` if no revision of the page was found, and no damage was the reason.
     pub(super) fn end_page(self) -> Result<bool, ExportError> {
         if self.state == ExportState::Begun
             && let Sink::Xml(writer) = &mut self.export.sink

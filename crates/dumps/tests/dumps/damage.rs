@@ -7,11 +7,11 @@ use crate::wiki::{NOW, Wiki, events};
 use bytes::Bytes;
 use rashomon_buckets::{
     ArchiveSettings, BucketName, NewProperty, NewRender, PropertyName, RenderBase, Revision, SealOptions,
-    Settings, schemas,
+    Settings, Title, schemas,
 };
 use rashomon_clock::ManualClock;
-use rashomon_dumps::{Event, ExportReport, Format};
-use rashomon_tables::{Batch, Row, Scan, TableStore, Value};
+use rashomon_dumps::{Event, ExportOptions, ExportReport, Format};
+use rashomon_tables::{Batch, Row, Scan, Schema, TableStore, Value};
 
 /// The store of a wiki whose history is in one block.
 struct SealedWiki {
@@ -62,21 +62,21 @@ async fn sealed() -> SealedWiki {
         .seal(&wiki.domain, &BucketName::page(), SealOptions::default(), &mut |_| {})
         .await;
     assert_eq!(sealed.unwrap().revisions, 46);
-    let block = the_block(&*store).await;
+    let block = the_row(&*store, &schemas::ARCHIVE_BLOCKS).await;
     SealedWiki { store, clock, block }
 }
 
-/// Returns the only block. In a keyspace that others use too, a result page of partitions may be empty
+/// Returns the only row of a table. In a keyspace that others use too, a result page of partitions may be empty
 /// without being the last.
-async fn the_block(store: &dyn TableStore) -> Row {
+async fn the_row(store: &dyn TableStore, table: &'static Schema) -> Row {
     let (one, mut after) = (NonZeroUsize::MIN, None);
     loop {
-        let partitions = store.partitions(&schemas::ARCHIVE_BLOCKS, after, one).await.unwrap();
+        let partitions = store.partitions(table, after, one).await.unwrap();
         if let Some(partition) = partitions.items.into_iter().next() {
-            let blocks = store.scan(&schemas::ARCHIVE_BLOCKS, Scan::new(partition, one)).await.unwrap();
-            return blocks.items.into_iter().next().expect("a block");
+            let rows = store.scan(table, Scan::new(partition, one)).await.unwrap();
+            return rows.items.into_iter().next().expect("a row");
         }
-        after = Some(partitions.next.expect("a block"));
+        after = Some(partitions.next.expect("a row"));
     }
 }
 
@@ -207,4 +207,35 @@ async fn missing_block_is_reported_for_each_page() {
     let stats = rashomon_service::stats(&wiki.buckets, &wiki.domain, &mut |_| {}).await.unwrap().page;
     let archive = stats.archive.unwrap();
     assert_eq!((stats.revisions, archive.blocks, archive.damaged_blocks), (3, 1, 1), "{archive:?}");
+}
+
+#[tokio::test]
+async fn chosen_page_with_a_damaged_latest_revision_is_not_missing() {
+    let clock = Arc::new(ManualClock::new(NOW));
+    let store = rashomon_test_stores::open(clock.clone()).await;
+    let wiki = Wiki::on(Arc::clone(&store), clock, Settings::default()).await;
+    let revision = "<revision><id>5</id><timestamp>2011-01-01T00:00:00Z</timestamp><text>x</text></revision>";
+    wiki.import(format!("<page><title>A</title>{revision}</page>")).await.unwrap();
+    // The render of the revision stays.
+    let row = the_row(&*store, &schemas::REVISIONS).await;
+    let mut batch = Batch::new(row.key.partition);
+    batch.delete(&schemas::REVISIONS, row.key.clustering, row.written_at);
+    store.write(Vec::new(), batch).await.unwrap();
+
+    let titles = ["A", "nowhere"].map(|title| Title::new(title).unwrap());
+    for format in [Format::Xml, Format::JsonLines] {
+        let options = ExportOptions {
+            bucket: BucketName::page(),
+            titles: Some(titles.to_vec()),
+            history: false,
+            format,
+        };
+        let (report, _) = wiki.export_with(options).await;
+        assert_eq!((report.pages, report.damaged.count), (0, 1), "{format:?}: {report:?}");
+        assert!(
+            report.damaged.first[0].starts_with("the latest revision of A is left out: "),
+            "{format:?}: {report:?}"
+        );
+        assert_eq!(report.missing, titles[1..], "{format:?}");
+    }
 }
