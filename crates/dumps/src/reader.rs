@@ -91,8 +91,9 @@ fn first_byte<R: Read>(input: &mut Input<R>) -> Result<Option<u8>, Problem> {
         let available = input.fill_buf().map_err(Problem::from_io_error)?;
         let Some(&first) = available.first() else { return Ok(None) };
         if first == 0xef {
-            let mut mark = [0; 3];
-            input.read_exact(&mut mark).map_err(Problem::from_io_error)?;
+            // An input that ends within these bytes is invalid, and is not reported as truncated.
+            let mut mark = Vec::with_capacity(3);
+            input.by_ref().take(3).read_to_end(&mut mark).map_err(Problem::from_io_error)?;
             if mark != [0xef, 0xbb, 0xbf] {
                 return Ok(Some(first));
             }

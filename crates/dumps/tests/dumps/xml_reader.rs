@@ -249,7 +249,11 @@ fn other_documents_are_refused() {
         assert!(matches!(problem(input), Problem::Unsupported(_)), "{input:?}: {:?}", problem(input));
     }
     assert!(matches!(problem(b"\xff\xfe<\0m\0"), Problem::Unsupported(_)));
-    for empty in ["", " \n "] {
+    for part_of_a_mark in [&b"\xef"[..], b"\xef\xbb", b" \xef\xbb", b"\xef\xbbx"] {
+        let problem = problem(part_of_a_mark);
+        assert!(matches!(problem, Problem::Unsupported(_)), "{part_of_a_mark:?}: {problem:?}");
+    }
+    for empty in ["", " \n ", "\u{feff}"] {
         assert!(matches!(problem(empty), Problem::Empty), "{empty:?}: {:?}", problem(empty));
     }
     assert!(matches!(problem("<!-- nothing -->"), Problem::CutShort(_)));
