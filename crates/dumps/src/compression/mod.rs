@@ -12,8 +12,9 @@ mod source;
 mod spool;
 
 use std::{
-    io::{self, BufRead, BufReader, Cursor, Read},
-    sync::Arc,
+    fs::File,
+    io::{self, BufRead, BufReader, Cursor, Read, Seek},
+    sync::{Arc, atomic::AtomicU64},
 };
 
 pub(crate) use self::spool::SpoolError;
@@ -91,18 +92,12 @@ pub fn read<T>(
     read: impl FnOnce(&mut dyn Read, Compression) -> T,
 ) -> io::Result<T> {
     match source.into_parts() {
-        (Input::File(mut file), consumed) => {
-            let magic = first_bytes(&mut file)?;
-            io::Seek::rewind(&mut file)?;
-            if Compression::detect(&magic) == Compression::SevenZip {
+        (Input::File(file), consumed) => {
+            let compression = detect_in_file(&file, &consumed)?;
+            if compression == Compression::SevenZip {
                 return seven_zip::read(file, consumed, limits.memory, read);
             }
-            Ok(read_stream(
-                Box::new(CountingReader::new(file, consumed)),
-                Compression::detect(&magic),
-                limits,
-                read,
-            )?)
+            read_stream(Box::new(CountingReader::new(file, consumed)), compression, limits, read)
         }
         (Input::Stream(input), consumed) => {
             let mut input = CountingReader::new(input, consumed);
@@ -124,6 +119,14 @@ pub fn read<T>(
 #[must_use]
 pub fn source_failed(error: &io::Error) -> bool {
     error.get_ref().and_then(|inner| inner.downcast_ref::<source::SourceError>()).is_some()
+}
+
+/// Detects the format of a file, and rewinds the file. [`source_failed`] recognises its errors.
+fn detect_in_file(file: &File, consumed: &Arc<AtomicU64>) -> io::Result<Compression> {
+    let mut input = CountingReader::new(file, Arc::clone(consumed));
+    let magic = first_bytes(&mut input)?;
+    input.rewind()?;
+    Ok(Compression::detect(&magic))
 }
 
 fn first_bytes(input: &mut impl Read) -> io::Result<Vec<u8>> {

@@ -90,6 +90,10 @@ impl fmt::Debug for Source {
 #[error("{0}")]
 pub(super) struct SourceError(io::Error);
 
+fn source_error(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), SourceError(error))
+}
+
 /// A reader that counts the bytes that it has read. A seek sets the count to the new position.
 pub(super) struct CountingReader<R> {
     inner: R,
@@ -114,14 +118,14 @@ impl<R: Read> Read for CountingReader<R> {
                 Ok(count)
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
-            Err(error) => Err(io::Error::new(error.kind(), SourceError(error))),
+            Err(error) => Err(source_error(error)),
         }
     }
 }
 
 impl<R: Seek> Seek for CountingReader<R> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let position = self.inner.seek(to)?;
+        let position = self.inner.seek(to).map_err(source_error)?;
         self.consumed.store(position, Ordering::Relaxed);
         Ok(position)
     }

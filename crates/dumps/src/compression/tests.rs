@@ -1,4 +1,4 @@
-use std::{fs::File, io::Write, sync::atomic::Ordering};
+use std::{io::Write, sync::atomic::Ordering};
 
 use super::*;
 
@@ -285,6 +285,28 @@ fn failed_source_is_distinguished_from_damaged_content() {
                 .unwrap();
         assert!(source_failed(&result.unwrap_err()), "{compression:?}");
     }
+}
+
+/// A file whose position cannot be changed.
+struct FixedPosition;
+
+impl Seek for FixedPosition {
+    fn seek(&mut self, _: io::SeekFrom) -> io::Result<u64> {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+}
+
+#[test]
+fn file_that_cannot_be_read_is_a_failed_source() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let write_only = File::options().write(true).open(file.path()).unwrap();
+    let source = Source::file(write_only).unwrap();
+    let error = read(source, &DecompressionLimits::default(), |_, _| ()).unwrap_err();
+    assert!(source_failed(&error), "{error}");
+    assert!(matches!(crate::Problem::from_io_error(error), crate::Problem::Source(_)));
+
+    let error = CountingReader::new(FixedPosition, Arc::default()).rewind().unwrap_err();
+    assert!(source_failed(&error), "{error}");
 }
 
 #[test]
