@@ -80,7 +80,8 @@ impl fmt::Display for InputPosition {
         let preposition = if self.inside { "in" } else { "after" };
         match (&self.page, &self.revision) {
             (Some(page), Some(revision)) => write!(f, ", {preposition} revision {revision} of page {page:?}"),
-            (Some(page), None) => write!(f, ", in page {page:?}"),
+            // The page may have ended before the position.
+            (Some(page), None) => write!(f, ", after the beginning of page {page:?}"),
             (None, _) => Ok(()),
         }
     }

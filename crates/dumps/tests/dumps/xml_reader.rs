@@ -335,6 +335,17 @@ fn truncated_export_is_an_error_after_the_complete_revisions() {
 }
 
 #[test]
+fn error_after_a_page_without_revisions_is_not_reported_inside_the_page() {
+    let page = "<page><title>P</title>";
+    for input in [format!("<mediawiki>{page}</page></mediawiki>x"), format!("<mediawiki>{page}</mediawiki>")]
+    {
+        let error = events(&input).1.unwrap_err();
+        assert_eq!(error.position.page.as_deref(), Some("P"));
+        assert!(error.to_string().contains(", after the beginning of page \"P\": "), "{error}");
+    }
+}
+
+#[test]
 fn pages_without_a_root_are_read_as_parts_of_a_dump() {
     let page = "<page><title>P</title><revision><id>5</id><timestamp>2011-01-01T00:00:00Z</timestamp></revision></page>";
     assert_eq!(revisions(format!("  {page}\n{page}\n")).len(), 2);
