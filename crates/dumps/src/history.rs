@@ -19,7 +19,7 @@ pub enum Event {
     /// page will be stored. The JSON lines reader gives the metadata in the line of the page. A page may occur
     /// several times.
     PageEnd(Title, Option<PageInfo>),
-    /// Revisions that cannot be stored.
+    /// Revisions that cannot be stored, or only in part.
     LeftOut(LeftOut),
     /// An element that is not supported, by its name.
     Skipped(String),
@@ -67,7 +67,7 @@ pub struct SourceProperty {
     pub body: Bytes,
 }
 
-/// Revisions that cannot be stored, and why.
+/// Revisions that cannot be stored, or only in part, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
     /// The line in which the revision begins. For a whole page, the line of the page.
@@ -144,6 +144,17 @@ pub enum LeftOutReason {
         /// The render.
         tid: Tid,
         /// Why the render cannot be stored.
+        reason: Box<LeftOutReason>,
+    },
+    /// A render of the revision cannot be stored, and earlier renders are stored already, since they were too large to
+    /// be kept in memory. The render and the renders after it in the input are left out.
+    #[error(
+        "only the renders from {tid} on are left out, and the revision is imported without them: {reason}"
+    )]
+    RemainingRenders {
+        /// The first render that is left out.
+        tid: Tid,
+        /// Why this render cannot be stored.
         reason: Box<LeftOutReason>,
     },
     /// The page has no title, or the title follows the revision.

@@ -10,7 +10,8 @@ use tokio::{
 
 use super::{ImportFailure, size};
 use crate::{
-    Event, HistoryReader, InputPosition, LeftOut, Problem, ReadError, ReadLimits, Source, SourceRevision,
+    Event, HistoryReader, InputPosition, LeftOut, LeftOutReason, Problem, ReadError, ReadLimits, Source,
+    SourceRevision,
     compression::{self, Compression, DecompressionLimits},
 };
 
@@ -53,6 +54,8 @@ pub(super) struct Feed {
     bytes: usize,
     /// Whether the end of the last revision's page is still to come.
     in_page: bool,
+    /// Whether the last part of a revision was left out, or some of its renders. Further parts are then left out too.
+    leaves_out_parts: bool,
 }
 
 /// An error: the receiver is gone, since the import has failed elsewhere.
@@ -71,6 +74,7 @@ impl Feed {
             revisions: Vec::new(),
             bytes: 0,
             in_page: false,
+            leaves_out_parts: false,
         }
     }
 
@@ -127,15 +131,29 @@ impl Feed {
                 self.send_group()?;
                 self.send(Item::PageEnd(title, info))
             }
+            // The report of an earlier part covers these renders.
+            Event::LeftOut(LeftOut { reason: LeftOutReason::RemainingRenders { .. }, .. })
+                if self.leaves_out_parts =>
+            {
+                Ok(())
+            }
             Event::LeftOut(left_out) => self.send(Item::LeftOut(left_out)),
             Event::Skipped(name) => self.send(Item::Skipped(name)),
         }
     }
 
-    fn add_revision(&mut self, title: Title, revision: SourceRevision) -> Result<(), ReceiverGone> {
+    fn add_revision(&mut self, title: Title, mut revision: SourceRevision) -> Result<(), ReceiverGone> {
         self.in_page = true;
-        if let Some(left_out) = size::too_large(&title, &revision, &self.definitions) {
-            return self.send(Item::LeftOut(left_out));
+        if revision.continued && self.leaves_out_parts {
+            return Ok(());
+        }
+        let left_out = size::remove_too_large(&title, &mut revision, &self.definitions);
+        self.leaves_out_parts = left_out.is_some();
+        if let Some(left_out) = left_out {
+            self.send(Item::LeftOut(left_out))?;
+            if revision.renders.is_empty() {
+                return Ok(());
+            }
         }
         let bytes = REVISION_BYTES + body_bytes(&revision);
         let full = self.revisions.len() >= MAX_GROUP_REVISIONS || self.bytes + bytes > MAX_GROUP_BYTES;

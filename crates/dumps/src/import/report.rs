@@ -18,7 +18,8 @@ pub struct ImportReport {
     pub unchanged: u64,
     /// Revisions that are stored with other content, and were not changed.
     pub conflicts: CountedItems<Conflict>,
-    /// Revisions that cannot be stored.
+    /// Revisions that cannot be stored. A revision that is stored without its last renders is listed too, although it
+    /// is also counted above.
     pub left_out: CountedItems<LeftOut>,
     /// Bodies that do not match the SHA-1 of the input. Such bodies are stored unchanged.
     pub mismatches: CountedItems<Mismatch>,
@@ -133,7 +134,7 @@ impl ImportReport {
         self.conflicts.is_empty() && self.left_out.is_empty()
     }
 
-    /// The number of processed revisions.
+    /// The number of processed revisions. A revision that is stored without its last renders counts twice.
     #[must_use]
     pub const fn revisions(&self) -> u64 {
         self.created + self.unchanged + self.conflicts.count + self.left_out.count

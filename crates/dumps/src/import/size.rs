@@ -1,14 +1,16 @@
-//! Revisions that exceed a size limit. Each is left out by itself, and listed.
+//! Revisions that exceed a size limit. Each is left out by itself, and listed. If earlier renders of the revision are
+//! stored already, only its further renders are left out.
 
 use rashomon_buckets::{Definitions, Title};
 
 use crate::{LeftOut, LeftOutReason, SourceProperty, SourceRevision};
 
-/// Reports a revision with a property that is larger than its definition allows. `None` if no property is too
-/// large.
-pub(super) fn too_large(
+/// Reports a revision with a property that is larger than its definition allows, and removes the renders that are
+/// left out. Only a further part of a revision keeps the renders before the one with this property. `None` if no
+/// property is too large.
+pub(super) fn remove_too_large(
     title: &Title,
-    revision: &SourceRevision,
+    revision: &mut SourceRevision,
     definitions: &Definitions,
 ) -> Option<LeftOut> {
     let fault_in = |properties: &[SourceProperty]| {
@@ -18,12 +20,17 @@ pub(super) fn too_large(
         })
     };
     let in_renders = || {
-        revision.renders.iter().find_map(|render| {
-            let reason = Box::new(fault_in(&render.properties)?);
-            Some(LeftOutReason::BadRender { tid: render.tid, reason })
+        revision.renders.iter().enumerate().find_map(|(index, render)| {
+            let (tid, reason) = (render.tid, Box::new(fault_in(&render.properties)?));
+            Some(match revision.continued {
+                true => (index, LeftOutReason::RemainingRenders { tid, reason }),
+                false => (0, LeftOutReason::BadRender { tid, reason }),
+            })
         })
     };
-    let reason = fault_in(&revision.properties).or_else(in_renders)?;
+    let in_revision = fault_in(&revision.properties).map(|reason| (0, reason));
+    let (kept_renders, reason) = in_revision.or_else(in_renders)?;
+    revision.renders.truncate(kept_renders);
     let (title, rev) = (Some(LeftOut::shorten(title.as_str())), Some(revision.record.rev));
     Some(LeftOut { line: revision.line, title, rev, revisions: 1, reason })
 }

@@ -53,7 +53,7 @@ struct CurrentPage {
 enum PendingRevision {
     /// The revision will be stored.
     Kept { revision: Box<SourceRevision>, bytes: usize },
-    /// The revision is left out with its renders.
+    /// The revision is left out with its renders, or only its further renders are left out.
     LeftOut(LeftOut),
     /// The revision is left out with its whole page.
     WithPage,
@@ -181,6 +181,14 @@ impl<R: Read> JsonLinesReader<R> {
                 Err(Fault::LeftOut(reason)) => {
                     let title = self.page.as_ref().map(|page| page.shown.clone());
                     let (line, rev) = (revision.line, Some(revision.record.rev));
+                    let reason = match reason {
+                        LeftOutReason::BadRender { tid, reason } if revision.continued => {
+                            // Earlier parts have been returned, so the renders before this one are returned too.
+                            self.emit_pending(found);
+                            LeftOutReason::RemainingRenders { tid, reason }
+                        }
+                        reason => reason,
+                    };
                     self.pending =
                         Some(PendingRevision::LeftOut(LeftOut { line, title, rev, revisions: 1, reason }));
                 }

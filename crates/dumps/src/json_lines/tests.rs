@@ -282,6 +282,41 @@ fn events_before_an_error_are_returned_first() {
     assert_eq!(result.unwrap_err().position.line, 4);
 }
 
+/// Earlier renders are returned before the fault is known, and stay.
+#[test]
+fn invalid_render_after_a_returned_part_leaves_out_the_remaining_renders() {
+    let body = "x".repeat(900_000);
+    let render = |number| {
+        let tid = Tid::new(Timestamp::EPOCH, number);
+        let html = format!(r#"{{"html":{{"text":"{body}"}}}}"#);
+        format!(r#"{{"kind":"render","tid":"{tid}","properties":{html}}}"#)
+    };
+    // A render of 2028.
+    let invalid = RENDER.replace("-11e3-", "-11f3-");
+    let mut all = vec![PAGE.to_owned(), REVISION.to_owned()];
+    all.extend((0..11).map(render));
+    all.extend([invalid, render(11), REVISION.replace('5', "6"), end(1, 2, 13)]);
+    let all: Vec<_> = all.iter().map(String::as_str).collect();
+    let (events, result) = events(&lines(&all));
+    result.unwrap();
+    let parts: Vec<_> = (events.iter())
+        .filter_map(|event| match event {
+            Event::Revision(_, part) => Some((part.record.rev.get(), part.continued, part.renders.len())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(parts, [(5, false, 9), (5, true, 2), (6, false, 0)]);
+    let left_out = left_out(&events);
+    let [LeftOut { line: 3, rev: Some(rev), revisions: 1, reason, .. }] = left_out[..] else {
+        panic!("{left_out:?}")
+    };
+    assert_eq!(rev.get(), 5);
+    let reason = reason.to_string();
+    let says = "only the renders from 8f545ba0-2601-11f3-885c-4160918f0fb9 on are left out, and the revision is \
+                imported without them: the time ";
+    assert!(reason.starts_with(says), "{reason}");
+}
+
 #[test]
 fn a_revision_of_many_large_renders_comes_in_parts() {
     let title = Title::new("P").unwrap();

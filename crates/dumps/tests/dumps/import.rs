@@ -391,6 +391,42 @@ async fn revision_with_a_too_large_render_is_left_out_as_a_whole() {
     assert_eq!(whole.import(&lines).await.unwrap().created, 1);
 }
 
+/// The renders come in three parts of two. The first part is stored before the second part is read.
+#[tokio::test]
+async fn too_large_render_in_a_later_part_leaves_out_the_remaining_renders() {
+    const LARGE: usize = 3 << 20;
+    let html = PropertyName::new("html").unwrap();
+    let rev = Revision::new(5).unwrap();
+    for (too_large, kept) in [(0, None), (1, None), (2, Some(2)), (3, Some(3))] {
+        let tids: Vec<_> = (0..6).map(|number| Tid::new(wiki::NOW, number)).collect();
+        let mut lines = "{\"kind\":\"siteinfo\",\"version\":1}\n{\"kind\":\"page\",\"title\":\"P\"}\n\
+                         {\"kind\":\"revision\",\"rev\":5,\"timestamp\":\"2011-01-01T00:00:00Z\"}\n"
+            .to_owned();
+        for (number, tid) in tids.iter().enumerate() {
+            let body = "x".repeat(LARGE + usize::from(number == too_large));
+            lines += &format!(
+                "{{\"kind\":\"render\",\"tid\":\"{tid}\",\"properties\":{{\"html\":{{\"text\":\"{body}\"}}}}}}\n"
+            );
+        }
+        lines += "{\"kind\":\"end\",\"pages\":1,\"revisions\":1,\"renders\":6}\n";
+        let mut settings = Settings::default();
+        let definition = Definition { max_size: LARGE as u64, ..settings.definitions.get(&html).clone() };
+        settings.definitions.define(html.clone(), definition);
+        let wiki = Wiki::with(settings).await;
+        let report = wiki.import(&lines).await.unwrap();
+        assert_eq!((report.created, report.left_out.count), (u64::from(kept.is_some()), 1), "{report:?}");
+        let reason = report.left_out.first[0].reason.to_string();
+        let tid = tids[too_large];
+        let says = match kept {
+            Some(_) => format!("only the renders from {tid} on are left out"),
+            None => format!("render {tid}: "),
+        };
+        assert!(reason.starts_with(&says), "{reason}");
+        let stored = wiki.buckets.revision(&wiki.page("P"), rev).await.ok();
+        assert_eq!(stored.map(|revision| revision.renders.len()), kept, "{report:?}");
+    }
+}
+
 #[tokio::test]
 async fn dropped_import_ends_with_its_input() {
     let wiki = Wiki::new().await;
