@@ -12,10 +12,10 @@ use std::{
 use crate::wiki::{NOW, Wiki, data, fixture};
 use rashomon_buckets::{
     ArchiveSettings, BucketName, NewProperty, NewRender, NewRevision, PropertyName, RenderBase, Revision,
-    SealOptions, Settings, Title, schemas,
+    SealOptions, Settings, Sha1, Title, schemas,
 };
 use rashomon_clock::{ManualClock, Timestamp};
-use rashomon_dumps::{Event, ExportOptions, Format, Loss};
+use rashomon_dumps::{Event, ExportOptions, Format, ImportReport, Loss};
 use rashomon_tables::{Counting, Kind, Memory};
 
 /// Checks an export against the schema of version 0.11, if `xmllint` and the schema are available.
@@ -50,6 +50,12 @@ fn assert_valid(export: &str) {
     child.stdin.take().unwrap().write_all(export.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}\n{export}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Checks that an import stored everything, and that each SHA-1 of the input is that of its text.
+#[track_caller]
+fn assert_exact(report: &ImportReport) {
+    assert!(report.is_clean() && report.mismatches.is_empty(), "{report:?}");
 }
 
 /// The texts and other bodies of an input, by page and revision. Of two revisions with one number, the first
@@ -211,10 +217,11 @@ async fn revisions_that_were_not_imported_are_exported_as_valid_xml() {
     assert_eq!(text("A", 1, "wikitext"), b"a\r\nb\rc <>&\"' ]]>\t\n");
     assert_eq!((text("A", 2, "wikitext"), text("A", 2, "slot-aux")), (&b""[..], &b"slot"[..]));
     assert_eq!(text("Ä/ö_'q'", 7, "wikitext"), "🦀 \u{feff}\u{fffd}".as_bytes());
-    // The values that the export computed agree with the texts.
+    // The values that the export computed agree with the texts: the SHA-1 of each of the four texts, and that of each
+    // revision.
+    assert_eq!((xml.matches(" sha1=\"").count(), xml.matches("<sha1>").count()), (4, 3));
     let second = Wiki::new().await;
-    let report = second.import(&xml).await.unwrap();
-    assert!(report.is_clean(), "{report:?}");
+    assert_exact(&second.import(&xml).await.unwrap());
     assert_eq!(second.export(Format::Xml).await.1, xml);
 }
 
@@ -300,8 +307,7 @@ async fn renders_and_replacements_survive_json_lines() {
     let (report, lines) = wiki.export(Format::JsonLines).await;
     assert_eq!((report.pages, report.revisions), (1, 1));
     let second = Wiki::new().await;
-    let imported = second.import(&lines).await.unwrap();
-    assert!(imported.is_clean(), "{imported:?}");
+    assert_exact(&second.import(&lines).await.unwrap());
     assert_eq!(second.export(Format::JsonLines).await.1, lines);
     let (one, two) = (&wiki.buckets, &second.buckets);
     let rev = Revision::new(1).unwrap();
@@ -311,7 +317,10 @@ async fn renders_and_replacements_survive_json_lines() {
 
     // XML has the new text, and the size and the SHA-1 of the new text.
     let (_, xml) = wiki.export(Format::Xml).await;
-    assert!(Wiki::new().await.import(&xml).await.unwrap().is_clean());
+    let sha1 = Sha1::of(b"replaced").to_base36();
+    let text = format!("<text bytes=\"8\" sha1=\"{sha1}\" xml:space=\"preserve\">replaced</text>");
+    assert!(xml.contains(&text) && xml.contains(&format!("<sha1>{sha1}</sha1>")), "{xml}");
+    assert_exact(&Wiki::new().await.import(&xml).await.unwrap());
 }
 
 #[tokio::test]
@@ -322,7 +331,7 @@ async fn replaced_text_is_not_compared_with_the_old_sha1() {
          <text bytes=\"4\" sha1=\"{sha1}\">text</text><sha1>{sha1}</sha1></revision></page>"
     );
     let wiki = Wiki::new().await;
-    assert!(wiki.import(input).await.unwrap().is_clean());
+    assert_exact(&wiki.import(input).await.unwrap());
     let page = wiki.page("A");
     let tid = wiki.buckets.latest_render(&page).await.unwrap().tid;
     let new = staged(&wiki, "A", &[("wikitext", None, b"another")]).await.remove(0);
@@ -330,8 +339,7 @@ async fn replaced_text_is_not_compared_with_the_old_sha1() {
     for format in [Format::Xml, Format::JsonLines] {
         let (_, export) = wiki.export(format).await;
         let second = Wiki::new().await;
-        let report = second.import(&export).await.unwrap();
-        assert!(report.is_clean(), "{format:?}: {report:?}");
+        assert_exact(&second.import(&export).await.unwrap());
         assert_eq!(second.export(format).await.1, export);
     }
 }
