@@ -139,18 +139,19 @@ impl PageReader {
         Ok(read(bytes.map_err(failed)?))
     }
 
-    /// Returns the pages that commits have changed since the last call, or since [`PageReader::open`]. Includes all
-    /// changes that are visible in a snapshot that was opened before this call.
+    /// Returns the pages that commits have changed since the last successful call, or since [`PageReader::open`].
+    /// Includes all changes that are visible in a snapshot that was opened before this call.
     ///
     /// `Unavailable` if the log cannot be read.
     pub fn changes(&mut self) -> Result<Changes> {
         let now = self.index.position()?;
         let log = file::log_path(&self.directory);
-        let changes = changes_between(&log, self.page_bytes, self.reported, now);
+        let changes = changes_between(&log, self.page_bytes, self.reported, now)
+            .map_err(|error| Error::from_io(&log, &error))?;
+        let salts = self.index.position()?.salts;
         self.reported = now;
-        let changes = changes.map_err(|error| Error::from_io(&log, &error))?;
         // If the log has restarted meanwhile, some of the frame headers may be a mixture of old and new bytes.
-        Ok(if self.index.position()?.salts == now.salts { changes } else { Changes::Unknown })
+        Ok(if salts == now.salts { changes } else { Changes::Unknown })
     }
 
     /// Returns the length of the log in bytes, up to its last commit.

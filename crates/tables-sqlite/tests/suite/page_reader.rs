@@ -91,6 +91,24 @@ async fn every_changed_page_is_reported() {
 }
 
 #[tokio::test]
+async fn changes_are_reported_after_the_log_could_not_be_read() {
+    let directory = TempDir::new().expect("a directory");
+    let store = open(directory.path(), system_clock(), Options::default()).await;
+    write(&store, revision("Title", 1, 3_000)).await.expect("written");
+    let mut reader = PageReader::open(directory.path(), &Options::default()).expect("opened");
+    write(&store, revision("Title", 2, 3_000)).await.expect("written");
+    let log = directory.path().join("rashomon.sqlite-wal");
+    let elsewhere = directory.path().join("log");
+    std::fs::rename(&log, &elsewhere).expect("moved");
+    let failed = reader.changes();
+    std::fs::rename(&elsewhere, &log).expect("moved back");
+    assert!(failed.is_err(), "{failed:?}");
+    let changes = reader.changes().expect("read");
+    assert_ne!(changes, Changes::Pages(Vec::new()));
+    drop(store);
+}
+
+#[tokio::test]
 async fn snapshot_does_not_change_while_a_process_writes() {
     let directory = TempDir::new().expect("a directory");
     let store = open(directory.path(), system_clock(), frequent_upkeep()).await;
