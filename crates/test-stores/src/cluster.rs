@@ -1,9 +1,6 @@
 //! A store in memory for several processes.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use std::collections::HashMap;
 
 use async_trait::async_trait;
 use rashomon_clock::Timestamp;
@@ -11,6 +8,7 @@ use rashomon_tables::{
     Batch, ClusteringRange, Decorator, Key, Memory, Mutation, Page, Partition, PartitionVersions, Result,
     Row, Scan, Schema, Swap, TableStore as _,
 };
+use tokio::sync::Mutex;
 
 /// The deleted ranges of each table and partition. Each range has the latest write time that is deleted.
 type Tombstones = HashMap<(&'static str, Partition), Vec<(ClusteringRange, Timestamp)>>;
@@ -20,6 +18,7 @@ type Tombstones = HashMap<(&'static str, Partition), Vec<(ClusteringRange, Times
 #[derive(Debug)]
 pub struct Cluster {
     memory: Memory,
+    /// Locked during a write or a swap, so that a delete and its tombstone appear at the same time.
     deleted: Mutex<Tombstones>,
 }
 
@@ -29,18 +28,22 @@ impl Cluster {
     pub fn new(memory: Memory) -> Self {
         Self { memory, deleted: Mutex::default() }
     }
+}
 
-    /// Removes from a batch the puts that earlier deletes hide. Remembers the deletes of the batch permanently.
-    fn without_hidden_puts(&self, mut batch: Batch) -> Batch {
-        let mut deleted = self.deleted.lock().unwrap_or_else(PoisonError::into_inner);
+/// Removes from batches the puts that deletes hide: recorded deletes, and deletes of earlier batches. Returns the
+/// deletes of the batches.
+fn remove_hidden_puts<'a>(
+    recorded: &Tombstones,
+    batches: impl IntoIterator<Item = &'a mut Batch>,
+) -> Tombstones {
+    let mut deletes = Tombstones::new();
+    for batch in batches {
         let partition = &batch.partition;
         batch.mutations.retain(|mutation| match mutation {
             Mutation::Put { table, clustering, written_at, .. } => {
-                let tombstones = deleted.get(&(table.name(), partition.clone()));
-                let hides = |(range, until): &(ClusteringRange, Timestamp)| {
-                    written_at <= until && range.contains(clustering)
-                };
-                !tombstones.is_some_and(|tombstones| tombstones.iter().any(hides))
+                let key = (table.name(), partition.clone());
+                let mut tombstones = recorded.get(&key).into_iter().chain(deletes.get(&key)).flatten();
+                !tombstones.any(|(range, until)| written_at <= until && range.contains(clustering))
             }
             _ => true,
         });
@@ -54,9 +57,17 @@ impl Cluster {
                     (table, range.clone(), *written_before)
                 }
             };
-            deleted.entry((table.name(), partition.clone())).or_default().push((range, until));
+            deletes.entry((table.name(), partition.clone())).or_default().push((range, until));
         }
-        batch
+    }
+    deletes
+}
+
+/// Records the deletes of a write permanently. The memory must have accepted the write, since a refused write deletes
+/// nothing.
+fn record(recorded: &mut Tombstones, deletes: Tombstones) {
+    for (key, ranges) in deletes {
+        recorded.entry(key).or_default().extend(ranges);
     }
 }
 
@@ -78,26 +89,121 @@ impl Decorator for Cluster {
         self.memory.scan(table, scan).await
     }
 
-    async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
+    async fn write(&self, mut first: Vec<Batch>, mut then: Batch) -> Result<()> {
         tokio::task::yield_now().await;
-        let first = first.into_iter().map(|batch| self.without_hidden_puts(batch)).collect();
-        self.memory.write(first, self.without_hidden_puts(then)).await
+        let mut recorded = self.deleted.lock().await;
+        let deletes = remove_hidden_puts(&recorded, first.iter_mut().chain([&mut then]));
+        self.memory.write(first, then).await?;
+        record(&mut recorded, deletes);
+        Ok(())
     }
 
     async fn swap(
         &self,
-        first: Vec<Batch>,
+        mut first: Vec<Batch>,
         table: &'static Schema,
         key: &Key,
         expected: Option<&Row>,
         new: Option<Row>,
     ) -> Result<Swap> {
         tokio::task::yield_now().await;
-        let first = first.into_iter().map(|batch| self.without_hidden_puts(batch)).collect();
-        self.memory.swap(first, table, key, expected, new).await
+        let mut recorded = self.deleted.lock().await;
+        let deletes = remove_hidden_puts(&recorded, &mut first);
+        // The batches are written even if the row is not as expected.
+        let swap = self.memory.swap(first, table, key, expected, new).await?;
+        record(&mut recorded, deletes);
+        Ok(swap)
     }
 
     fn partition_versions(&self) -> Option<&PartitionVersions> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, LazyLock};
+
+    use rashomon_clock::{ManualClock, Timestamp};
+    use rashomon_tables::{
+        Batch, ColumnType, Direction, Error, Key, Memory, Result, Row, Schema, TableStore,
+    };
+
+    use super::Cluster;
+
+    static ROWS: LazyLock<Schema> = LazyLock::new(|| {
+        Schema::builder("rows")
+            .partition("title", ColumnType::Text)
+            .clustering("rev", ColumnType::Int, Direction::Ascending)
+            .value("size", ColumnType::Int)
+            .build()
+    });
+
+    static SWAPPED: LazyLock<Schema> = LazyLock::new(|| {
+        Schema::builder("swapped")
+            .partition("title", ColumnType::Text)
+            .clustering("rev", ColumnType::Int, Direction::Ascending)
+            .value("size", ColumnType::Int)
+            .swap_only()
+            .build()
+    });
+
+    const NOW: Timestamp = Timestamp::from_micros(1_750_000_000_000_000);
+    const EARLIER: Timestamp = Timestamp::from_micros(1_740_000_000_000_000);
+
+    fn key() -> Key {
+        Key::new(vec!["A".into()], vec![1_i64.into()])
+    }
+
+    /// A batch that deletes the row, as of now. A store refuses the batch if it deletes the row twice.
+    fn delete(times: usize) -> Batch {
+        let mut batch = Batch::new(key().partition);
+        for _ in 0..times {
+            batch.delete(&ROWS, key().clustering, NOW);
+        }
+        batch
+    }
+
+    /// Puts the row with an earlier write time. Returns whether the row is then visible.
+    async fn is_visible_after_put(cluster: &dyn TableStore) -> bool {
+        let mut batch = Batch::new(key().partition);
+        batch.put(&ROWS, key().clustering, vec![Some(1_i64.into())], EARLIER);
+        cluster.write(Vec::new(), batch).await.unwrap();
+        cluster.get(&ROWS, &key()).await.unwrap().is_some()
+    }
+
+    async fn cluster() -> Arc<dyn TableStore> {
+        let cluster: Arc<dyn TableStore> =
+            Arc::new(Cluster::new(Memory::new(Arc::new(ManualClock::new(NOW)))));
+        for table in [&*ROWS, &*SWAPPED] {
+            cluster.create(table).await.unwrap();
+        }
+        cluster
+    }
+
+    /// Writes the batch before a swap that creates a row.
+    async fn swap_after(cluster: &dyn TableStore, batch: Batch) -> Result<()> {
+        let row = Row { key: key(), values: vec![None], written_at: NOW, expires_at: None };
+        cluster.swap(vec![batch], &SWAPPED, &key(), None, Some(row)).await.map(drop)
+    }
+
+    #[tokio::test]
+    async fn delete_hides_a_later_put_with_an_earlier_write_time() {
+        let store = cluster().await;
+        store.write(Vec::new(), delete(1)).await.unwrap();
+        assert!(!is_visible_after_put(&*store).await);
+        let store = cluster().await;
+        swap_after(&*store, delete(1)).await.unwrap();
+        assert!(!is_visible_after_put(&*store).await);
+    }
+
+    #[tokio::test]
+    async fn delete_of_a_refused_write_hides_nothing() {
+        let store = cluster().await;
+        let refused = store.write(vec![delete(1)], delete(2)).await;
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        let refused = swap_after(&*store, delete(2)).await;
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+        assert!(is_visible_after_put(&*store).await);
     }
 }
