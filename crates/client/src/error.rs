@@ -184,13 +184,16 @@ pub enum TransportError {
     /// A [`Backend`](crate::Backend) of the program failed.
     #[error("the backend failed: {0}")]
     Backend(#[source] BoxError),
+    /// The operating system has no random numbers, which a form and an increment need. Nothing was sent.
+    #[error("cannot read a random number from the operating system: {0}")]
+    Random(#[source] BoxError),
 }
 
 impl TransportError {
     /// Whether the last attempt has certainly sent no byte of the request.
     #[must_use]
     pub fn is_unsent(&self) -> bool {
-        matches!(self, Self::Connect { .. } | Self::Token(_))
+        matches!(self, Self::Connect { .. } | Self::Token(_) | Self::Random(_))
     }
 }
 
