@@ -16,7 +16,7 @@ use rashomon_records::{
     },
     schemas::{CHUNK_REFERENCES, CULLED, CULLED_RENDERS, RENDER_CONTENT, RENDERS, REVISIONS},
 };
-use rashomon_tables::{Batch, ClusteringRange, Scan, Schema, Value};
+use rashomon_tables::{Batch, ClusteringRange, Scan};
 
 use crate::{
     Policy,
@@ -25,7 +25,9 @@ use crate::{
     decide::{Frontier, find_render_limit},
     queue::QueueEntry,
     sweep::enqueue_again,
-    watermarks::{Extent, Names, Watermarks, culled_renders, culls, render_watermarks, watermarks},
+    watermarks::{
+        Extent, Names, Watermarks, culled_renders, culls, delete_watermarks, render_watermarks, watermarks,
+    },
 };
 
 /// The maximum number of revisions (with all their renders), or of renders of one revision, in one step of a cull.
@@ -194,13 +196,21 @@ async fn cull_revisions(
             let done = watermarks.cover(row.record.rev, &row.properties, written_at);
             anything |= of_revisions.add(row.properties, written_at, done, cutoff);
         }
+        // Earlier culls of single renders. `delete_below` may delete their watermarks.
+        let render_watermarks = render_watermarks(core, page, range.clone().at_most(last.get())).await?;
         let mut after = None;
         loop {
             let (renders, next) =
                 core.records.renders(page, range.clone().at_most(last.get()), after).await?;
             for row in renders {
                 let written_at = row.written_at;
-                let done = watermarks.cover(row.rev, &row.properties, written_at);
+                let by_render =
+                    render_watermarks.get(&row.rev).is_some_and(|watermark| watermark.covers(&row));
+                if by_render {
+                    // The new watermark has to cover these properties too, since it may replace that of the render.
+                    of_renders.names.extend(row.properties.keys().cloned());
+                }
+                let done = by_render || watermarks.cover(row.rev, &row.properties, written_at);
                 if of_renders.add(row.properties, written_at, done, cutoff) {
                     of_renders.culled.renders += 1;
                     anything = true;
@@ -372,6 +382,8 @@ pub(crate) async fn cull_renders_to(
     if let Some(done) = done.as_ref().filter(|_| !checks_all_renders) {
         range = range.at_least(done.below.as_time_uuid());
     }
+    // An earlier policy may have culled the whole revision. These watermarks are read if a render has no other.
+    let mut of_page: Option<Watermarks> = None;
     loop {
         let scan = Scan::new(partition_of(page), CULL_STEP_ROWS).range(range.clone()).reverse();
         let rows = core.records.scan(&RENDERS, scan).await?;
@@ -384,8 +396,15 @@ pub(crate) async fn cull_renders_to(
             enqueue_remaining_renders(core, page, rev, left).await?;
         }
         for row in renders {
-            let (written_at, done) = (row.written_at, done.as_ref().is_some_and(|done| done.covers(&row)));
-            step.culled.renders += u64::from(step.add(row.properties, written_at, done, cutoff));
+            let written_at = row.written_at;
+            let mut is_done = done.as_ref().is_some_and(|done| done.covers(&row));
+            if !is_done && written_at <= cutoff {
+                if of_page.is_none() {
+                    of_page = Some(watermarks(core, page).await?);
+                }
+                is_done = of_page.as_ref().is_some_and(|found| found.cover(rev, &row.properties, written_at));
+            }
+            step.culled.renders += u64::from(step.add(row.properties, written_at, is_done, cutoff));
         }
         if step.culled.renders > 0 {
             delete_renders_below(core, page, rev, below, &step.names, cutoff).await?;
@@ -571,22 +590,4 @@ struct Reference {
     chunk_set: ChunkSetId,
     rev: Revision,
     tid: Option<Tid>,
-}
-
-/// Deletes watermarks in a range. If `all` is set, deletes the whole range, which makes a single tombstone.
-/// Otherwise deletes each of `keys`.
-fn delete_watermarks(
-    batch: &mut Batch,
-    table: &'static Schema,
-    range: &ClusteringRange,
-    all: bool,
-    keys: impl Iterator<Item = Vec<Value>>,
-    at: Timestamp,
-) {
-    if all {
-        return batch.delete_range(table, range.clone(), at);
-    }
-    for key in keys {
-        batch.delete(table, key, at);
-    }
 }

@@ -12,7 +12,7 @@ use rashomon_records::{
     rows::{Json, Properties, RenderRow, RevisionRow, TypedRow, of_revision, partition_of},
     schemas::{CULLED, CULLED_RENDERS},
 };
-use rashomon_tables::{ClusteringRange, Row, Scan};
+use rashomon_tables::{Batch, ClusteringRange, Row, Scan, Schema, Value};
 
 use crate::{
     core::Core,
@@ -204,5 +204,23 @@ pub(crate) async fn is_culled(
     match culled_renders(core, page, rev).await? {
         Some(watermark) => Ok(tid < watermark.below && has(&watermark.extent)),
         None => Ok(false),
+    }
+}
+
+/// Deletes watermarks in a range. If `all` is set, deletes the whole range, which makes a single tombstone.
+/// Otherwise deletes each of `keys`.
+pub(crate) fn delete_watermarks(
+    batch: &mut Batch,
+    table: &'static Schema,
+    range: &ClusteringRange,
+    all: bool,
+    keys: impl Iterator<Item = Vec<Value>>,
+    at: Timestamp,
+) {
+    if all {
+        return batch.delete_range(table, range.clone(), at);
+    }
+    for key in keys {
+        batch.delete(table, key, at);
     }
 }

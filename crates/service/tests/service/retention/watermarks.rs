@@ -14,6 +14,8 @@ use crate::{
 on_every_store![
     culls_by_a_shorter_grace_are_known_under_a_longer_one,
     culls_by_a_shorter_grace_hide_nothing_after_the_clock_was_set_back,
+    render_that_is_culled_before_its_revision_counts_once,
+    render_that_is_culled_with_its_revision_counts_once,
 ];
 
 const HTML: &[(&str, &str)] = &[("html", "<p>")];
@@ -61,7 +63,8 @@ async fn culls_by_a_shorter_grace_are_known_under_a_longer_one(world: World) {
     world.pass(8 * HOUR);
     world.rescan(&page).await;
     world.pass(20 * SECOND);
-    assert_eq!(world.sweep().await.renders, 1, "the third render stays for its grace");
+    let sweep = world.sweep().await;
+    assert_eq!((sweep.renders, sweep.bytes), (0, 0), "the third render stays for its grace");
     for tid in [first.tid, second.tid] {
         assert_eq!(world.read_if_kept(&page, tid, "html").await, None);
     }
@@ -82,5 +85,47 @@ async fn culls_by_a_shorter_grace_hide_nothing_after_the_clock_was_set_back(worl
     assert_eq!(world.read_if_kept(&page, late.tid, "html").await.as_deref(), Some(b"<p>".as_slice()));
     let revision = world.buckets.revision(&page, rev(2)).await.unwrap();
     assert!(revision.renders[0].stored, "{revision:?}");
+    world.assert_consistent().await;
+}
+
+async fn render_that_is_culled_before_its_revision_counts_once(world: World) {
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    let second = world.put_render(&page, 1, &[("html", "<b></b>")]).await.unwrap();
+    world.pass(2 * DAY);
+    let sweep = world.sweep().await;
+    assert_eq!((sweep.renders, sweep.bytes), (1, 3), "the first render");
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(2 * DAY);
+    let dry = world.buckets.maintenance().dry_run(&page.domain, &page.bucket, &mut |_| {}).await.unwrap();
+    let sweep = world.sweep().await;
+    assert_eq!((sweep.renders, sweep.bytes), (1, 7), "the second render");
+    assert_eq!((dry.renders_culled, dry.bytes_culled), (1, 7));
+    let stats = world.buckets.maintenance().retention_stats();
+    assert_eq!((stats.culled_renders, stats.culled_bytes), (2, 10));
+    for tid in [first.tid, second.tid] {
+        assert_eq!(world.read_if_kept(&page, tid, "html").await, None);
+    }
+    world.assert_consistent().await;
+}
+
+/// A revision is culled. Then a policy that keeps more revisions culls the renders of this revision.
+async fn render_that_is_culled_with_its_revision_counts_once(world: World) {
+    let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
+    let first = world.put_revision(&page, 1, HTML).await.unwrap();
+    let second = world.put_render(&page, 1, &[("html", "<b>")]).await.unwrap();
+    world.put_revision(&page, 2, HTML).await.unwrap();
+    world.pass(2 * DAY);
+    assert_eq!(world.sweep().await.renders, 2);
+    let world = with_retention(world, Policy { min_keep: NonZeroU32::new(2).unwrap(), ..policy() }).await;
+    let third = world.put_render(&page, 1, &[("html", "<i>")]).await.unwrap();
+    let fourth = world.put_render(&page, 1, &[("html", "<u></u>")]).await.unwrap();
+    world.pass(2 * DAY);
+    let sweep = world.sweep().await;
+    assert_eq!((sweep.renders, sweep.bytes), (1, 3), "the third render");
+    for tid in [first.tid, second.tid, third.tid] {
+        assert_eq!(world.read_if_kept(&page, tid, "html").await, None);
+    }
+    world.assert_stored(fourth.tid, "html", true).await;
     world.assert_consistent().await;
 }
