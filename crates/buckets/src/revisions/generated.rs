@@ -19,12 +19,20 @@ const MAX_REMEMBERED_RENDERS: u64 = 10_000;
 
 /// The renders in flight, and those that failed recently.
 #[derive(Debug)]
-pub(super) struct RendersInFlight(Cache<(Page, Revision), Result<Tid>>);
+pub(super) struct RendersInFlight(Cache<(Page, Revision), FinishedRender>);
+
+/// The result of a render, and the monotonic time at which the render ended.
+#[derive(Debug, Clone)]
+struct FinishedRender {
+    made: Result<Tid>,
+    finished_at: Duration,
+}
 
 impl RendersInFlight {
     pub(super) fn new() -> Self {
         let renders = Cache::builder().max_capacity(MAX_REMEMBERED_RENDERS);
-        Self(renders.time_to_live(FAILURE_TTL).build())
+        // The store's clock decides when a failure is forgotten. The cache has its own clock, and only frees memory.
+        Self(renders.time_to_live(2 * FAILURE_TTL).build())
     }
 }
 
@@ -44,12 +52,16 @@ impl RevisionStore {
             return Ok(None);
         }
         let key = (page.clone(), rev);
+        let now = || inner.records.clock.monotonic();
         // The first caller may be cancelled; the others still wait for the same render.
-        let made = inner.renders_in_flight.0.get_with_by_ref(&key, async {
+        let render = async {
             let (this, page) = (self.clone(), page.clone());
-            run_whole(async move { this.0.generate(&page, rev).await }).await
-        });
-        let made = Box::pin(made).await;
+            let made = run_whole(async move { this.0.generate(&page, rev).await }).await;
+            FinishedRender { made, finished_at: now() }
+        };
+        let is_forgotten = |render: &FinishedRender| now().saturating_sub(render.finished_at) >= FAILURE_TTL;
+        let finished = inner.renders_in_flight.0.entry_by_ref(&key).or_insert_with_if(render, is_forgotten);
+        let FinishedRender { made, .. } = Box::pin(finished).await.into_value();
         if !matches!(made, Err(Error::Generate(_))) {
             // Either the render is stored now, or something other than the renderer failed.
             inner.renders_in_flight.0.invalidate(&key).await;

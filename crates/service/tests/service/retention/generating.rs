@@ -28,6 +28,7 @@ on_every_store![
     generated_render_does_not_replace_a_stored_property,
     concurrent_requests_share_one_render,
     failed_render_stores_nothing_and_is_remembered,
+    failed_render_is_forgotten_after_its_time,
     oversized_render_is_reported_as_a_failure,
     generated_render_is_stored_as_a_render_without_retention,
 ];
@@ -227,6 +228,24 @@ async fn failed_render_stores_nothing_and_is_remembered(world: World) {
     *generator.error.lock().unwrap() = None;
     world.put_revision(&crate::support::page("Other"), 1, &[("wikitext", "x")]).await.unwrap();
     world.buckets.newest_with(&crate::support::page("Other"), rev(1), &name("html")).await.unwrap();
+}
+
+async fn failed_render_is_forgotten_after_its_time(world: World) {
+    let generator = FakeGenerator::new();
+    let (world, page) = page_with_a_culled_revision(world, &generator).await;
+    let read = async || world.buckets.newest_with(&page, rev(1), &name("html")).await;
+    *generator.error.lock().unwrap() = Some(GenerateError::TimedOut("two seconds".to_owned()));
+    read().await.unwrap_err();
+    world.pass(5 * SECOND);
+    read().await.unwrap_err();
+    assert_eq!(generator.requests(), 2, "the first failure is forgotten");
+    *generator.error.lock().unwrap() = None;
+    world.pass(4 * SECOND);
+    read().await.unwrap_err();
+    assert_eq!(generator.requests(), 2, "the second failure is remembered");
+    world.pass(SECOND);
+    let made = read().await.unwrap();
+    assert_eq!(world.read(&page, made, "html").await, b"Main_Page 1 made in round 3");
 }
 
 async fn oversized_render_is_reported_as_a_failure(world: World) {
