@@ -114,11 +114,15 @@ pub fn expectation(headers: &HeaderMap, version: &PropertyVersion) -> Expect {
     Expect::OneOf(versions)
 }
 
-/// Parses the version in an entity tag: `rev/tid` or `rev/tid/micros`. A suffix that begins with `-` or `;` may follow.
+/// Parses the version in an entity tag: `rev/tid` or `rev/tid/micros`. One of the suffixes of [`is_suffix`] may follow.
+/// The tag of another spec version is refused: its client has not seen the stored bytes.
 fn parse_version(tag: &str) -> Option<PropertyVersion> {
     let (rev, rest) = tag.split_once('/')?;
     let (tid, rest) = rest.split_at_checked(TID_LENGTH)?;
-    let bare = &rest[..rest.find(['-', ';']).unwrap_or(rest.len())];
+    let (bare, suffix) = rest.split_at(rest.find(['-', ';']).unwrap_or(rest.len()));
+    if !is_suffix(suffix) {
+        return None;
+    }
     let rewritten_at = match bare.strip_prefix('/') {
         Some(micros) => Some(Timestamp::from_micros(micros.parse().ok()?)),
         None if bare.is_empty() => None,
@@ -263,6 +267,7 @@ mod tests {
             ("*".to_owned(), Some(false)),
             (format!("\"12345/{TID}/77\""), None),
             (format!("\"12345/{TID};1.4.0\""), None),
+            (format!("\"12345/{TID};1.4.0-0123456789abcdef;zstd\""), None),
             (format!("\"1234/{TID}\""), None),
             ("\"12345\"".to_owned(), None),
             (String::new(), None),
@@ -380,9 +385,16 @@ mod tests {
             expect(&format!("\"12345/{TID}/77-br\", \"12345/{TID}\"")),
             Expect::OneOf(vec![version(Some(77)), version(None)])
         );
-        for nothing in
-            ["\"else\"", "\"1/2\"", "\"12345/8f545ba0\"", "\"12345/é\"", &format!("\"12345/{TID}x\"")]
-        {
+        for nothing in [
+            "\"else\"",
+            "\"1/2\"",
+            "\"12345/8f545ba0\"",
+            "\"12345/é\"",
+            &format!("\"12345/{TID}x\""),
+            // The tags of another spec version.
+            &format!("\"12345/{TID};1.4.0-0123456789abcdef\""),
+            &format!("\"12345/{TID}/77;1.4.0-0123456789abcdef;zstd\""),
+        ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::IF_MATCH, http::HeaderValue::from_bytes(nothing.as_bytes()).unwrap());
             assert_eq!(expectation(&headers, &version(None)), Expect::OneOf(Vec::new()), "{nothing}");

@@ -211,3 +211,18 @@ async fn failure_of_a_transformer_is_502_and_names_no_host() {
     world.get(&url).await.expect(200);
     assert_eq!(count.load(Ordering::Relaxed), 1);
 }
+
+/// The client has not seen the stored bytes, so its condition does not allow it to replace them.
+#[tokio::test]
+async fn tag_of_another_version_replaces_nothing() {
+    let world = transforming(older).await;
+    let tid = page(&world).await;
+    let url = format!("{PAGE}?rev/{tid}/html");
+    let made = world.get_with(&url, &[("accept", &html("1.4.0"))]).await.expect(200);
+    assert_eq!(made.text(), "older than stored");
+    let before = world.dump().await;
+    world.request("PUT", &url, &[("if-match", made.header("etag"))], "edited").await.expect(412);
+    assert_eq!(world.dump().await, before);
+    let stored = world.get(&url).await.header("etag").to_owned();
+    world.request("PUT", &url, &[("if-match", &stored)], "edited").await.expect(200);
+}
