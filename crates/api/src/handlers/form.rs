@@ -221,7 +221,10 @@ pub(crate) async fn spill(api: &Api, page: &Page, body: Staged) -> Result<Staged
 }
 
 fn too_many() -> Problem {
-    Problem::malformed(format!("a write must have at most {MAX_PROPERTIES} properties"))
+    Problem::malformed(format!(
+        "a write must have at most {MAX_PROPERTIES} properties, and at most {MAX_PROPERTIES} fields \
+         {HTTP_EQUIV}NAME with their headers"
+    ))
 }
 
 /// Reads the text of a field. The text must be UTF-8 of at most [`MAX_TEXT_BYTES`] bytes.

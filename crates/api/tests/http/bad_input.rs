@@ -273,6 +273,19 @@ async fn wrong_fields_of_a_revision_are_refused() {
 }
 
 #[tokio::test]
+async fn refusal_of_too_many_fields_names_both_limits() {
+    let (world, _, before) = world().await;
+    let properties: String = (0..65).map(|n| format!("&p{n}=x")).collect();
+    let headers: String = (0..150).map(|n| format!("&_http-equiv.p{n}={{}}")).collect();
+    for many in [properties, headers] {
+        let refused = world.post(&format!("{PAGE}?rev/"), &format!("_rev=6{many}")).await.expect(400);
+        let limits = "at most 64 properties, and at most 64 fields _http-equiv.NAME";
+        assert!(refused.text().contains(limits), "{}", refused.text());
+    }
+    assert_eq!(world.dump().await, before);
+}
+
+#[tokio::test]
 async fn wrong_fields_of_a_render_are_refused() {
     let (world, tid, before) = world().await;
     for (form, status) in [
