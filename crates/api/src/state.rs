@@ -261,7 +261,9 @@ impl Api {
         Ok(claim)
     }
 
-    /// Claims the memory and the permit for a write of an operator. Waits for the permit as long as necessary.
+    /// Claims the memory and the permit for a write of an operator. Waits for the permit as long as necessary, so that
+    /// overload does not refuse the write. The budget of memory is a hard bound: fails if too little of it is free for
+    /// the time of the setting `staging_wait`.
     pub(crate) async fn claim_for_operator(&self) -> Result<Claim> {
         never_refused(self.claim(Some(0))).await
     }
