@@ -2,10 +2,14 @@
 
 mod erase;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use rashomon_buckets::{
-    ArchiveStats, BucketName, CompactionOptions, CompactionReport, DomainName, SealOptions, SealReport,
+    ArchiveStats, BucketName, CompactionOptions, CompactionReport, DomainName, FoundDamage, SealOptions,
+    SealReport,
 };
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_service::{PageStats, PropertyStats};
@@ -63,7 +67,7 @@ async fn work(command: &ArchiveCommand, store: &Store, clock: &Arc<dyn Clock>) -
 }
 
 /// The maximum number of damaged rows that are named.
-pub(super) const MAX_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 async fn seal(
     arguments: &SealArguments,
@@ -331,10 +335,20 @@ async fn stats(
 }
 
 /// Reports the damaged rows that were skipped, and names the first on standard error. Returns whether there are any.
-pub(super) fn print_damaged_rows(store: &Store) -> bool {
-    let found = store.buckets().found_damage();
+fn print_damaged_rows(store: &Store) -> bool {
+    print_damage(&store.buckets().found_damage(), &[])
+}
+
+/// Reports damaged rows, each once, and names the first on standard error. Returns whether there are any. `found` are
+/// the rows that reads skipped, and `in_file` those that a count of a SQLite file has found.
+pub(super) fn print_damage(found: &[FoundDamage], in_file: &[String]) -> bool {
+    let known: BTreeSet<_> = found.iter().filter_map(|found| row_in_file(&found.reason)).collect();
+    let is_new = |text: &&String| row_in_file(text).is_none_or(|row| !known.contains(row));
+    let others = in_file.iter().filter(is_new).cloned();
+    let found = found.iter().map(|row| format!("table {}, {}: {}", row.table, row.row, row.reason));
+    let found: Vec<_> = found.chain(others).collect();
     for row in found.iter().take(MAX_NAMED) {
-        output::to_stderr(format_args!("damaged: table {}, {}: {}", row.table, row.row, row.reason));
+        output::to_stderr(format_args!("damaged: {row}"));
     }
     if !found.is_empty() {
         output::to_stderr(format_args!(
@@ -344,6 +358,13 @@ pub(super) fn print_damaged_rows(store: &Store) -> bool {
         ));
     }
     !found.is_empty()
+}
+
+/// Returns the key and the table of a damaged row in a SQLite file: `the row KEY of table NAME`.
+fn row_in_file(text: &str) -> Option<&str> {
+    let text = &text[text.find("the row ")?..];
+    let table = text.rfind(" of table ")?;
+    Some(&text[..table + text[table..].find(':')?])
 }
 
 /// Reports on standard error how many blocks are damaged, or of a later version. Returns the exit code.

@@ -9,7 +9,7 @@ use rashomon_service::{BucketContent, BucketStats, BucketType, DomainStats, Page
 use rashomon_tables_sqlite::{SqliteStore, TableStats};
 use serde::Serialize;
 
-use super::archive::{MAX_NAMED, print_damaged_blocks, print_damaged_rows};
+use super::archive::{print_damage, print_damaged_blocks};
 use crate::{
     arguments::StatsArguments,
     errors::CommandError,
@@ -67,17 +67,11 @@ pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError>
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = Store::open_for_reading(&arguments.store, Arc::clone(&clock)).await?;
     let counted = Box::pin(count(&store, &clock)).await;
-    let damage = print_damaged_rows(&store);
+    let found = store.buckets().found_damage();
     store.close().await;
+    let files = counted.as_ref().ok().and_then(|stats| stats.sqlite.as_ref());
+    let damage = print_damage(&found, files.map_or(&[][..], |files| &files.damaged));
     let stats = counted?;
-    let damaged = stats.sqlite.as_ref().map_or(&[][..], |files| &files.damaged);
-    // If damaged rows were found in the buckets, they have been named. Other damaged rows are then not named.
-    if !damage {
-        for row in damaged.iter().take(MAX_NAMED) {
-            output::to_stderr(format_args!("damaged: {row}"));
-        }
-    }
-    let damage = damage || !damaged.is_empty();
     if arguments.json {
         output::json(&stats)?;
     } else {

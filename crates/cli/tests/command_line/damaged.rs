@@ -241,6 +241,24 @@ fn flip_title(directory: &Path, title: &str) {
     std::fs::write(path, file).unwrap();
 }
 
+/// Flips a bit in the checksums of a page's rows in the table of revisions by time.
+fn flip_times(directory: &Path, title: &str) {
+    let table = rashomon_buckets::schemas::REVISIONS_BY_TIME.name();
+    let number = rashomon_buckets::schemas::all().iter().position(|schema| schema.name() == table);
+    let number = u16::try_from(number.expect("a table") + 1).expect("few tables").to_be_bytes();
+    let path = directory.join("rashomon.sqlite");
+    let mut file = std::fs::read(&path).unwrap();
+    // In a key the title ends with two zeros, and the number of the table follows.
+    let key = [title.as_bytes(), b"\0\0", &number[..]].concat();
+    let places: Vec<_> = (0..file.len() - 60).filter(|at| file[*at..].starts_with(&key)).collect();
+    assert!(!places.is_empty(), "the row is in the file");
+    for place in places {
+        // The checksum follows the time of the edit, the revision and the write time.
+        file[place + key.len() + 16 + 12] ^= 1;
+    }
+    std::fs::write(path, file).unwrap();
+}
+
 /// The counts of pages and revisions do not need the damaged row. The damage is found when the rows of the
 /// SQLite file are counted.
 #[test]
@@ -250,25 +268,29 @@ fn statistics_report_a_damaged_index_row() {
     home.write("one.xml", &dump("Unmistakable title", &[("1", "one"), ("2", "two")]));
     on_sqlite(&["import", "--rows", "--domain", "wiki", "one.xml"]).ends_with(0);
     on_sqlite(&["stats"]).ends_with(0);
-    let table = rashomon_buckets::schemas::REVISIONS_BY_TIME.name();
-    let number = rashomon_buckets::schemas::all().iter().position(|schema| schema.name() == table);
-    let number = u16::try_from(number.expect("a table") + 1).expect("few tables").to_be_bytes();
-    let path = home.path().join("indexes/rashomon.sqlite");
-    let mut file = std::fs::read(&path).unwrap();
-    // In a key the title ends with two zeros, and the number of the table follows.
-    let key = [b"Unmistakable_title\0\0", &number[..]].concat();
-    let places: Vec<_> = (0..file.len() - 60).filter(|at| file[*at..].starts_with(&key)).collect();
-    assert!(!places.is_empty(), "the row is in the file");
-    for place in places {
-        // The checksum follows the time of the edit, the revision and the write time.
-        file[place + key.len() + 16 + 12] ^= 1;
-    }
-    std::fs::write(path, file).unwrap();
+    flip_times(&home.path().join("indexes"), "Unmistakable_title");
     on_sqlite(&["stats"]).ends_with(1).stdout_contains(&["1 page, 2 revisions"]).stderr_contains(&[
         "damaged: ",
         "table revisions_by_time",
         "its checksum does not agree",
     ]);
+}
+
+/// The counts of pages need the damaged title row, and do not need the row of the revision by time. Both are named.
+#[test]
+fn statistics_name_each_damaged_row_once() {
+    let Some(home) = Home::new() else { return };
+    let on_sqlite = |words: &[&str]| run(home.path(), &[words, &["--data", "both"]].concat());
+    home.write("one.xml", &dump("Unmistakable title", &[("1", "one")]));
+    on_sqlite(&["import", "--rows", "--domain", "wiki", "one.xml"]).ends_with(0);
+    let both = home.path().join("both");
+    flip_times(&both, "Unmistakable_title");
+    flip_title(&both, "Unmistakable_title");
+    let ran = on_sqlite(&["stats"]).ends_with(1).stdout_contains(&["1 page, 1 revision"]);
+    for table in ["titles", "revisions_by_time"] {
+        let is_row = |line: &&str| line.starts_with("damaged: ") && line.contains(&format!("table {table}"));
+        assert_eq!(ran.stderr.lines().filter(is_row).count(), 1, "{table}: {}", ran.stderr);
+    }
 }
 
 /// The key of the row contains the title. So all commands continue and report the damage, and a repair
