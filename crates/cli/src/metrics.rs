@@ -18,12 +18,18 @@ use rashomon_tables_sqlite::SqliteStore;
 #[derive(Debug)]
 struct BucketCollector(RevisionStore);
 
-/// Counts the panics in calls of a SQLite store and in background tasks, and the commits of the SQLite store.
+/// Counts the panics in calls of SQLite stores and in background tasks.
 #[derive(Debug)]
-struct PanicAndCommitCollector {
-    sqlite: Option<Arc<SqliteStore>>,
-    background: Panics,
+pub(crate) struct PanicCollector {
+    /// The SQLite stores of the server: the main store, and those of the registry.
+    pub(crate) stores: Vec<Arc<SqliteStore>>,
+    /// The panics in the background tasks of all stores.
+    pub(crate) background: Panics,
 }
+
+/// Counts the commits of a SQLite store.
+#[derive(Debug)]
+struct CommitCollector(Arc<SqliteStore>);
 
 /// Counts the lines of the audit log.
 #[derive(Debug)]
@@ -38,13 +44,16 @@ struct CertificateCollector(Tls);
 pub(crate) fn registry(
     buckets: &RevisionStore,
     sqlite: Option<Arc<SqliteStore>>,
-    background: Panics,
+    panics: PanicCollector,
     audit_log: Option<AuditLog>,
     tls: Option<Tls>,
 ) -> Registry {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(BucketCollector(buckets.clone())));
-    registry.register_collector(Box::new(PanicAndCommitCollector { sqlite, background }));
+    registry.register_collector(Box::new(panics));
+    if let Some(store) = sqlite {
+        registry.register_collector(Box::new(CommitCollector(store)));
+    }
     if let Some(log) = audit_log {
         registry.register_collector(Box::new(AuditLogCollector(log)));
     }
@@ -90,14 +99,18 @@ impl Collector for AuditLogCollector {
     }
 }
 
-impl Collector for PanicAndCommitCollector {
+impl Collector for PanicCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let of_store = self.sqlite.as_ref().map_or(0, |store| store.thread_panics());
-        let panics = ConstCounter::new(of_store + self.background.count());
-        let help = "Panics in calls of the store and in background tasks; the threads continued";
-        panics.encode(encoder.encode_descriptor("thread_panics", help, None, panics.metric_type())?)?;
-        let Some(store) = &self.sqlite else { return Ok(()) };
-        let ((_, commits), (total, longest)) = (store.calls_and_commits(), store.commit_times());
+        let of_stores: u64 = self.stores.iter().map(|store| store.thread_panics()).sum();
+        let panics = ConstCounter::new(of_stores + self.background.count());
+        let help = "Panics in calls of all stores and in background tasks; the threads continued";
+        panics.encode(encoder.encode_descriptor("thread_panics", help, None, panics.metric_type())?)
+    }
+}
+
+impl Collector for CommitCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let ((_, commits), (total, longest)) = (self.0.calls_and_commits(), self.0.commit_times());
         for (name, help, metric) in [
             (
                 "sqlite_commits",

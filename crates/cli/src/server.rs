@@ -9,12 +9,12 @@ use rashomon_clock::Clock;
 use rashomon_configuration::Settings;
 use rashomon_forward::ForwardMetrics;
 use rashomon_purges::PurgeMetrics;
-use rashomon_service::Background;
+use rashomon_service::{Background, Panics};
 use tokio::{net::TcpListener, runtime::Handle, task::JoinSet, time::MissedTickBehavior};
 
 use crate::{
     errors::CommandError,
-    metrics,
+    metrics::{self, PanicCollector},
     registry::Registry,
     signals::{Reloads, Signals},
     store::{Store, seed},
@@ -67,19 +67,21 @@ pub(crate) async fn serve(
 ) -> Result<(), CommandError> {
     let tls = settings.tls()?;
     let buckets = store.buckets();
-    let background = Background::start(buckets, store.key_value(), settings.background());
-    let others_background: Vec<Background> = (others.into_iter().flat_map(Registry::stores))
-        .map(|store| Background::start(store.buckets(), store.key_value(), settings.background()))
+    let stores = || std::iter::once(store).chain(others.into_iter().flat_map(Registry::stores));
+    let background = Panics::default();
+    let tasks: Vec<Background> = stores()
+        .map(|store| {
+            Background::start(store.buckets(), store.key_value(), settings.background(), background.clone())
+        })
         .collect();
-    let mut registry =
-        metrics::registry(buckets, store.sqlite(), background.panics(), audit_log.clone(), tls.clone());
+    let panics = PanicCollector { stores: stores().filter_map(Store::sqlite).collect(), background };
+    let mut registry = metrics::registry(buckets, store.sqlite(), panics, audit_log.clone(), tls.clone());
     if let Some(others) = others {
         registry.register_collector(Box::new(ForwardMetrics(others.forwarder())));
     }
     if let Some(purger) = store.purger() {
         registry.register_collector(Box::new(PurgeMetrics(purger.clone())));
     }
-    let stores = || std::iter::once(store).chain(others.into_iter().flat_map(Registry::stores));
     let mut purges = JoinSet::new();
     // A server that refuses writes cannot store its position in the purge queue, and leaves purges to other servers.
     if !settings.is_read_only() {
@@ -118,8 +120,7 @@ pub(crate) async fn serve(
         served = rashomon_api::serve(listener, api.clone(), writes, tls.clone(), shutdown, options) => served,
         () = watch_certificate(tls, clock, reloads) => Ok(()),
     };
-    background.stop().await;
-    for background in others_background {
+    for background in tasks {
         background.stop().await;
     }
     // Writes continue after their clients have disconnected, but only for a limited time, since an import may

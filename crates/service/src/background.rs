@@ -63,15 +63,20 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts the tasks.
+    /// Starts the tasks. `panics` counts their panics; the tasks of several stores may share a count.
     ///
     /// # Panics
     ///
     /// Outside of a Tokio runtime.
     #[must_use]
-    pub fn start(buckets: &RevisionStore, key_value: &KeyValueStore, options: BackgroundOptions) -> Self {
+    pub fn start(
+        buckets: &RevisionStore,
+        key_value: &KeyValueStore,
+        options: BackgroundOptions,
+        panics: Panics,
+    ) -> Self {
         let BackgroundOptions { collect_every, orphan_age, read_only, seal_every, seal_within } = options;
-        let mut this = Self { tasks: JoinSet::new(), panics: Panics::default() };
+        let mut this = Self { tasks: JoinSet::new(), panics };
         this.spawn("collect", buckets, move |buckets| collect(buckets, collect_every, orphan_age));
         let both = (buckets.clone(), key_value.clone());
         this.spawn("collect_entries", &both, move |(buckets, key_value)| {
@@ -95,12 +100,6 @@ impl Background {
     ) {
         let store = store.clone();
         self.tasks.spawn(supervise(name, self.panics.clone(), move || task(store.clone())));
-    }
-
-    /// The number of panics of the tasks.
-    #[must_use]
-    pub fn panics(&self) -> Panics {
-        self.panics.clone()
     }
 
     /// Stops the tasks. Interrupted work is continued after the next start.
@@ -297,7 +296,13 @@ async fn sweep(buckets: RevisionStore) {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, sync::Arc};
+    use std::{
+        collections::BTreeMap,
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering},
+        },
+    };
 
     use async_trait::async_trait;
     use rashomon_buckets::{
@@ -305,9 +310,14 @@ mod tests {
     };
     use rashomon_clock::{Clock, ManualClock, Timestamp};
     use rashomon_key_value::{BucketType, Definition, Settings as KeyValueSettings};
-    use rashomon_tables::{Decorator, Error as StoreError, Memory, Result, Row, Scan, Schema, TableStore};
+    use rashomon_tables::{
+        Cursor, Decorator, Error as StoreError, Memory, Partition, Result, Row, Scan, Schema, TableStore,
+    };
 
     use super::*;
+
+    /// The time at which the tests begin: 2026-01-01T00:00:00Z.
+    const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
     /// A store that cannot read the titles of the domain `dewiki`.
     #[derive(Debug)]
@@ -329,9 +339,68 @@ mod tests {
         }
     }
 
+    /// A store whose reads panic while `panics` is set.
+    #[derive(Debug)]
+    struct Panicking {
+        store: Memory,
+        panics: AtomicBool,
+    }
+
+    #[async_trait]
+    impl Decorator for Panicking {
+        type Store = Memory;
+
+        fn below(&self) -> &Memory {
+            &self.store
+        }
+
+        async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<rashomon_tables::Page<Row>> {
+            assert!(!self.panics.load(Ordering::SeqCst), "a bug in a test");
+            TableStore::scan(&self.store, table, scan).await
+        }
+
+        async fn partitions(
+            &self,
+            table: &'static Schema,
+            after: Option<Cursor>,
+            limit: NonZeroUsize,
+        ) -> Result<rashomon_tables::Page<Partition>> {
+            assert!(!self.panics.load(Ordering::SeqCst), "a bug in a test");
+            TableStore::partitions(&self.store, table, after, limit).await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tasks_of_several_stores_share_a_count_of_panics() {
+        let minute = Duration::from_secs(60);
+        let (panics, mut tasks, mut counts) = (Panics::default(), Vec::new(), Vec::new());
+        for _ in 0..2 {
+            let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(START));
+            let (memory, off) = (Memory::new(Arc::clone(&clock)), AtomicBool::new(false));
+            let store = Arc::new(Panicking { store: memory, panics: off });
+            let tables = Arc::clone(&store) as Arc<dyn TableStore>;
+            let buckets = RevisionStore::open(tables, clock, Settings::default(), 1).await.unwrap();
+            let key_value =
+                KeyValueStore::new(Arc::clone(buckets.parts().records), KeyValueSettings::default());
+            store.panics.store(true, Ordering::SeqCst);
+            let options = BackgroundOptions {
+                collect_every: minute,
+                orphan_age: MIN_ORPHAN_AGE,
+                read_only: true,
+                seal_every: minute,
+                seal_within: minute,
+            };
+            tasks.push(Background::start(&buckets, &key_value, options, panics.clone()));
+            // The tasks of the first store do not panic again before the end of the test.
+            tokio::time::sleep(minute + Duration::from_secs(1)).await;
+            counts.push(panics.count());
+        }
+        assert!(counts[0] > 0 && counts[1] == 2 * counts[0], "{counts:?}");
+    }
+
     #[tokio::test]
     async fn failure_of_a_domain_does_not_stop_sealing_of_other_buckets() {
-        let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_767_225_600_000_000)));
+        let clock = Arc::new(ManualClock::new(START));
         let store = Arc::new(Damaged(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
         let settings = Settings { archive: Some(ArchiveSettings::default()), ..Settings::default() };
         let buckets =
