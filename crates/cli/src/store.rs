@@ -100,6 +100,7 @@ impl Store {
         };
         let mut of_buckets = settings.buckets();
         let usage = CommandError::Usage;
+        // An early return drops the store. A dropped SQLite store completes its calls and closes its files.
         let purger = purger(settings, &clock).map_err(usage)?;
         let watched = match &purger {
             Some(purger) => Arc::new(purger.watch(Arc::clone(&tables))),
