@@ -82,8 +82,8 @@ fn parse_expiry(text: &str, now: Timestamp) -> Result<Timestamp, String> {
     let after = || length::parse(text).map(|length| now.saturating_add(length));
     let at = rfc3339::parse(text).or_else(after).ok_or_else(|| {
         format!(
-            "expires: '{}' is neither a time such as 2030-01-31T00:00:00Z nor a length in weeks, days, hours or \
-             minutes such as 90d",
+            "expires: '{}' is neither a time such as 2030-01-31T00:00:00Z nor a length of time such as 90d or \
+             1h 30m, in weeks or shorter units",
             excerpt(text)
         )
     })?;
@@ -122,6 +122,22 @@ mod tests {
         ] {
             let new = TokenRequest { expires: Some(text.to_owned()), ..request() }.check(NOW).unwrap();
             assert_eq!(new.expires_at, Some(at), "{text}");
+        }
+    }
+
+    #[test]
+    fn refusal_of_an_expiry_names_accepted_lengths() {
+        let at = |text: &str| TokenRequest { expires: Some(text.to_owned()), ..request() }.check(NOW);
+        let error = at("1mo").unwrap_err();
+        assert!(
+            error.contains("a length of time such as 90d or 1h 30m, in weeks or shorter units"),
+            "{error}"
+        );
+        for accepted in ["2w", "90d", "1h 30m", "30s", "250ms"] {
+            assert!(
+                at(accepted).unwrap().expires_at.is_some_and(|expires_at| NOW < expires_at),
+                "{accepted}"
+            );
         }
     }
 
