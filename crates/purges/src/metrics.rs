@@ -62,7 +62,8 @@ impl Collector for PurgeMetrics {
         let help = "Purges of all answers of the cache";
         self.each(encoder, ("purges_of_all", help, kind), |cache| count(&cache.counters.bans))?;
         let kind = MetricType::Gauge;
-        let help = "1 while the cache acknowledges purges, else 0";
+        let help =
+            "1 while the cache acknowledges purges and has missed none; 0 while it is down or catching up";
         self.each(encoder, ("purge_cache_up", help, kind), |cache| {
             ConstGauge::new(i64::from(*cache.health.borrow() == Health::Up))
         })?;
