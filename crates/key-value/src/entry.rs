@@ -302,7 +302,7 @@ impl KeyValueStore {
                 Swap::Applied => {
                     // An entry that is stored under this key from now on has a later time in the index, so this removal
                     // does not remove its key.
-                    self.change_index(bucket.id, key, Change::Remove { indexed_at }).await?;
+                    self.remove_key(bucket.id, key, indexed_at).await?;
                     return Ok(true);
                 }
                 Swap::Refused { current } => row = current,

@@ -103,6 +103,21 @@ impl KeyValueStore {
         }
         Err(Error::Contended)
     }
+
+    /// Removes the key of an entry that was deleted, unless the key was added after `indexed_at`. If the parts that
+    /// have the key keep changing, the key may stay in one of them: the deletion is done, and listings leave out a
+    /// key without an entry.
+    pub(crate) async fn remove_key(
+        &self,
+        bucket: BucketId,
+        key: &EntryKey,
+        indexed_at: Timestamp,
+    ) -> Result<()> {
+        match self.change_index(bucket, key, Change::Remove { indexed_at }).await {
+            Err(Error::Contended) => Ok(()),
+            removed => removed,
+        }
+    }
 }
 
 /// Returns the latest write time of the rows of a key in the index, or `None` if the index does not have the key.

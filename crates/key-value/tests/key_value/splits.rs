@@ -5,7 +5,7 @@ use std::{
     num::NonZeroUsize,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::Duration,
 };
@@ -18,7 +18,7 @@ use rashomon_tables::{
     Row, RowStream, Scan, Schema, TableStore, Value,
 };
 
-use crate::support::{World, cluster, domain, histories, key, list, name, ordered, process, put};
+use crate::support::{World, cluster, counter, domain, histories, key, list, name, ordered, process, put};
 
 /// A store whose result pages have few rows, so that other calls come between two pages of a scan.
 #[derive(Debug)]
@@ -60,6 +60,32 @@ impl Decorator for SlowStore {
             tokio::task::yield_now().await;
         }
         TableStore::write(&*self.0, first, then).await
+    }
+}
+
+/// A store whose map of parts names another part at each read, as if parts were split all the time.
+#[derive(Debug)]
+struct ChangingMapStore {
+    store: Arc<dyn TableStore>,
+    next_part: AtomicI64,
+}
+
+#[async_trait]
+impl Decorator for ChangingMapStore {
+    type Store = dyn TableStore;
+
+    fn below(&self) -> &(dyn TableStore + 'static) {
+        &*self.store
+    }
+
+    async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
+        let mut page = TableStore::scan(&*self.store, table, scan).await?;
+        if table.name() == ENTRY_PARTS.name() {
+            for row in &mut page.items {
+                row.values[0] = Some(Value::Int(self.next_part.fetch_add(1, Ordering::SeqCst)));
+            }
+        }
+        Ok(page)
     }
 }
 
@@ -247,4 +273,32 @@ async fn bucket_whose_deletion_failed_keeps_its_parts() {
     assert_eq!(map_rows(&*world.tables).await.len(), parts);
     let listed = list(&world.store, &bucket, &KeyRange::all(), Order::Ascending, 4).await;
     assert_eq!(listed.len(), stable_keys().len());
+}
+
+/// The entry or the counter is deleted, although its key cannot be removed from the index.
+#[tokio::test]
+async fn deletion_succeeds_while_the_parts_keep_changing() {
+    let world = world().await;
+    let (bucket, counters) = (world.bucket("b", ordered()).await, world.bucket("c", counter()).await);
+    for text in stable_keys() {
+        world.put(&bucket, &text, b"stable").await;
+        world.store.increment(&counters, &key(&text), 1, None).await.unwrap();
+    }
+    for text in stable_keys() {
+        world.store.split(&bucket, &key(&text)).await.unwrap();
+        world.store.split(&counters, &key(&text)).await.unwrap();
+    }
+    let changing =
+        Arc::new(ChangingMapStore { store: Arc::clone(&world.tables), next_part: AtomicI64::new(1000) });
+    let tables = Arc::clone(&changing) as Arc<dyn TableStore>;
+    let other = process(&tables, Arc::clone(&world.clock) as _, 2);
+    let k3 = key("k3");
+    assert!(other.delete(&bucket, &k3, &|_| true).await.unwrap());
+    assert!(other.delete_counter(&counters, &k3).await.unwrap());
+    let parts = changing.next_part.load(Ordering::SeqCst) - 1000;
+    assert!(parts > 2 * 64, "each deletion must give up: {parts}");
+    assert!(world.entry(&bucket, "k3").await.is_none());
+    assert_eq!(world.store.value(&counters, &k3).await.unwrap(), 0);
+    let listed = list(&world.store, &bucket, &KeyRange::all(), Order::Ascending, 4).await;
+    assert_eq!(listed.len(), stable_keys().len() - 1);
 }
