@@ -26,6 +26,10 @@ const MAX_SHARED: usize = 64;
 /// next one, which takes much less processor time than a request for each change.
 const MAX_KEY_REQUESTS: usize = 2;
 
+/// How long changes by keys are gathered after a request that several changes shared, so that more changes share the
+/// next one. While changes are few, each is sent at once.
+const GATHERING_TIME: Duration = Duration::from_millis(10);
+
 /// How much later than necessary the second purge of a change by keys may be sent, so that changes share its request.
 const SHARING_TIME: Duration = Duration::from_millis(50);
 
@@ -87,6 +91,8 @@ impl Sender {
             CacheMethod::Keys => (max_requests.min(MAX_KEY_REQUESTS), SHARING_TIME),
         };
         let mut received = Vec::new();
+        // The end of the time for which changes are gathered.
+        let mut gathered_at = Instant::now();
         loop {
             let now = *health.borrow_and_update();
             let has_room = self.running.len() < max_requests;
@@ -100,14 +106,19 @@ impl Sender {
                     }
                 }
                 () = wait_until(next), if next.is_some() && may_receive => self.send_second(now),
-                count = waiting.recv_many(&mut received, self.max_shared), if may_receive => {
+                count = receive_after(gathered_at, &mut waiting, &mut received, self.max_shared), if may_receive => {
                     if count == 0 {
                         return;
                     }
                     let purges = std::mem::take(&mut received);
                     match now {
                         Health::Down => purges.iter().for_each(|purge| self.cache.leave_to_reader(purge.id)),
-                        _ => self.spawn(Round::First, purges),
+                        _ => {
+                            if purges.len() > 1 {
+                                gathered_at = Instant::now() + GATHERING_TIME;
+                            }
+                            self.spawn(Round::First, purges);
+                        }
                     }
                 }
                 changed = wait_for_change(&mut health) => if !changed { return },
@@ -185,6 +196,17 @@ impl Drop for SendingPurges {
             self.cache.fail(&"the task of a purge request panicked");
         }
     }
+}
+
+/// Receives up to `limit` purges, but not before `start`. Returns 0 if the channel is closed.
+async fn receive_after(
+    start: Instant,
+    waiting: &mut mpsc::Receiver<Waiting>,
+    received: &mut Vec<Waiting>,
+    limit: usize,
+) -> usize {
+    tokio::time::sleep_until(start).await;
+    waiting.recv_many(received, limit).await
 }
 
 async fn wait_until(due: Option<Instant>) {

@@ -202,6 +202,44 @@ async fn changes_share_a_request_by_keys() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn changes_are_gathered_after_a_request_that_several_changes_shared() {
+    let cache = FakeCache::new();
+    let (world, _, _) = world(&[("a", CacheMethod::Keys, &cache)]).await;
+    let world = world.run();
+    cache.wait_for("/", 1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let before = cache.attempts().len();
+    // Commits changes, waits a millisecond, and returns the times of the requests to the cache so far.
+    let commit = async |titles: &[&str]| {
+        for title in titles {
+            world.revision(title, 1).await;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        cache.attempts().split_off(before)
+    };
+    // The first two changes have a request each. Three changes wait for these requests, and share the next one.
+    cache.set(Mode::Waits);
+    commit(&["A"]).await;
+    commit(&["B"]).await;
+    assert_eq!(commit(&["C", "D", "E"]).await.len(), 2);
+    cache.set(Mode::Works);
+    while cache.attempts().len() < before + 3 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // So the changes after it are gathered for ten milliseconds, although there is room for a request.
+    commit(&["F"]).await;
+    assert_eq!(commit(&["G"]).await.len(), 3);
+    tokio::time::sleep(Duration::from_millis(25)).await;
+    let requests = cache.attempts().split_off(before);
+    assert_eq!(requests.len(), 4, "both changes share a request");
+    let gathered = (requests[3] - requests[2]).as_millis();
+    assert!((10..12).contains(&gathered), "{gathered} ms");
+    // Their time for gathering is over. A change that has a request of its own does not start another one.
+    assert_eq!(commit(&["H"]).await.len(), 5);
+    assert_eq!(commit(&["I"]).await.len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
 async fn second_purges_share_a_request_by_keys() {
     let cache = FakeCache::new();
     let (world, _, _) = world(&[("a", CacheMethod::Keys, &cache)]).await;
