@@ -5,6 +5,7 @@
 
 use std::{cell::Cell, future, panic, pin::Pin, task::Poll};
 
+use rashomon_clock::give_way;
 use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -47,7 +48,7 @@ pub(crate) async fn run<T: Send + 'static>(
     }
     // If the task is running when it is aborted, it continues to its next `await`. hyper ends the body of the aborted
     // request with an error, so an incomplete body is not taken for a complete one.
-    match AbortOnDropHandle::new(writes.spawn(request)).await {
+    match AbortOnDropHandle::new(writes.spawn(run_in_turns(request))).await {
         Ok(answer) => answer,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => panic::resume_unwind(panic),
@@ -57,11 +58,29 @@ pub(crate) async fn run<T: Send + 'static>(
     }
 }
 
+/// Runs a request, and lets other threads of the core run between its steps, above all the main threads.
+async fn run_in_turns<T>(mut request: Pin<Box<dyn Future<Output = T> + Send>>) -> T {
+    future::poll_fn(|context| {
+        let step = request.as_mut().poll(context);
+        give_way();
+        step
+    })
+    .await
+}
+
 #[cfg(test)]
 mod tests {
-    use std::thread;
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicU64, Ordering},
+        },
+        thread,
+        time::Duration,
+    };
 
     use futures::{StreamExt as _, stream::FuturesUnordered};
+    use rashomon_clock::{Clock as _, SystemClock};
     use tokio::runtime::{Builder, Runtime};
 
     use super::*;
@@ -117,5 +136,46 @@ mod tests {
     #[tokio::test]
     async fn entering_outside_of_a_server_does_nothing() {
         enter().await;
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn other_thread_of_the_core_runs_between_the_steps_of_a_write() {
+        use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+        const STEPS: usize = 100;
+        /// This is longer than a turn.
+        const STEP: Duration = Duration::from_micros(400);
+        // The threads that this thread starts are on the same core.
+        let allowed = sched_getaffinity(None).unwrap();
+        let mut core = CpuSet::new();
+        core.set((0..CpuSet::MAX_CPU).find(|core| allowed.is_set(*core)).unwrap());
+        sched_setaffinity(None, &core).unwrap();
+        let turns = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&turns);
+        let busy = thread::spawn(move || {
+            while Arc::strong_count(&counter) > 1 {
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        while turns.load(Ordering::Relaxed) == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let seen = run_on_two(async move {
+            enter().await;
+            let (mut last, mut changes) = (turns.load(Ordering::Relaxed), 0);
+            for _ in 0..STEPS {
+                let step = SystemClock::new();
+                while step.monotonic() < STEP {}
+                tokio::task::yield_now().await;
+                let now = turns.load(Ordering::Relaxed);
+                changes += usize::from(now != last);
+                last = now;
+            }
+            changes
+        });
+        busy.join().unwrap();
+        // Without turns, the other thread runs only when the kernel interrupts a step, which is every few milliseconds.
+        assert!(seen > STEPS / 2, "the other thread ran between {seen} of {STEPS} steps");
     }
 }

@@ -6,6 +6,7 @@
 pub mod http_date;
 pub mod length;
 pub mod rfc3339;
+mod turns;
 
 use std::{
     fmt,
@@ -15,6 +16,8 @@ use std::{
     },
     time::Duration,
 };
+
+pub use turns::give_way;
 
 /// A point in time: the number of microseconds since 1970-01-01T00:00:00Z, without leap seconds.
 ///

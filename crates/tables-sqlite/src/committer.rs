@@ -21,7 +21,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use rashomon_clock::{Clock, Timestamp};
+use rashomon_clock::{Clock, Timestamp, give_way};
 use rashomon_tables::{Error, Outage, PartitionVersions, Result, Schema, Slot, Swap};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -485,7 +485,12 @@ impl Call {
 
 /// Applies all calls. Stops at the first error.
 fn apply_all(connection: &AuditConnection, group: &[Call], now: Timestamp) -> Result<Vec<Option<Swap>>> {
-    group.iter().map(|call| call.apply(connection, now)).collect()
+    let apply = |call: &Call| {
+        let applied = call.apply(connection, now);
+        give_way();
+        applied
+    };
+    group.iter().map(apply).collect()
 }
 
 /// Applies each call, and undoes the calls that fail. An outer error means that the whole transaction has failed.

@@ -1,8 +1,13 @@
 //! The threads that execute reads. Each thread has its own connection.
 
-use std::{path::Path, sync::Arc, thread::JoinHandle};
+use std::{
+    path::Path,
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
 
 use crossbeam_channel::Receiver;
+use rashomon_clock::give_way;
 use rashomon_tables::{Error, Result};
 use tokio::sync::oneshot;
 
@@ -45,7 +50,7 @@ impl Readers {
         let threads = connections.into_iter().map(|connection| {
             let jobs = jobs.clone();
             let connection = AuditConnection::sharing(connection, Arc::clone(damaged_keys));
-            std::thread::Builder::new()
+            thread::Builder::new()
                 .name("tables-read".to_owned())
                 .spawn(move || run(&connection, &jobs))
                 .map_err(|error| Error::unavailable(format!("cannot start a thread for reads: {error}")))
@@ -84,5 +89,6 @@ impl Readers {
 fn run(connection: &AuditConnection, jobs: &Receiver<Queued<Job>>) {
     while let Ok(Queued { job: Job::Read(read), .. }) = jobs.recv() {
         read(connection);
+        give_way();
     }
 }

@@ -10,6 +10,7 @@ mod lost_log;
 mod misplaced;
 mod opening;
 mod page_reader;
+mod turns;
 mod upgrading;
 mod vacuuming;
 mod writing;
