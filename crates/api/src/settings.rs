@@ -122,7 +122,7 @@ impl Default for Settings {
             staging_wait_seconds: 10,
             batch_seconds: 60,
             max_writes: 32,
-            overload_milliseconds: 50,
+            overload_milliseconds: 80,
             max_imports: 4,
             max_spool_bytes: 16 << 30,
             prepared_answers: 8192,

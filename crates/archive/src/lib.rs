@@ -123,7 +123,7 @@ impl ArchiveSettings {
 pub fn unpack_limits(running: Option<NonZeroUsize>) -> Limits {
     let running = running.or_else(|| thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN);
     let waiting = running.get().saturating_mul(WAITING_FOR_EACH_UNPACK);
-    Limits { running, waiting, wait: Duration::from_millis(50) }
+    Limits { running, waiting, wait: Duration::from_millis(80) }
 }
 
 /// Whether a store has sealed revisions. Returns `false` for a cluster that cannot be reached yet.

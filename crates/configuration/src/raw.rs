@@ -228,8 +228,8 @@ pub struct MergedSettings {
     pub(crate) max_unpacks: Option<NonZeroUsize>,
 
     /// Time that a write waits for its permit, and a read for its permit to unpack a block, before it is answered with
-    /// 503 [default: 50ms]
-    #[config(default = "50ms")]
+    /// 503 [default: 80ms]
+    #[config(default = "80ms")]
     #[config(layer_attr(arg(long, env = "RASHOMON_OVERLOAD_WAIT", value_name = "TIME")))]
     pub(crate) overload_wait: Span,
 

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The default of the setting `overload_wait`.
-const WAIT: Duration = Duration::from_millis(50);
+const WAIT: Duration = Duration::from_millis(80);
 
 /// Longer than any wait that ends with a refusal.
 const LONG: Duration = Duration::from_secs(5);
