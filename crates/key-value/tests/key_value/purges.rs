@@ -1,4 +1,4 @@
-//! Purges of the answers for entries.
+//! Purges of cached answers with bucket entries.
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::support::{World, blob, key, put};
 
 const ROWS: NonZeroUsize = NonZeroUsize::new(100).unwrap();
 
-/// The times of all entries of the purge queue.
+/// Returns the times of all queue entries.
 async fn queued_at(tables: &dyn TableStore) -> Vec<Timestamp> {
     let mut times = Vec::new();
     for partition in tables.partitions(&PURGES, None, ROWS).await.expect("partitions").items {
@@ -21,16 +21,16 @@ async fn queued_at(tables: &dyn TableStore) -> Vec<Timestamp> {
     times
 }
 
-/// A reader of the queue assumes that the change of an old entry is committed. So the time of an entry must not precede
-/// the commit by the time that a change of the index takes.
+/// A reader of the purge queue assumes that the change of an old queue entry is committed. A PUT changes the index
+/// before it commits, which may take long. So the queue entry has the time directly before the commit.
 #[tokio::test]
-async fn entry_of_the_purge_queue_is_as_new_as_the_swap() {
+async fn purge_is_queued_at_the_time_of_the_commit_not_of_the_index_change() {
     let (world, faulty) = World::faulty(false).await;
     let skew = Duration::from_secs(300);
     let clock = Arc::clone(&world.clock) as _;
     let records = Records::new(Arc::clone(&faulty) as _, None, clock, Definitions::default(), skew, 3);
     let store = KeyValueStore::new(Arc::new(records.with_purges(true)), Settings::default());
-    // The key of an entry that expires is added to the index at each PUT.
+    // The key of a bucket entry with a TTL is added to the index again at each PUT.
     let bucket = world.bucket("images", Definition { ttl: Some(3600), ..blob() }).await;
     put(&store, &bucket, &key("a"), b"first").await.expect("stored");
     assert_eq!(queued_at(&*faulty).await, []);
