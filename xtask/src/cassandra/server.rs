@@ -1,4 +1,4 @@
-//! The Cassandra server: its jars, and the Java that runs them.
+//! The Cassandra server program: its jars, and the Java that runs them.
 
 use std::{
     fs::{self, File},
@@ -18,16 +18,16 @@ use crate::{
 
 /// The server's version: the newest 5.0 on which the tests have passed.
 const VERSION: &str = "5.0.9";
-/// The time limit for resolving and downloading a hundred jars.
-const FETCH_LIMIT: Duration = Duration::from_secs(10 * 60);
+/// The time limit of Maven, which downloads a hundred jars, and of keytool.
+const TOOL_LIMIT: Duration = Duration::from_secs(10 * 60);
 /// The heap limit of a node. Outside of the heap a node takes about as much memory again.
 const HEAP: &str = "-Xmx768m";
 
 /// The file with the certificate of a node for tests.
 pub(super) const CERTIFICATE: &str = "certificate.pem";
 
-/// Further settings of a node of a cluster. An acknowledged write is on the disk, as it should be in production: the
-/// server's own default acknowledges it up to ten seconds earlier. Three nodes fit on a small machine.
+/// Further settings of a node of a cluster. An acknowledged write is on the disk, as in production; the server's own
+/// default acknowledges it up to ten seconds earlier. The memtables are small: three nodes fit on a small machine.
 const FOR_CLUSTERS: &str = "
 commitlog_sync: group
 commitlog_sync_group_window: 10ms
@@ -55,14 +55,14 @@ pub(super) enum Purpose {
 #[derive(Debug, Default)]
 pub(super) struct ProcessOptions {
     /// Further arguments of Java.
-    pub(super) settings_of_java: &'static [&'static str],
+    pub(super) java_arguments: &'static [&'static str],
     /// Environment variables.
     pub(super) variables: Vec<(String, String)>,
     /// The group of the process.
     pub(super) group: Option<u32>,
 }
 
-/// A server that is ready to be started.
+/// The installed server program, from which nodes are started.
 #[derive(Debug)]
 pub(crate) struct Server {
     java: PathBuf,
@@ -91,9 +91,9 @@ impl Server {
         }
         let unfinished = archive.with_extension(format!("{}", std::process::id()));
         let mut tool = Command::new(&self.java);
-        tool.arg(java_arguments()).args(OPTIONS_OF_TOOLS).arg("-Xlog:disable");
-        tool.arg(format!("-XX:ArchiveClassesAtExit={}", unfinished.display())).args(logging(&folder()));
-        tool.arg("-cp").arg(self.jars.join("*")).arg(NODETOOL_CLASS);
+        tool.arg(common_java_arguments()).args(OPTIONS_OF_TOOLS).arg("-Xlog:disable");
+        tool.arg(format!("-XX:ArchiveClassesAtExit={}", unfinished.display()));
+        tool.args(logging_arguments(&folder())).arg("-cp").arg(self.jars.join("*")).arg(NODETOOL_CLASS);
         // No node has this port. The attempt loads the classes for a connection.
         let output = tool.args(["-p", "1", "status"]).output().context("cannot start Java")?;
         // A Java that cannot archive classes runs the tools without an archive.
@@ -105,33 +105,33 @@ impl Server {
         Ok(())
     }
 
-    /// Starts node `number` of `nodes`, without data.
+    /// Starts node `number` of `nodes` without data. Deletes the folder of an earlier node `number`.
     pub(crate) fn start(&self, ring: &Path, number: u8, nodes: u8) -> Result<Node> {
         self.make(ring, number, nodes, Purpose::Cluster)?;
         self.run(ring, number, &ProcessOptions::default())
     }
 
-    /// Starts a single node for the tests of a store.
+    /// Starts a single node for the tests of a store, without data. Deletes the folder of an earlier node.
     pub(crate) fn start_for_tests(&self, ring: &Path) -> Result<Node> {
         self.make(ring, 1, 1, Purpose::Tests)?;
-        let settings_of_java = &[
+        let java_arguments = &[
             // Java uses the last value of an option. The tests make hundreds of tables, and write bodies of
             // 64 MiB concurrently.
             "-Xmx2g",
             "-Xms2g",
             "-XX:MaxDirectMemorySize=1g",
-            // The node lives for minutes. The compiler that optimizes more took a quarter of its processor time.
+            // C2, Java's second compiler, took a quarter of the processor time in the node's few minutes. So C2 is off.
             "-XX:TieredStopAtLevel=1",
             // Making a table takes half the time, because its definition is only written to the commit log.
             "-Dcassandra.unsafesystem=true",
-            // The node makes the user at once. In a ring, a node would try to do so without a pause until it sees the
-            // other nodes.
+            // The node makes the user without delay. Not for a ring: there a node would retry in a tight loop until
+            // it sees the other nodes.
             "-Dcassandra.superuser_setup_delay_ms=0",
         ];
-        self.run(ring, 1, &ProcessOptions { settings_of_java, ..ProcessOptions::default() })
+        self.run(ring, 1, &ProcessOptions { java_arguments, ..ProcessOptions::default() })
     }
 
-    /// Makes the folder of node `number` of `nodes`, with its settings and tools, but without data.
+    /// Makes the folder of node `number` of `nodes`, with settings and tools but no data. Deletes an earlier folder.
     pub(super) fn make(&self, ring: &Path, number: u8, nodes: u8, purpose: Purpose) -> Result<()> {
         ensure!(!node::takes_cql(number), "another process listens on {} already", Node::address(number));
         let folder = ring.join(format!("n{number}"));
@@ -161,18 +161,18 @@ impl Server {
         let output = File::options().create(true).append(true).open(folder.join("logs/output"))?;
         let mut command = Command::new(&self.java);
         command
-            .arg(java_arguments())
+            .arg(common_java_arguments())
             .arg(format!("-javaagent:{}", self.jar("jamm-")?.display()))
             .args([HEAP, "-Xms256m", "-XX:MaxDirectMemorySize=256m"])
-            .args([settings_of(&folder), storage(&folder)])
+            .args([settings_argument(&folder), storage_argument(&folder)])
             .arg(format!("-Djava.io.tmpdir={}", folder.join("tmp").display()))
             .arg(format!("-Djna.tmpdir={}", folder.join("tmp").display()))
-            .args(logging(&folder))
+            .args(logging_arguments(&folder))
             .arg(format!("-Dcassandra.jmx.local.port={}", management_port(number)))
             .arg("-Dcassandra-foreground=yes")
             // The tokens are fixed and no data moves, so a node need not wait for others.
             .args(["-Dcassandra.skip_wait_for_gossip_to_settle=0", "-Dcassandra.ring_delay_ms=2000"])
-            .args(options.settings_of_java)
+            .args(options.java_arguments)
             .arg("-cp")
             .arg(self.jars.join("*"))
             .arg("org.apache.cassandra.service.CassandraDaemon")
@@ -198,7 +198,7 @@ impl Server {
         for arguments in [[&make[..], &name].concat(), export.to_vec()] {
             let mut command = Command::new(&keytool);
             command.args(arguments).args(store).current_dir(folder);
-            let finished = run_logged(command, &folder.join("logs/keytool"), FETCH_LIMIT, |_| false)?;
+            let finished = run_logged(command, &folder.join("logs/keytool"), TOOL_LIMIT, |_| false)?;
             ensure!(finished.status.success(), "keytool failed, see {}", finished.log.display());
         }
         Ok(())
@@ -208,16 +208,16 @@ impl Server {
     fn write_tool(&self, folder: &Path, name: &str, class_and_options: &str) -> Result<()> {
         use std::os::unix::fs::PermissionsExt;
         let script = folder.join(name);
-        let [configuration, logs] = logging(folder);
+        let [configuration, logs] = logging_arguments(folder);
         let text = format!(
             "#!/bin/sh\nexec '{}' '{}' {} '-XX:SharedArchiveFile={}' '{configuration}' '{logs}' '{}' '{}' -cp '{}/*' \
              {class_and_options} \"$@\"\n",
             self.java.display(),
-            java_arguments(),
+            common_java_arguments(),
             OPTIONS_OF_TOOLS.join(" "),
             classes_of_tools().display(),
-            settings_of(folder),
-            storage(folder),
+            settings_argument(folder),
+            storage_argument(folder),
             self.jars.display(),
         );
         fs::write(&script, text)?;
@@ -234,8 +234,8 @@ impl Server {
     }
 }
 
-/// The path of a file that is the same for every node.
-fn source(name: &str) -> PathBuf {
+/// The path of a file in `xtask/cassandra` of this checkout.
+fn configuration_file(name: &str) -> PathBuf {
     crate::root().join("xtask/cassandra").join(name)
 }
 
@@ -244,22 +244,22 @@ fn classes_of_tools() -> PathBuf {
     folder().join(format!("classes-{VERSION}.jsa"))
 }
 
-fn java_arguments() -> String {
-    format!("@{}", source("java.args").display())
+fn common_java_arguments() -> String {
+    format!("@{}", configuration_file("java.args").display())
 }
 
-fn logging(folder: &Path) -> [String; 2] {
+fn logging_arguments(folder: &Path) -> [String; 2] {
     [
-        format!("-Dlogback.configurationFile=file:{}", source("logback.xml").display()),
+        format!("-Dlogback.configurationFile=file:{}", configuration_file("logback.xml").display()),
         format!("-Dcassandra.logdir={}", folder.join("logs").display()),
     ]
 }
 
-fn settings_of(folder: &Path) -> String {
+fn settings_argument(folder: &Path) -> String {
     format!("-Dcassandra.config=file://{}", folder.join("cassandra.yaml").display())
 }
 
-fn storage(folder: &Path) -> String {
+fn storage_argument(folder: &Path) -> String {
     format!("-Dcassandra.storagedir={}", folder.display())
 }
 
@@ -301,20 +301,20 @@ client_encryption_options:
     )
 }
 
-/// The token of a node. The tokens divide the ring into parts of one size.
+/// The token of a node. The tokens divide the ring into parts of equal size.
 fn token(number: u8, nodes: u8) -> i64 {
     let part = (1_i128 << 64) / i128::from(nodes);
     // The first token is the smallest number of 64 bits, and the parts together cover all numbers exactly.
     i64::try_from(i128::from(i64::MIN) + part * i128::from(number - 1)).unwrap_or(i64::MAX)
 }
 
-/// Downloads the jars. Maven writes files beside its project, so it gets a copy of the project. The jars are
-/// moved to their place when all are complete.
+/// Downloads the jars. Maven writes files beside its project, so it gets a copy of the project. The folder of the jars
+/// is moved to its place when all jars are complete.
 fn fetch_jars(maven: &Path, jars: &Path) -> Result<()> {
     let project = folder().join("maven");
     let unfinished = project.join("jars");
     fs::create_dir_all(&project)?;
-    fs::copy(source("pom.xml"), project.join("pom.xml"))?;
+    fs::copy(configuration_file("pom.xml"), project.join("pom.xml"))?;
     println!("    fetching Cassandra {VERSION} from Maven Central");
     let mut command = Command::new(maven);
     command
@@ -322,7 +322,7 @@ fn fetch_jars(maven: &Path, jars: &Path) -> Result<()> {
         .arg(format!("-Dcassandra.version={VERSION}"))
         .arg(format!("-DoutputDirectory={}", unfinished.display()))
         .current_dir(&project);
-    let finished = run_logged(command, &project.join("maven.log"), FETCH_LIMIT, |_| false)?;
+    let finished = run_logged(command, &project.join("maven.log"), TOOL_LIMIT, |_| false)?;
     ensure!(finished.status.success(), "Maven failed, see {}", finished.log.display());
     fs::rename(&unfinished, jars).with_context(|| format!("cannot move the jars to {}", jars.display()))
 }

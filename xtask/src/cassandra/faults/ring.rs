@@ -32,9 +32,9 @@ const CLOCK_LIMIT: Duration = Duration::from_secs(20);
 const CLOCK_TOLERANCE: i64 = 3;
 /// The heading of the list of threads. The line before it has the time.
 const THREADS: &str = "Full thread dump";
-/// With this setting, Java compiles quickly and only once. Otherwise a node would start too slowly beside two other
+/// With this argument, Java compiles quickly and only once. Otherwise a node would start too slowly beside two other
 /// nodes and the traffic, on a machine of two cores.
-const SETTINGS_OF_JAVA: &[&str] = &["-XX:TieredStopAtLevel=1"];
+const JAVA_ARGUMENTS: &[&str] = &["-XX:TieredStopAtLevel=1"];
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Three nodes.
@@ -97,7 +97,7 @@ impl Ring {
         let options = ProcessOptions {
             variables: if number == NODE_WITH_FALSE_CLOCK { self.clock.environment() } else { Vec::new() },
             group: Some(network::group(number)),
-            settings_of_java: SETTINGS_OF_JAVA,
+            java_arguments: JAVA_ARGUMENTS,
         };
         let node = self.server.run(&self.folder, number, &options)?.wait()?;
         self.nodes.insert(number, node);
