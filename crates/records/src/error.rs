@@ -11,26 +11,29 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The requested item is not stored.
+    /// The requested item was not found.
     #[error("{0}")]
     NotFound(Missing),
     /// The write contradicts the stored data. Nothing was changed.
     #[error(transparent)]
     Conflict(#[from] Conflict),
     /// The latest revision is not the revision that the write expects. Nothing was changed.
-    #[error("the latest revision is {}", latest.as_ref().map_or_else(|| "none: there is no such page".to_owned(), |latest| latest.record.rev.to_string()))]
+    #[error("the write expects another state of the page: {}", latest.as_ref().map_or_else(
+        || "there is no such page".to_owned(),
+        |latest| format!("the latest revision is {}", latest.record.rev),
+    ))]
     NotLatest {
         /// The latest render; `None` if there is no page yet.
         latest: Option<Box<Render>>,
     },
-    /// The property does not have a version that the write expects. Nothing was changed.
+    /// The stored version of the property is none of those that the write expects. Nothing was changed.
     #[error("the property has been changed since the expected version")]
     NotExpected,
     /// A value is invalid. Nothing was changed.
     #[error("{0}")]
     Invalid(String),
-    /// The store has an archive, but the settings have retention without an archive. Nothing was changed.
-    #[error("the store has an archive, and retention without an archive would report its content as deleted")]
+    /// The store has sealed revisions, but the settings have retention without an archive. The store was not opened.
+    #[error("the store has sealed revisions, and retention without an archive would report them as deleted")]
     ArchiveNotConfigured,
     /// The content of the revision was erased, and the revision takes no other content. Nothing was changed.
     #[error("revision {rev} was erased on {}", format_time(*at))]
@@ -48,7 +51,7 @@ pub enum Error {
         /// The maximum number of bytes.
         limit: u64,
     },
-    /// The property is not stored, and the renderer failed to make it.
+    /// The property is not stored, and the renderer did not generate it.
     #[error(transparent)]
     Generate(#[from] GenerateError),
     /// The store failed.
@@ -82,15 +85,12 @@ pub enum Conflict {
         /// The property.
         property: crate::PropertyName,
     },
-    /// The base of a new render no longer has a property that the new render takes over.
-    #[error(
-        "property {property} of render {base} is not stored any more, and cannot be copied: send it with the \
-         new render"
-    )]
-    BaseIsGone {
+    /// A property that a new render would take over from its base is not stored any more.
+    #[error("property {property} of the base {base} is not stored any more: send it with the new render")]
+    BasePropertyIsGone {
         /// The property.
         property: crate::PropertyName,
-        /// The base.
+        /// The render that the new render is based on.
         base: Tid,
     },
     /// A later render is not possible, since the newest render has the highest possible tid.
@@ -116,16 +116,16 @@ pub enum GenerateError {
     /// The renderer did not answer in time.
     #[error("the renderer did not answer in time: {0}")]
     TimedOut(String),
-    /// The maximum number of renders is in progress.
-    #[error("too many renders are in progress: {0}")]
+    /// The maximum number of requests to the renderer is in progress.
+    #[error("too many requests to the renderer are in progress: {0}")]
     Busy(String),
 }
 
-/// The item that is not stored.
+/// Why an item was not found. [`Missing::OutOfReach`] does not mean that the item is absent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Missing {
-    /// There is no page of this name.
+    /// There is no page of this title.
     #[error("there is no page of this title")]
     Page,
     /// The page has no such revision.
@@ -139,8 +139,7 @@ pub enum Missing {
     LatestProperty {
         /// The latest revision.
         latest: Revision,
-        /// The newest revision that has the property. It may be the latest revision itself, in an older
-        /// render.
+        /// The newest revision that has the property. It may be the latest revision itself, in an older render.
         predecessor: Option<Revision>,
         /// The newest render of the predecessor that has the property.
         predecessor_tid: Option<Tid>,
@@ -177,7 +176,7 @@ pub enum Missing {
     },
     /// No revision of the page has the property.
     #[error("no revision of the page has such a property")]
-    PropertyAnywhere,
+    PropertyOfAllRevisions,
 }
 
 /// Formats a time to the second, in UTC.

@@ -20,7 +20,7 @@ impl Problem {
                 let latest = json::render_or_null(page, latest.as_deref());
                 Self::new(
                     Kind::NotLatest,
-                    format!("{error}; check the edit against that revision, and post again"),
+                    format!("{error}; check the edit against the current state, and post again"),
                 )
                 .with_latest(latest)
             }
@@ -106,9 +106,9 @@ impl Problem {
                 "the property is not stored, and the renderer did not answer in time; nothing was stored: \
                  try again",
             ),
-            GenerateError::Busy(_) => {
-                Self::busy("the property is not stored, and too many renders are in progress: try again")
-            }
+            GenerateError::Busy(_) => Self::busy(
+                "the property is not stored, and too many requests to the renderer are in progress: try again",
+            ),
             _ => Self::new(
                 Kind::BadGateway,
                 "the property is not stored, and the renderer failed; nothing was stored: try again later",

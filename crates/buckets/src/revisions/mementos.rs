@@ -257,7 +257,7 @@ impl StoreInner {
     /// Returns the error for a page without a state: no revision has the property, or there is no page.
     async fn no_state(&self, page: &Page) -> Result<Error> {
         Ok(match self.records.check_exists(page).await {
-            Ok(()) => Error::NotFound(Missing::PropertyAnywhere),
+            Ok(()) => Error::NotFound(Missing::PropertyOfAllRevisions),
             Err(error) => error,
         })
     }

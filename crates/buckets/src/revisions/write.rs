@@ -367,7 +367,7 @@ impl StoreInner {
         for name in names {
             let body = BodyId { page, rev, tid: *base, name, versions: Versions::Render };
             let Some(row) = self.retention.find(body).await? else {
-                return Err(Conflict::BaseIsGone { property: name.clone(), base: *base }.into());
+                return Err(Conflict::BasePropertyIsGone { property: name.clone(), base: *base }.into());
             };
             let mut body = BodyRow::from_row(&row)?;
             body.info.rewritten_at = None;

@@ -409,6 +409,6 @@ fn retention_without_the_archive_of_the_store_is_refused() {
     for words in [&["retention", "--dry-run"][..], &["serve", "--listen", "127.0.0.1:0"]] {
         run(&[words, &["--config", "alone.toml"]].concat())
             .ends_with(2)
-            .stderr_contains(&["the store has an archive", "add [archive] to the configuration"]);
+            .stderr_contains(&["the store has sealed revisions", "add [archive] to the configuration"]);
     }
 }

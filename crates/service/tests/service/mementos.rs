@@ -117,7 +117,7 @@ proptest! {
                 }
                 if expected.is_empty() {
                     let none = world.buckets.mementos(&page, &name(property), None, limit).await;
-                    assert!(matches!(none, Err(Error::NotFound(Missing::PropertyAnywhere))), "{none:?}");
+                    assert!(matches!(none, Err(Error::NotFound(Missing::PropertyOfAllRevisions))), "{none:?}");
                     continue;
                 }
                 let listed = all_mementos(&world, &page, property, limit).await;
@@ -139,7 +139,7 @@ async fn missing_memento_is_an_error_with_its_reason() {
     world.put_revision(&page, 5, &[("meta", "{}")]).await.unwrap();
     for time in [None, Some(at(5)), Some(Timestamp::MIN), Some(Timestamp::MAX)] {
         let none = world.buckets.memento(&page, &html, time).await;
-        assert!(matches!(none, Err(Error::NotFound(Missing::PropertyAnywhere))), "{none:?}");
+        assert!(matches!(none, Err(Error::NotFound(Missing::PropertyOfAllRevisions))), "{none:?}");
         assert_eq!(world.buckets.memento(&page, &name("meta"), time).await.unwrap().rev, rev(5));
     }
 }

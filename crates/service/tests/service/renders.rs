@@ -250,7 +250,9 @@ async fn render_on_an_incomplete_base_is_refused_with_the_missing_property() {
     batch.delete(&schemas::RENDER_CONTENT, row.key.clustering, row.written_at);
     world.store.write(Vec::new(), batch).await.unwrap();
     match world.put_render(&page, 5, &[("html", "two")]).await {
-        Err(Error::Conflict(Conflict::BaseIsGone { property, .. })) => assert_eq!(property, name("meta")),
+        Err(Error::Conflict(Conflict::BasePropertyIsGone { property, .. })) => {
+            assert_eq!(property, name("meta"));
+        }
         other => panic!("{other:?}"),
     }
     assert!(world.put_render(&page, 5, &[("html", "two"), ("meta", "{}")]).await.unwrap().created);
