@@ -9,7 +9,7 @@ use std::{
 use super::{
     callgrind::{Call, Function, Profile},
     functions::{SourceFunction, find, functions},
-    symbol::{crate_of, is_closure, last, simplify, type_and_trait},
+    symbol::{crate_of, is_closure, last_segment, simplify, type_and_trait},
 };
 
 /// The beginning of the names of this project's crates.
@@ -214,7 +214,7 @@ fn identify(function: &Function, sources: &mut Sources) -> Option<ProjectFunctio
             continue;
         };
         let lines = function.lines.iter().filter(|(of, _)| **of == *file).map(|(_, line)| *line);
-        if let Some(source) = find(functions, lines, last(&name)) {
+        if let Some(source) = find(functions, lines, last_segment(&name)) {
             let key = Key::Source { file: path.to_owned(), line: source.first };
             let class = if source.is_short { Class::Getter } else { Class::Function };
             let found = ProjectFunction { key, name, krate: folder_of(path).to_owned(), class };
@@ -263,9 +263,9 @@ const STORE_FUNCTIONS: &[&str] = &["get", "scan", "partitions", "write", "swap"]
 /// The type of a store and the function, if this is a function of `TableStore`.
 fn store_of(name: &str) -> Option<(String, String)> {
     let (store, its_trait) = type_and_trait(name)?;
-    let is_call = last(its_trait) == "TableStore" && STORE_FUNCTIONS.contains(&last(name));
-    let store = if store.contains("::") { last(store) } else { "decorators" };
-    is_call.then(|| (store.to_owned(), last(name).to_owned()))
+    let is_call = last_segment(its_trait) == "TableStore" && STORE_FUNCTIONS.contains(&last_segment(name));
+    let store = if store.contains("::") { last_segment(store) } else { "decorators" };
+    is_call.then(|| (store.to_owned(), last_segment(name).to_owned()))
 }
 
 impl FunctionCounts {
@@ -416,7 +416,7 @@ fn=(10) <rashomon_x::a::A as alloc::string::ToString>::to_string
         let left = |request: &str| {
             let [idle, request] = counted([idle, request]);
             let left = request.without(&idle);
-            found(&left).into_iter().map(|(name, ..)| last(name).to_owned()).collect::<Vec<_>>()
+            found(&left).into_iter().map(|(name, ..)| last_segment(name).to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(left(&request), ["work", "scan", "clone"]);
         assert_eq!(left(idle), [""; 0]);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{
     count::{CalledFunction, Class, Costs, FunctionCounts, Key},
     requests::Kind,
-    symbol::last,
+    symbol::last_segment,
 };
 
 /// The names of the functions whose calls are always printed. These functions read and write the values of rows, and of
@@ -70,7 +70,7 @@ impl Report {
     /// The functions of [`CODERS`].
     fn coders(&self) -> Vec<Entry<'_>> {
         let mut entries = self.entries();
-        entries.retain(|entry| CODERS.contains(&last(&entry.called.name)));
+        entries.retain(|entry| CODERS.contains(&last_segment(&entry.called.name)));
         entries
     }
 

@@ -1,7 +1,6 @@
 //! Names of functions as callgrind prints them, and as people write them.
 
-/// Removes the parts of a symbol that the source does not have: generic arguments, hashes, and the suffix of
-/// a closure.
+/// Returns a symbol as the source has it: without generic arguments, hashes, and suffixes of closures and recursion.
 pub(super) fn simplify(symbol: &str) -> String {
     let symbol = without_hash(without_recursion(symbol));
     let mut name = String::with_capacity(symbol.len());
@@ -37,7 +36,8 @@ pub(super) fn is_closure(symbol: &str) -> bool {
     symbol.contains("{closure") || symbol.contains("{async")
 }
 
-/// The crate in a simplified name. For a function of a type, it is the crate of the type.
+/// The crate that a simplified name begins with: for `<Type as Trait>::f` the crate of the type, for a path the crate
+/// of the path. `None` if there is no crate, as in `main` or `<T as Trait>::f`.
 pub(super) fn crate_of(name: &str) -> Option<&str> {
     let mut name = name;
     loop {
@@ -55,8 +55,8 @@ pub(super) fn crate_of(name: &str) -> Option<&str> {
     name[end..].starts_with("::").then_some(&name[..end])
 }
 
-/// The name of the function itself.
-pub(super) fn last(name: &str) -> &str {
+/// The last segment of a path: of a function, a type or a trait.
+pub(super) fn last_segment(name: &str) -> &str {
     name.rsplit("::").next().unwrap_or(name)
 }
 
@@ -71,7 +71,7 @@ pub(super) fn type_and_trait(name: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Callgrind gives a function that calls itself a second name: `name'2`.
+/// Removes the suffix that callgrind appends to the name of a recursive function, such as `'2`.
 fn without_recursion(symbol: &str) -> &str {
     match symbol.rsplit_once('\'') {
         Some((name, level)) if !level.is_empty() && level.bytes().all(|digit| digit.is_ascii_digit()) => name,
@@ -86,7 +86,7 @@ fn without_hash(symbol: &str) -> &str {
     }
 }
 
-/// Whether the bracket at the beginning of `rest` begins generic arguments. Otherwise it begins a path with a type.
+/// Whether `rest` begins with generic arguments, and not with a path such as `<Type as Trait>::f` or an `<impl ...>`.
 fn begins_arguments(before: &str, rest: &str) -> bool {
     // `module::<impl Trait for Type>::function` in the old name format.
     if rest.starts_with("<impl ") {
@@ -123,7 +123,7 @@ fn hash_length(text: &str) -> usize {
     if is_hash { hash.len() + 2 } else { 0 }
 }
 
-/// `<module::Type>::function` without its brackets.
+/// Removes the brackets of `<module::Type>::function`. `None` if the name is not of this form.
 fn inherent(name: &str) -> Option<String> {
     let inner = name.strip_prefix('<')?;
     let (inner, rest) = inner.split_at(closed_length(name).checked_sub(2)?);
@@ -197,7 +197,7 @@ mod tests {
         let expected = Some(("rashomon_a::B", "rashomon_c::D"));
         for name in ["<rashomon_a::B as rashomon_c::D>::e", "f::<impl rashomon_c::D for rashomon_a::B>::e"] {
             assert_eq!(type_and_trait(name), expected, "{name}");
-            assert_eq!(last(name), "e");
+            assert_eq!(last_segment(name), "e");
         }
         for name in ["rashomon_a::b", "rashomon_a::<impl rashomon_a::B>::c"] {
             assert_eq!(type_and_trait(name), None, "{name}");
