@@ -4,11 +4,11 @@
 
 mod access;
 mod archive_kills;
-mod archiving;
 mod cluster;
 mod comparing;
 mod conditions;
 mod counter_kills;
+mod erased_files;
 mod false_clock;
 mod forwarding;
 mod killing;

@@ -15,11 +15,10 @@ use crate::{
 /// The sizes of the erased texts: small texts, and one text in chunks.
 const LENGTHS: [usize; 4] = [9_000, 700, 1_300_000, 30_000];
 
-/// If the search is correct, it finds more pieces of the texts than this.
+/// A correct search finds more pieces of the texts than this.
 const MIN_FOUND_PIECES: usize = 10_000;
 
-/// If the commit log is read soon enough, it has more pieces of a new text than this. Several attempts are
-/// made.
+/// If the commit log is read soon enough, it has more pieces of a new text than this. Several texts are tried.
 const MIN_LOGGED_PIECES: usize = 100;
 const LOG_ATTEMPTS: u64 = 8;
 
@@ -27,7 +26,7 @@ const LOG_ATTEMPTS: u64 = 8;
 const FILLING_ROWS: usize = 5;
 const FILLING_BYTES: usize = 8 << 20;
 
-/// Returns the content of all files below a folder, one after the other.
+/// Returns the contents of all files below a folder, one after the other.
 fn files(folder: &Path) -> Vec<u8> {
     let mut all = Vec::new();
     // A file may be deleted during the search.
@@ -73,15 +72,16 @@ fn assert_disappears(what: &str, left: impl Fn() -> usize) {
         }
         sleep(Duration::from_millis(500));
     }
-    panic!("{} pieces are in {what}", left());
+    panic!("{} pieces of erased content are still in {what}", left());
 }
 
 #[test]
-fn erased_content_leaves_tables_by_compaction_and_commit_log_by_segments() {
+fn erased_content_leaves_tables_when_compacted_and_the_commit_log_when_segments_are_deleted() {
     let (Some(home), Some(storage)) = (Home::archiving(), storage()) else { return };
     let (node, keyspace) = (home.stores.node(), home.stores.keyspace("data"));
     let (tables_of_store, log) = (storage.join("data").join(&keyspace), storage.join("commitlog"));
-    // Texts are found only if they are stored uncompressed, and if no file is deleted too early.
+    // The import makes the tables. Then compression is turned off, so that texts can be found in the files, and
+    // automatic compaction, so that no file is deleted before the search.
     home.import(&dump("Other", &[("90", "first"), ("91", "second")]));
     ask(node, async |session| {
         for table in tables(&session, &keyspace).await {
@@ -116,17 +116,17 @@ fn erased_content_leaves_tables_by_compaction_and_commit_log_by_segments() {
         all.iter().for_each(|bytes| pieces.add(bytes));
     };
     look(&mut pieces);
-    // Other writers of the node may fill the segment at any moment, and then it may be deleted.
+    // Other tests fill the commit log too, so a segment may be deleted before it is read. So several texts are tried.
     let mut is_logged = |seed: &u64| {
         post_html("Other?rev/91/", &letters(*seed, 12_000));
         look(&mut pieces);
         pieces.found_in(&files(&log)).len() > MIN_LOGGED_PIECES
     };
-    assert!((300..300 + LOG_ATTEMPTS).any(|seed| is_logged(&seed)), "new texts are found in the commit log");
+    assert!((300..300 + LOG_ATTEMPTS).any(|seed| is_logged(&seed)), "no new text is in the commit log");
     server.stop().ends_with(0);
     let assert_found = |pieces: &PieceSet, folder: &Path| {
         let found = pieces.found_in(&files(folder)).len();
-        assert!(found > MIN_FOUND_PIECES, "texts are found in files: {found} in {}", folder.display());
+        assert!(found > MIN_FOUND_PIECES, "only {found} pieces of the texts are in {}", folder.display());
     };
     home.seal().ends_with(0).stdout_contains(&["wiki: sealed 6 revisions"]);
     look(&mut pieces);
@@ -146,16 +146,16 @@ fn erased_content_leaves_tables_by_compaction_and_commit_log_by_segments() {
     let mut erased = PieceSet::new();
     texts.iter().for_each(|text| erased.add(text.as_bytes()));
     let in_tables: Vec<u8> = ask(node, async |session| stored(&session, &keyspace).await).concat();
-    assert_eq!(erased.found_in(&in_tables).len(), 0, "no read returns erased content");
-    // Pieces of content that stays are still in the tables. The blocks that had erased content are gone.
+    assert_eq!(erased.found_in(&in_tables).len(), 0, "reads return erased content");
+    // Some pieces remain: those of the content that stays. They are far fewer, since the old blocks are gone.
     let current = pieces.found_in(&in_tables);
-    assert!((1..MIN_FOUND_PIECES / 2).contains(&current.len()), "{} pieces are in tables", current.len());
+    assert!((1..MIN_FOUND_PIECES / 2).contains(&current.len()), "{} pieces are in the tables", current.len());
     let left = |folder: &Path| {
         let found = files(folder);
         pieces.found_in(&found).difference(&current).count() + erased.found_in(&found).len()
     };
     nodetool(&["flush", &keyspace]);
-    assert!(left(&tables_of_store) > MIN_FOUND_PIECES, "the node's files still have erased content");
+    assert!(left(&tables_of_store) > MIN_FOUND_PIECES, "erased content left the files before compaction");
     nodetool(&["compact", &keyspace]);
     assert_disappears("the tables", || left(&tables_of_store));
     home.run(&["verify"]).ends_with(0).stdout_contains(&["sound: 2 pages, 10 revisions"]);
