@@ -139,7 +139,7 @@ impl DeltaEncoder {
 
 fn is_text(list: &[Segment], pool: &Pool, mut text: &[u8]) -> bool {
     list.iter().all(|segment| {
-        let piece = &pool.bytes()[segment.at as usize..segment.end() as usize];
+        let piece = &pool.bytes()[segment.pool_at as usize..segment.end() as usize];
         let Some(rest) = text.strip_prefix(piece) else { return false };
         text = rest;
         true

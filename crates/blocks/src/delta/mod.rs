@@ -25,12 +25,12 @@ pub(crate) const MAX_SEGMENTS: usize = 1 << 16;
 /// A piece of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Segment {
-    pub(crate) at: u32,
+    pub(crate) pool_at: u32,
     pub(crate) len: u32,
 }
 
 impl Segment {
     pub(crate) fn end(self) -> u32 {
-        self.at + self.len
+        self.pool_at + self.len
     }
 }

@@ -99,7 +99,7 @@ mod tests {
     fn kept_texts_are_bounded_and_include_the_newest() {
         let mut parents = Parents::default();
         let mut push = |index: usize, size: usize| {
-            let list = vec![Segment { at: 0, len: size as u32 }];
+            let list = vec![Segment { pool_at: 0, len: size as u32 }];
             parents.push(index as u32 % 5, Parent { index, text: vec![index as u8; size], list });
             let kept: usize = parents.streams.values().flatten().map(Parent::memory).sum();
             assert_eq!(kept, parents.memory);

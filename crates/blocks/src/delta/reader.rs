@@ -203,7 +203,7 @@ impl DeltaReader {
         // `fold` has checked that the text is within the limit. All segments refer to the pool.
         let mut text = Vec::with_capacity(length(list));
         for segment in list {
-            let piece = self.pool.get(segment.at as usize..segment.end() as usize);
+            let piece = self.pool.get(segment.pool_at as usize..segment.end() as usize);
             text.extend_from_slice(piece.ok_or_else(|| self.missing_pool_error(chunks))?);
         }
         Ok(text)
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn kept_lists_are_bounded() {
         let mut lists = SegmentLists::default();
-        let list = Arc::new(vec![Segment { at: 0, len: 1 }; MAX_KEPT_SEGMENTS / 3]);
+        let list = Arc::new(vec![Segment { pool_at: 0, len: 1 }; MAX_KEPT_SEGMENTS / 3]);
         for index in 0..10 {
             lists.keep(index, &list);
             assert!(lists.segments <= MAX_KEPT_SEGMENTS);

@@ -16,17 +16,18 @@ const MAX_PART_SEGMENTS: usize = 96;
 /// list is rebuilt, since finding the copies that can stay takes quadratic time.
 const MAX_IN_PLACE_EDITS: usize = 256;
 
-/// The maximum size of a text, whatever the limit is: skips in a text are signed numbers of 32 bits.
+/// The maximum size of a text in bytes, even if the caller's `limit` is higher: skips in a text are signed numbers of
+/// 32 bits.
 const MAX_BYTES: usize = i32::MAX as usize;
 
-/// Adds a segment. If it directly follows the last segment in the pool, extends that segment instead. Returns
-/// `None` if the list would have too many segments.
+/// Adds a segment. If the segment begins in the pool where the last segment of the list ends, extends that last segment
+/// instead. Returns `None` if the list would have too many segments.
 fn push(list: &mut Vec<Segment>, segment: Segment) -> Option<()> {
     if segment.len == 0 {
         return Some(());
     }
     if let Some(last) = list.last_mut()
-        && last.end() == segment.at
+        && last.end() == segment.pool_at
     {
         last.len += segment.len;
     } else if list.len() < MAX_SEGMENTS {
@@ -60,9 +61,9 @@ pub(crate) fn fold(
             return None;
         }
         cursor.copy(edit.copy, &mut list)?;
-        push(&mut list, Segment { at: literals_at, len: edit.literal })?;
+        push(&mut list, Segment { pool_at: literals_at, len: edit.literal })?;
         literals_at += edit.literal;
-        push(&mut list, Segment { at: edit.pool_at, len: edit.pool_len })?;
+        push(&mut list, Segment { pool_at: edit.pool_at, len: edit.pool_len })?;
         cursor.skip(edit.skip)?;
     }
     while let Some(rest) = cursor.rest() {
@@ -72,7 +73,7 @@ pub(crate) fn fold(
     (bytes <= limit.min(MAX_BYTES)).then_some(list)
 }
 
-/// A script as [`fold`] needs it.
+/// A script as [`fold_all`] and [`fold_from`] need it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ScriptToFold<'a> {
     pub(crate) origin: Origin,
@@ -145,18 +146,19 @@ fn copies(edits: &[Edit], bytes: usize) -> Option<Option<Vec<Range<u32>>>> {
     }
     let bytes = u32::try_from(bytes).ok()?;
     let mut copies = Vec::with_capacity(edits.len() + 1);
-    let mut place = 0_u32;
+    let mut parent_at = 0_u32;
     for edit in edits {
-        let end = place.checked_add(edit.copy).filter(|end| *end <= bytes)?;
-        copies.push(place..end);
-        place = end.checked_add_signed(edit.skip).filter(|place| *place <= bytes)?;
+        let end = parent_at.checked_add(edit.copy).filter(|end| *end <= bytes)?;
+        copies.push(parent_at..end);
+        parent_at = end.checked_add_signed(edit.skip).filter(|next| *next <= bytes)?;
     }
-    copies.push(place..bytes);
+    copies.push(parent_at..bytes);
     Some(Some(copies))
 }
 
-/// Chooses the copies that can stay where they are, in rising order, so that as many bytes as possible stay.
-pub(super) fn in_place(copies: &[Range<u32>]) -> Vec<bool> {
+/// Returns for each copy whether it stays where it is. The ranges of the copies that stay rise and do not overlap, and
+/// as many bytes as possible stay.
+pub(super) fn choose_staying(copies: &[Range<u32>]) -> Vec<bool> {
     // For each copy, under the assumption that this copy stays: the maximum number of bytes that can stay up
     // to its end, and the previous copy that stays.
     let mut best: Vec<(u64, Option<usize>)> = Vec::with_capacity(copies.len());
@@ -201,7 +203,7 @@ impl ListCursor<'_> {
     fn copy(&mut self, mut count: u32, to: &mut Vec<Segment>) -> Option<()> {
         while count > 0 {
             let step = self.rest()?.min(count);
-            push(to, Segment { at: self.list[self.index].at + self.offset, len: step })?;
+            push(to, Segment { pool_at: self.list[self.index].pool_at + self.offset, len: step })?;
             self.advance(step);
             count -= step;
         }
@@ -270,15 +272,15 @@ impl SegmentList {
         if edits.iter().any(|edit| edit.skip < 0) {
             return self.fold_back(edits, literals_at);
         }
-        let mut at = 0_u32;
+        let mut text_at = 0_u32;
         for edit in edits {
-            at = at.checked_add(edit.copy)?;
+            text_at = text_at.checked_add(edit.copy)?;
             let mut insert = Vec::with_capacity(2);
-            push(&mut insert, Segment { at: literals_at, len: edit.literal })?;
-            push(&mut insert, Segment { at: edit.pool_at, len: edit.pool_len })?;
-            self.replace(at, edit.skip.unsigned_abs(), &insert)?;
+            push(&mut insert, Segment { pool_at: literals_at, len: edit.literal })?;
+            push(&mut insert, Segment { pool_at: edit.pool_at, len: edit.pool_len })?;
+            self.replace(text_at, edit.skip.unsigned_abs(), &insert)?;
             literals_at += edit.literal;
-            at = at.checked_add(edit.literal)?.checked_add(edit.pool_len)?;
+            text_at = text_at.checked_add(edit.literal)?.checked_add(edit.pool_len)?;
         }
         Some(())
     }
@@ -289,37 +291,39 @@ impl SegmentList {
         let Some(copies) = copies(edits, self.bytes)? else {
             return self.fold_by_rebuilding(edits, literals_at);
         };
-        let stays = in_place(&copies);
+        let stays = choose_staying(&copies);
         let mut moved = 0;
         let mut slices = Vec::with_capacity(copies.len());
         for (range, stays) in copies.iter().zip(&stays) {
             let slice = if *stays { Vec::new() } else { self.slice(range)? };
             moved += slice.len();
-            // Apart from cut segments, these are segments of the new text, which has at most `MAX_SEGMENTS`.
+            // A valid text has at most `MAX_SEGMENTS` segments. Cutting at the ends of copies can add some, so twice
+            // this number is certainly too many.
             if moved > 2 * MAX_SEGMENTS {
                 return None;
             }
             slices.push(slice);
         }
-        let (mut at, mut place, mut insert) = (0_u32, 0_u32, Vec::new());
+        let (mut text_at, mut parent_at, mut insert) = (0_u32, 0_u32, Vec::new());
         let mut literals_at = literals_at;
         for (index, range) in copies.iter().enumerate() {
             if stays[index] {
-                self.replace(at, range.start - place, &insert)?;
-                at = at.checked_add(length(&insert) as u32)?.checked_add(range.end - range.start)?;
-                place = range.end;
+                self.replace(text_at, range.start - parent_at, &insert)?;
+                let kept = range.end - range.start;
+                text_at = text_at.checked_add(length(&insert) as u32)?.checked_add(kept)?;
+                parent_at = range.end;
                 insert.clear();
             } else {
                 insert.append(&mut slices[index]);
             }
             if let Some(edit) = edits.get(index) {
-                push(&mut insert, Segment { at: literals_at, len: edit.literal })?;
-                push(&mut insert, Segment { at: edit.pool_at, len: edit.pool_len })?;
+                push(&mut insert, Segment { pool_at: literals_at, len: edit.literal })?;
+                push(&mut insert, Segment { pool_at: edit.pool_at, len: edit.pool_len })?;
                 literals_at += edit.literal;
             }
         }
-        let end = at as usize;
-        self.replace(at, u32::try_from(self.bytes - end).ok()?, &insert)
+        let end = text_at as usize;
+        self.replace(text_at, u32::try_from(self.bytes - end).ok()?, &insert)
     }
 
     /// Folds a script that moves back and has very many edits, by rebuilding the whole list.
@@ -339,7 +343,7 @@ impl SegmentList {
             let mut cut = start;
             for segment in &part.segments[first..] {
                 let len = (segment.len - cut).min(left);
-                push(&mut list, Segment { at: segment.at + cut, len })?;
+                push(&mut list, Segment { pool_at: segment.pool_at + cut, len })?;
                 left -= len;
                 cut = 0;
             }
@@ -378,7 +382,7 @@ impl SegmentList {
             self.parts.splice(index..=index, long.chunks(MAX_PART_SEGMENTS / 2).map(SegmentListPart::of));
         }
         if self.segments > 2 * MAX_SEGMENTS {
-            // Unlike `fold`, the code above does not join segments that follow one another in the pool.
+            // Unlike the function `fold`, this method does not join segments that follow one another in the pool.
             // `flat` does.
             *self = Self::new(&self.flat()?, self.limit);
         }
@@ -416,7 +420,7 @@ impl SegmentListPart {
         let head = (start > 0).then(|| Segment { len: start, ..self.segments[first] });
         let tail = (end > 0).then(|| {
             let cut = self.segments[last];
-            Segment { at: cut.at + end, len: cut.len - end }
+            Segment { pool_at: cut.pool_at + end, len: cut.len - end }
         });
         let after = if end > 0 { last + 1 } else { last };
         self.segments.splice(first..after, head.into_iter().chain(insert.iter().copied()).chain(tail));

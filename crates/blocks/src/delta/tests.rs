@@ -7,7 +7,7 @@ use super::{
     matching::Matcher,
     pool::Pool,
     script::{Edit, Origin},
-    segments::{ScriptToFold, fold, fold_all, in_place},
+    segments::{ScriptToFold, choose_staying, fold, fold_all},
 };
 
 const MIB: usize = 1 << 20;
@@ -139,9 +139,9 @@ fn scripts_that_double_their_parent_are_bounded() {
 
 #[test]
 fn scripts_that_copy_from_outside_of_their_parent_are_refused() {
-    let parent = [Segment { at: 0, len: 10 }, Segment { at: 100, len: 10 }];
+    let parent = [Segment { pool_at: 0, len: 10 }, Segment { pool_at: 100, len: 10 }];
     let edit = |copy, skip| fold(&parent, &[Edit { copy, skip, ..Edit::default() }], 0, 1 << 20);
-    assert_eq!(edit(15, 5), Some(vec![parent[0], Segment { at: 100, len: 5 }]));
+    assert_eq!(edit(15, 5), Some(vec![parent[0], Segment { pool_at: 100, len: 5 }]));
     assert_eq!(edit(15, -15).map(|list| list.len()), Some(4));
     assert_eq!(edit(21, 0), None);
     assert_eq!(edit(15, 6), None);
@@ -151,10 +151,10 @@ fn scripts_that_copy_from_outside_of_their_parent_are_refused() {
 #[test]
 fn smallest_pieces_are_moved() {
     // A paragraph moves up, or moves down. The text around it stays.
-    assert_eq!(in_place(&[0..10, 50..60, 10..50, 60..99]), [true, false, true, true]);
-    assert_eq!(in_place(&[0..10, 20..60, 10..20, 60..99]), [true, true, false, true]);
+    assert_eq!(choose_staying(&[0..10, 50..60, 10..50, 60..99]), [true, false, true, true]);
+    assert_eq!(choose_staying(&[0..10, 20..60, 10..20, 60..99]), [true, true, false, true]);
     // Of a range that is copied twice, one copy stays.
-    assert_eq!(in_place(&[0..50, 0..50]).iter().filter(|stays| **stays).count(), 1);
+    assert_eq!(choose_staying(&[0..50, 0..50]).iter().filter(|stays| **stays).count(), 1);
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn script_that_moves_back_in_many_edits_is_folded() {
             0 => Some(ScriptToFold { origin: Origin::Empty, edits: &first, literals_at: 0 }),
             _ => Some(ScriptToFold { origin: Origin::Parent(1), edits: &second, literals_at: 10_000 }),
         };
-        let parent = [Segment { at: 0, len: 10_000 }];
+        let parent = [Segment { pool_at: 0, len: 10_000 }];
         let expected = fold(&parent, &second, 10_000, 1 << 20);
         assert!(expected.is_some(), "the script stays within its parent");
         assert_eq!(fold_all(1, 1 << 20, step), expected);
@@ -178,7 +178,7 @@ fn script_that_moves_back_in_many_edits_is_folded() {
 fn folding_all_scripts_at_once_equals_folding_each() {
     let mut rng = fastrand::Rng::with_seed(5);
     for _ in 0..20 {
-        let mut lists = vec![vec![Segment { at: 0, len: 5_000 }]];
+        let mut lists = vec![vec![Segment { pool_at: 0, len: 5_000 }]];
         let mut scripts = vec![vec![Edit { literal: 5_000, ..Edit::default() }]];
         let mut literals = vec![0];
         let mut pool = 5_000;
