@@ -1,6 +1,6 @@
 //! A request to a server: sends a dump as a stream, and reads the lines of the answer at the same time.
 
-use std::{error::Error, io, path::Path, pin::Pin};
+use std::{error::Error, path::Path, pin::Pin};
 
 use bytes::{Bytes, BytesMut};
 use futures::TryStreamExt as _;
@@ -98,8 +98,8 @@ impl Answer {
                 return Ok(Some(line.freeze()));
             }
             if self.buffer.len() > MAX_LINE_BYTES {
-                let error = io::Error::new(io::ErrorKind::InvalidData, "a line of the answer is too long");
-                return Err(broken_connection_error(&self.server, &error));
+                let why = "did not answer like a rashomon server: a line is longer than 1 MiB: check the URL";
+                return Err(CommandError::Import(format!("{} {why}", self.server)));
             }
             if !self.more().await? {
                 let rest = self.buffer.split();
@@ -121,7 +121,7 @@ impl Answer {
         }
     }
 
-    /// The error if the server refused the dump, with the reason of the server, if it sent a reason.
+    /// The error if the server refused the dump, with the reason of the server if it sent one.
     async fn refusal(mut self, status: StatusCode) -> CommandError {
         // If the connection ends early, the received part is no JSON document, and the reason is not known.
         while self.buffer.len() < MAX_LINE_BYTES && matches!(self.more().await, Ok(true)) {}
