@@ -14,11 +14,12 @@ use tokio::{
     runtime::Runtime,
 };
 
-/// A request that arrived as a whole.
+/// A request that arrived.
 #[derive(Debug, Clone)]
 pub(crate) struct RecordedRequest {
     pub(crate) uri: String,
     pub(crate) headers: HeaderMap,
+    /// The size of the body; `usize::MAX` if the body broke off.
     pub(crate) bytes: usize,
 }
 
@@ -37,6 +38,7 @@ impl Log {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Returns the only request. Panics if there is another number of requests.
     pub(crate) fn only(&self) -> RecordedRequest {
         let all = self.all();
         assert_eq!(all.len(), 1, "{all:?}");
@@ -58,6 +60,7 @@ impl Recorder {
         Self::on("127.0.0.1:0".parse().unwrap(), Log::default())
     }
 
+    /// Starts a backend at an address. The backend adds its requests to the log.
     pub(crate) fn on(address: SocketAddr, log: Log) -> Self {
         let listener = std::net::TcpListener::bind(address).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -109,10 +112,10 @@ pub(crate) enum Behavior {
     Answer(&'static str),
     /// Reads this many bytes, and closes the connection.
     CloseAfter(usize),
-    /// Reads all there is, and never answers.
+    /// Reads everything that arrives, and never answers.
     Silent,
-    /// Answers with this text, and then sends nothing more until the other side closes the connection.
-    Stop(&'static str),
+    /// Answers with this text, and then sends nothing until the other side closes the connection.
+    Stall(&'static str),
 }
 
 /// A backend on a plain socket.
@@ -162,9 +165,9 @@ async fn behave(mut stream: tokio::net::TcpStream, behavior: Behavior) {
     loop {
         let is_head = received.windows(4).any(|window| window == b"\r\n\r\n");
         match behavior {
-            Behavior::Answer(text) | Behavior::Stop(text) if is_head => {
+            Behavior::Answer(text) | Behavior::Stall(text) if is_head => {
                 stream.write_all(text.as_bytes()).await.unwrap();
-                if matches!(behavior, Behavior::Stop(_)) {
+                if matches!(behavior, Behavior::Stall(_)) {
                     while stream.read(&mut buffer).await.is_ok_and(|count| count > 0) {}
                 }
                 return;
@@ -179,8 +182,8 @@ async fn behave(mut stream: tokio::net::TcpStream, behavior: Behavior) {
     }
 }
 
-/// The address of a port at which nobody listens.
-pub(crate) async fn refusing() -> String {
+/// The URL of a port at which no server listens.
+pub(crate) async fn refusing_url() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     format!("http://{}", listener.local_addr().unwrap())
 }

@@ -58,7 +58,7 @@ async fn body_without_memory_is_sent_once() {
         let answer = send(server.address, request("PUT", ENTRY, &[], vec![b'x'; 100_000])).await;
         assert_eq!(answer.status, status);
         // A connection that was refused needs no memory: the body has not been read.
-        let entries = vec![entry("/", [crate::backends::refusing().await, backend.url()])];
+        let entries = vec![entry("/", [crate::backends::refusing_url().await, backend.url()])];
         let server = Server::with(Parts { entries, replay_bytes, ..Parts::default() }).await;
         assert_eq!(send(server.address, request("PUT", ENTRY, &[], vec![b'x'; 100_000])).await.status, 200);
     }

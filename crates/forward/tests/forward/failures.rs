@@ -5,7 +5,7 @@ use std::time::Duration;
 use rashomon_forward::ServerList;
 
 use crate::{
-    backends::{Behavior, Recorder, SocketBackend, refusing},
+    backends::{Behavior, Recorder, SocketBackend, refusing_url},
     http::{Answer, begin, get, request, send, wait_until},
     server::{Server, entry, entry_of},
 };
@@ -34,7 +34,7 @@ async fn servers_are_used_in_turn() {
 #[tokio::test]
 async fn any_request_is_repeated_if_the_connection_was_refused() {
     let backend = Recorder::start();
-    let server = Server::forwarding(vec![entry("/", [refusing().await, backend.url()])]).await;
+    let server = Server::forwarding(vec![entry("/", [refusing_url().await, backend.url()])]).await;
     let answer = send(server.address, request("POST", PAGE, &[], "html=x")).await;
     assert_eq!((answer.status.as_u16(), backend.log.only().bytes), (200, 6));
     // `/readyz` shows that the failed server is left out.
@@ -73,7 +73,8 @@ async fn only_harmless_requests_are_repeated_after_bytes_were_sent() {
 
 #[tokio::test]
 async fn unreachable_servers_are_502_and_the_server_stays_ready() {
-    let server = Server::forwarding(vec![entry("/enwiki", [refusing().await, refusing().await])]).await;
+    let servers = [refusing_url().await, refusing_url().await];
+    let server = Server::forwarding(vec![entry("/enwiki", servers)]).await;
     assert_eq!(failed(&get(server.address, PAGE).await), (502, "backend-failed".to_owned()));
     let ready = get(server.address, "/readyz").await;
     assert_eq!(ready.status, 200);
@@ -113,7 +114,7 @@ async fn answer_that_breaks_in_the_middle_breaks_the_connection() {
 #[tokio::test]
 async fn answer_that_stops_in_the_middle_breaks_the_connection() {
     let backend =
-        SocketBackend::start(Behavior::Stop("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegin")).await;
+        SocketBackend::start(Behavior::Stall("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegin")).await;
     let list = ServerList { idle_timeout: Duration::from_millis(50), ..ServerList::new(vec![backend.url()]) };
     let server = Server::forwarding(vec![entry_of("/", list)]).await;
     get(server.address, PAGE).await.body.unwrap_err();
@@ -122,7 +123,7 @@ async fn answer_that_stops_in_the_middle_breaks_the_connection() {
 #[tokio::test]
 async fn client_that_goes_away_in_the_middle_of_an_answer_ends_the_connection_to_the_backend() {
     let backend =
-        SocketBackend::start(Behavior::Stop("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegin")).await;
+        SocketBackend::start(Behavior::Stall("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegin")).await;
     // The connection does not end by this limit while the test runs.
     let list = ServerList { idle_timeout: Duration::from_secs(600), ..ServerList::new(vec![backend.url()]) };
     let server = Server::forwarding(vec![entry_of("/", list)]).await;

@@ -159,7 +159,7 @@ async fn loop_ends_with_508() {
 #[tokio::test]
 async fn answer_begins_before_the_backend_has_sent_all_of_it() {
     let text = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegin\r\n";
-    let backend = SocketBackend::start(Behavior::Stop(text)).await;
+    let backend = SocketBackend::start(Behavior::Stall(text)).await;
     let server = Server::forwarding(vec![entry("/", [backend.url()])]).await;
     let answer = begin(server.address, request("GET", "/v1/enwiki/page/A?rev/", &[], "")).await;
     assert!(!answer.headers().contains_key("content-length"));

@@ -1,7 +1,7 @@
 //! The metrics of forwarded requests.
 
 use crate::{
-    backends::{Recorder, refusing},
+    backends::{Recorder, refusing_url},
     http::get,
     server::{Server, entry},
 };
@@ -9,7 +9,7 @@ use crate::{
 #[tokio::test]
 async fn metrics_have_the_requests_and_the_servers_of_each_prefix() {
     let backend = Recorder::start();
-    let down = refusing().await;
+    let down = refusing_url().await;
     let server = Server::forwarding(vec![entry("/enwiki", [down.clone(), backend.url()])]).await;
     for path in
         ["/v1/enwiki/page/A?200", "/v1/enwiki/page/A?404", "/v1/enwiki/page/A?503", "/v1/dewiki/page/A?rev/"]
