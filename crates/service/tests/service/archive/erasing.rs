@@ -47,7 +47,8 @@ impl World {
         rashomon_service::erase(&self.buckets, page, rev(number), erase_options()).await
     }
 
-    /// Writes two pages. One of them has a secret in revision 3 and in its renders.
+    /// Writes two pages. One of them, Main_Page, has a secret in revision 3 and in its renders. Returns the tid of the
+    /// first render of each revision of Main_Page.
     async fn put_pages_with_a_secret(&self) -> Vec<Tid> {
         let main = page("Main_Page");
         let mut tids = self.edit(&main, 1..=2).await;
@@ -61,7 +62,7 @@ impl World {
         tids
     }
 
-    /// Reads everything of the two pages, except revision 3.
+    /// Reads the page Other, and revisions 1, 2 and 4 to 6 of Main_Page.
     async fn read_other_revisions(&self) -> Vec<String> {
         let mut all = self.read_everything(&page("Other")).await;
         let main = page("Main_Page");
@@ -237,14 +238,16 @@ async fn erase_deletes_chunks_of_large_bodies(world: World) {
             world.seal().await;
         }
         let before = world.rows(&schemas::CHUNKS).await.len();
+        // Each body has two chunks. A seal leaves the chunks of sealed bodies.
         assert_eq!(before, if sealed { 6 } else { 10 });
         world.try_erase(&main, if sealed { 2 } else { 3 }).await.unwrap();
         if runs_on_cassandra() {
-            // Other processes may be reading the replaced body.
+            // Other processes may be reading chunks that were released, so only a later collection deletes them.
             world.pass(seal_delay());
             world.buckets.maintenance().collect_orphans(HOUR).await.unwrap();
         }
-        // Sealed bodies are in a block, and the latest body is in chunks.
+        // After the seal, the erase (on Cassandra the collection) has deleted the chunks of sealed bodies, and only
+        // the latest body has chunks.
         assert_eq!(world.rows(&schemas::CHUNKS).await.len(), if sealed { 2 } else { 6 });
         world.assert_consistent().await;
     }
@@ -281,7 +284,7 @@ async fn erase_keeps_and_reports_other_revisions_with_the_same_bytes(world: Worl
 }
 
 /// The content may be in several blocks: in a block that was sealed before a rewrite, and in a block that a compaction
-/// made.
+/// wrote.
 async fn erase_deletes_replaced_and_compacted_content(world: World) {
     let world = with_archive(world).await;
     let main = page("Main_Page");
@@ -299,7 +302,7 @@ async fn erase_deletes_replaced_and_compacted_content(world: World) {
     assert_eq!(
         erased.left > 0,
         runs_on_cassandra(),
-        "other processes may be about to name a block in the index of a page"
+        "on Cassandra a block is left, since another process may be about to reference it"
     );
     if erased.left > 0 {
         world.pass(seal_delay());
@@ -336,14 +339,14 @@ async fn erase_of_a_missing_revision_is_an_error(world: World) {
     assert_eq!(rashomon_service::erasures(&world.buckets, &domain, &BucketName::page()).await.unwrap(), []);
 }
 
-/// The highest revision of a page stays in the tables until the next block, which will contain it, is full.
-/// Another process erases the revision meanwhile.
+/// When a block is full, the highest revision of the page so far is written into the tables. It stays there until the
+/// next block, which will contain it, is written. Another process erases the revision meanwhile.
 async fn revision_erased_during_a_bulk_load_is_in_no_block(world: World) {
     let world = with_archive(world).await;
     let main = page("Main_Page");
     let archiver = world.buckets.maintenance().history_archiver().expect("the archive is on");
     let secret = |number: i64| format!("{number} of Qurmel Street");
-    // A block is full after five revisions, and is written when the second revision after that comes.
+    // Revisions 1 to 5 fill a block. Revision 7 causes the block to be written.
     for number in 1..=8 {
         let text = [secret(number).as_bytes(), &noise(number as u64, 60_000)].concat();
         let revision = world.imported_revision(&main, number, hour(number), &text).await;
@@ -358,7 +361,7 @@ async fn revision_erased_during_a_bulk_load_is_in_no_block(world: World) {
     tokio::time::timeout(std::time::Duration::from_secs(300), written)
         .await
         .expect("the archiver writes a block");
-    let erased = world.latest_rev(&main).await.expect("the highest revision of the first block");
+    let erased = world.latest_rev(&main).await.expect("the highest revision of the page");
     world.reopened().await.try_erase(&main, erased).await.unwrap();
     let finished = archiver.finish().await;
     assert!(matches!(finished, Err(Error::Store(_))), "{finished:?}");
@@ -387,7 +390,7 @@ async fn world(clustered: bool) -> (World, Arc<Faulty<AnyStore>>) {
     (World::on(Arc::clone(&faulty) as AnyStore, clock, settings(), 1).await, faulty)
 }
 
-/// After any failed call of an erase, whether the call happened or not, other revisions are read as before. A
+/// After any failed call of an erase, other revisions are read as before, whether or not the failed call took effect. A
 /// revision that is marked as erased cannot be read, and a second erase completes the work.
 #[tokio::test]
 async fn interrupted_erase_is_completed_by_the_next() {
@@ -453,8 +456,9 @@ async fn interrupted_erase_is_completed_by_the_next() {
     assert!(listed > 0 && reported > 0, "{listed} listed, {reported} reported");
 }
 
-/// One process halts at any step of an erase, while another seals, compacts or erases, and the other way
-/// round. In the end the erased revision is gone, and everything else is still there.
+/// One process pauses at any step of an erase while another seals, compacts or erases, and then continues; and the
+/// other way round. In the end the erased revision is gone. Unless a second revision was erased, revisions 1, 2 and
+/// 4 to 6 and the other page are read as before.
 #[tokio::test]
 async fn erase_succeeds_during_a_seal_compaction_or_erase() {
     for what in ["seal", "compaction", "erase"] {
@@ -473,8 +477,8 @@ async fn erase_succeeds_during_a_seal_compaction_or_erase() {
                     }
                     // Of two writes with the same time, the delete wins on a cluster. Real clocks advance
                     // between two writes.
-                    let second = std::time::Duration::from_secs(1);
-                    world.pass(second);
+                    let one_second = std::time::Duration::from_secs(1);
+                    world.pass(one_second);
                     let others = world.read_other_revisions().await;
                     let work = |world: World| async move {
                         match what {
@@ -499,12 +503,12 @@ async fn erase_succeeds_during_a_seal_compaction_or_erase() {
                         () = gate.reached() => {}
                     }
                     faulty.set_plan(Plan::empty());
-                    world.pass(second);
-                    let second = if erases_first { work(two).await } else { erase(two).await };
+                    world.pass(one_second);
+                    let second_result = if erases_first { work(two).await } else { erase(two).await };
                     gate.open();
-                    let first = first.await;
+                    let first_result = first.await;
                     // An error of the store means that the caller has to try again.
-                    for result in [first, second] {
+                    for result in [first_result, second_result] {
                         assert!(matches!(result, Ok(()) | Err(Error::Store(_))), "{at}: {result:?}");
                     }
                     world.pass(seal_delay());
