@@ -7,7 +7,7 @@
 //! 1. It swaps its owner name into the lease row of the page.
 //! 2. It reads the page.
 //! 3. It stores an intent in the lease row, unless step 1 has stored it: the names of the rows that it is about to
-//! write.
+//!    write.
 //! 4. It writes the rows.
 //! 5. It removes its owner name by another swap, and then answers.
 //!

@@ -108,7 +108,8 @@ async fn other_threads_of_the_core_run_between_reads_and_between_writes() {
 
     let reader = pinned_thread("tables-read");
     let before = Work::of(&reader);
-    for read in join_all((0..CALLS).map(|rev| store.get(&BODIES, &key("Title", rev)))).await {
+    let keys: Vec<_> = (0..CALLS).map(|rev| key("Title", rev)).collect();
+    for read in join_all(keys.iter().map(|key| store.get(&BODIES, key))).await {
         read.expect("read").expect("there");
     }
     let turn = Work::of(&reader).turn_since(&before);
