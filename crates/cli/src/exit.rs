@@ -8,7 +8,7 @@ Exit codes:
   0    done
   1    an error ended the command, or its output names a fault in the data, such as damage or a difference
   2    the command line or the configuration is wrong, or there is no store; nothing was done
-  3    `import`, `export`, `rewrite` or `upgrade` finished; standard error names the data that was skipped or is damaged
+  3    `import`, `export`, `rewrite` or `upgrade` finished, but data was skipped or is damaged: see standard error
   130  ended by Ctrl-C (a server: at the second signal)
   143  ended by SIGTERM (a server: at the second signal)";
 
