@@ -63,16 +63,16 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_ENTRY_CACHE_SIZE", value_name = "SIZE")))]
     pub(crate) entry_cache_size: ByteSize,
 
-    /// Maximum number of idempotency keys of the last 24 hours that a counter keeps. Another increment with a new key is
-    /// answered with 503 [default: 100000]
+    /// Maximum number of idempotency keys of the last 24 hours that a counter keeps. Another increment with a new key
+    /// is answered with 503 [default: 100000]
     #[config(default = 100_000)]
     #[config(layer_attr(arg(long, env = "RASHOMON_MAX_IDEMPOTENCY_KEYS", value_name = "N")))]
     pub(crate) max_idempotency_keys: u64,
 
     /// Interval between garbage collections. A collection deletes replaced blocks, the entries and pages of deleted
-    /// buckets, and unreferenced chunks. Unfinished uploads and sealed bodies leave such chunks. Blocks and chunks are
-    /// kept for at least a day, and on Cassandra for `gc_grace_seconds` longer. 0s turns garbage collection off
-    /// [default: 1h]
+    /// buckets, and unreferenced chunks, such as those of unfinished uploads and of sealed, replaced or deleted bodies.
+    /// Blocks and chunks are kept for at least a day, and on Cassandra for `gc_grace_seconds` longer. 0s turns garbage
+    /// collection off [default: 1h]
     #[config(default = "1h")]
     #[config(layer_attr(arg(long, env = "RASHOMON_COLLECT_EVERY", value_name = "TIME")))]
     pub(crate) collect_every: Span,
@@ -108,8 +108,8 @@ pub struct MergedSettings {
     pub(crate) access_of_file: Option<RawAccess>,
 
     /// Additional `Host` names that a server on loopback answers, such as the names that a proxy on this
-    /// machine passes on; * for any name. localhost, loopback addresses, and the hosts in `[domains.NAME]` are
-    /// always answered [default: []]
+    /// machine passes on; * for any name. localhost, names below it, loopback addresses, and the hosts in
+    /// `[domains.NAME]` are always answered [default: []]
     #[config(default = [])]
     #[config(layer_attr(arg(
         long,
