@@ -201,7 +201,7 @@ struct Report {
     archive: ArchiveStats,
     /// The size of blocks and index, in per cent of the uncompressed bodies.
     percent: Option<f64>,
-    /// The goal for that size, from measurements of real wikis: see docs/archive.md.
+    /// The goal for that size, from measurements of real wikis: see docs/benchmarks.md.
     goal_percent: Option<f64>,
     /// The figures of each property.
     properties: BTreeMap<String, PropertyReport>,
