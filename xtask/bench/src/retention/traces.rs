@@ -13,7 +13,8 @@ use crate::cassandra::metrics;
 /// The time within which the traces of a request are stored: Cassandra writes them after the request.
 const UNTIL_WRITTEN: Duration = Duration::from_secs(3);
 
-/// Traces all requests while `ask` runs. Returns the tombstones of each SELECT of a table.
+/// Traces all requests while `ask` runs. Returns, for each table, the number of tombstones of each read in the stored
+/// traces, including earlier traces.
 pub(super) fn tombstones(
     node: &Node,
     runtime: &Runtime,
@@ -50,7 +51,7 @@ async fn read(session: &Session) -> Result<BTreeMap<String, Vec<u64>>> {
     Ok(met)
 }
 
-/// The table of a SELECT, without its keyspace and quotes.
+/// The table after ` FROM `, without its keyspace and quotes. This is the table of a SELECT, or of a DELETE.
 fn table_of(query: &str) -> Option<&str> {
     let (_, from) = query.split_once(" FROM ")?;
     let name = from.split([' ', ';']).next()?;
