@@ -1,4 +1,4 @@
-//! Namespaces in a shared store, for tests.
+//! Namespaces in a shared store, for tests and for `compare-strategies`.
 
 use std::{num::NonZeroUsize, time::Duration};
 
@@ -13,16 +13,16 @@ use crate::{
 /// How many different integers a namespace has. Half of them are negative.
 const NUMBERS_PER_NAMESPACE: i64 = 1 << 21;
 
-/// A namespace in a store that many tests share at once. Tests share a store because creating tables takes long in
-/// a cluster, and creating rows does not.
+/// A namespace in a shared store. Many tests share a cluster, since creating tables takes long there, and creating rows
+/// does not. `compare-strategies` uses one namespace of a cluster for each strategy.
 ///
-/// The first partition column of every row contains the namespace. Text and bytes begin with the namespace.
-/// Integers are shifted by a distance that differs between namespaces, so they have to be from -2^20 to
-/// 2^20 - 1; other integers are `Invalid`. A first column of another type is `Unsupported`. Listing
-/// partitions reads the partitions of all namespaces.
+/// The first partition column of every row contains the namespace. Text and bytes begin with the namespace. Integers
+/// are shifted by a distance that differs between namespaces, so they have to be from -2^20 to 2^20 - 1; other integers
+/// are `Invalid`. A first column of another type is `Unsupported`. Listing partitions reads the partitions of all
+/// namespaces, and returns those of this one. So a page may be empty although more pages follow.
 ///
-/// A namespace has no partition versions, since other tests also write to the store. Its window for late writes
-/// is zero: the cluster that tests share is one node, which keeps no hints for other nodes.
+/// A namespace has no partition versions, since others also write to the store. Its window for late writes is zero.
+/// This is right only on a cluster of one node, such as that of the tests, or where nothing is collected as garbage.
 #[derive(Debug)]
 pub struct Isolated<S> {
     store: S,
@@ -52,12 +52,12 @@ impl<S: TableStore> Isolated<S> {
                 }
                 Value::Int(number) => {
                     return Err(Error::Invalid(format!(
-                        "{number} does not fit into a test namespace of {NUMBERS_PER_NAMESPACE} numbers \
+                        "{number} does not fit into a namespace of {NUMBERS_PER_NAMESPACE} numbers \
                          around zero"
                     )));
                 }
                 Value::Timestamp(_) | Value::TimeUuid(_) => {
-                    let what = "a test namespace in a table whose first partition column is a time";
+                    let what = "a namespace in a table whose first partition column is a time";
                     return Err(Error::Unsupported(what.to_owned()));
                 }
             };
