@@ -6,8 +6,8 @@
 //!
 //! This crate has three stores. [`Memory`] is for tests and for the store `memory:`. Other stores are compared with it.
 //! [`Counting`] and [`Faulty`] wrap any other store: `Counting` counts calls, and `Faulty` fails according to a
-//! plan. Both are [`Decorator`]s. Two more stores for tests are behind features. `Isolated` (`isolated`) is a
-//! namespace in a shared store. `ReplicaStore` (`replicas`) has replicas, and a write may reach only some of them.
+//! plan. Both are [`Decorator`]s. Two more stores are behind features. `Isolated` (`isolated`) is a namespace in a
+//! shared store. `ReplicaStore` (`replicas`), for tests, has replicas, and a write may reach only some of them.
 
 #[cfg(feature = "contract")]
 pub mod contract;
