@@ -32,9 +32,9 @@ pub enum Command {
         #[arg(long, conflicts_with = "nodes")]
         for_tests: bool,
     },
-    /// Stop the nodes, and delete their data.
+    /// Stop the nodes that `up` started, and delete their data.
     Down,
-    /// Print which nodes run.
+    /// Print which of the nodes that `up` started are running.
     Status,
     /// Start three nodes under load, and cause faults: a node is killed, hangs, is cut off, is restarted, or
     /// has a wrong clock. Check that no acknowledged write is lost, and that nearly all requests succeed.
@@ -61,20 +61,20 @@ fn ring() -> PathBuf {
     folder().join("ring")
 }
 
-/// The folder of a node for a run of the tests.
-pub(crate) fn test_ring() -> Result<PathBuf> {
-    ring_of_one_run("test")
+/// Ends a node that an earlier run of the tests left behind, and returns the folder for the node of this run.
+pub(crate) fn clear_test_ring() -> Result<PathBuf> {
+    clear_ring("test")
 }
 
 /// Starts an empty node as [`Command::Up`] does, and waits until it accepts CQL connections. Ends a node that
 /// an earlier run of the benchmarks left behind.
 pub fn start_for_benchmarks() -> Result<Node> {
     let server = Server::fetch(&mut Toolbox::new(false))?;
-    server.start(&ring_of_one_run("bench")?, 1, 1)?.wait()
+    server.start(&clear_ring("bench")?, 1, 1)?.wait()
 }
 
-/// The folder of nodes that one run starts and ends. Ends nodes that an earlier run left behind.
-fn ring_of_one_run(name: &str) -> Result<PathBuf> {
+/// Ends nodes that an earlier run left behind, and returns the folder for the nodes of this run.
+fn clear_ring(name: &str) -> Result<PathBuf> {
     let ring = folder().join(name);
     for (_, process) in Node::running_in(&ring)? {
         node::stop(process)?;
@@ -83,11 +83,10 @@ fn ring_of_one_run(name: &str) -> Result<PathBuf> {
 }
 
 fn up(nodes: u8, for_tests: bool) -> Result<bool> {
-    let running = Node::running_in(&ring())?;
+    let running = Node::running_in(&ring())?.len();
     ensure!(
-        running.is_empty(),
-        "{} nodes run already; `cargo xtask cassandra down` stops them",
-        running.len()
+        running == 0,
+        "{running} node(s) already running; `cargo xtask cassandra down` stops them and deletes their data"
     );
     let server = Server::fetch(&mut Toolbox::new(false))?;
     for number in 1..=nodes {
@@ -136,7 +135,7 @@ fn status() -> Result<bool> {
         );
     }
     if running.is_empty() {
-        println!("no nodes run");
+        println!("no nodes that `up` started are running");
     }
     Ok(true)
 }

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 
 use super::{Outcome, resources::StepResources, steps};
 use crate::{
-    cassandra::{FOR_TESTS, Node, Server, test_ring},
+    cassandra::{FOR_TESTS, Node, Server, clear_test_ring},
     process::cargo_with_clippy,
     tools::Toolbox,
 };
@@ -64,7 +64,7 @@ impl TestNode {
             // The node's files are downloaded at the same time as those of other steps.
             thread::spawn(move || {
                 let server = Server::fetch(&mut Toolbox::new(on_build_server))?;
-                server.start_for_tests(&test_ring()?)?.wait()
+                server.start_for_tests(&clear_test_ring()?)?.wait()
             })
         });
         Self { starting, node: Ok(None) }

@@ -17,7 +17,7 @@ use super::{
     network,
 };
 use crate::{
-    cassandra::{Node, ProcessOptions, Purpose, Server, ring_of_one_run},
+    cassandra::{Node, ProcessOptions, Purpose, Server, clear_ring},
     process::Stopwatch,
 };
 
@@ -49,7 +49,7 @@ pub(super) struct Ring {
 impl Ring {
     /// Starts the first node, without data. A single node makes tables in a third of the time.
     pub(super) fn begin(server: Server) -> Result<Self> {
-        let folder = ring_of_one_run("faults")?;
+        let folder = clear_ring("faults")?;
         fs::create_dir_all(&folder)?;
         let clock = FalseClock::new(&folder)?;
         let mut ring = Self { server, folder, clock, nodes: BTreeMap::new() };
