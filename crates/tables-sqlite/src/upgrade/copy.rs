@@ -114,8 +114,8 @@ fn copy_table(
     Ok(())
 }
 
-/// Returns the statement that reads a table in the order of its primary key, which is the first column, except in
-/// `columns`.
+/// Returns the statement that reads a table in the order of its primary key. The primary key is the first column; that
+/// of the table `columns` is its first three columns.
 pub(super) fn select_all(table: &str, columns: &str) -> String {
     let order = match table {
         "columns" => "schema, kind, position",
