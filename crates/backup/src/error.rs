@@ -5,8 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Why a backup or a restore failed. A failure leaves the complete states of a backup unchanged, except those that
-/// `keep` has deleted already. After [`NotDeleted`](Self::NotDeleted), the backup has a new state.
+/// Why a backup or a restore failed. A failure leaves the complete states of a backup unchanged, except that older
+/// states may already be deleted because of [`TakeOptions::keep`](crate::TakeOptions::keep). After
+/// [`NotDeleted`](Self::NotDeleted), the backup has a new state.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
@@ -38,7 +39,8 @@ pub enum BackupError {
     NotABackup(PathBuf),
     /// The newest state is that of another store.
     #[error(
-        "{} is a backup of the store {}: name another folder, or, if this is the same store after a move, --moved",
+        "{} is a backup of the store {}: name another folder; or, if the same store was moved to another directory, \
+         repeat the command with --moved",
         folder.display(),
         store
     )]
@@ -100,7 +102,7 @@ pub enum BackupError {
         /// Why a deletion failed. The error names the file.
         source: Box<BackupError>,
     },
-    /// The receiver of the progress has interrupted the work.
+    /// The callback [`OnProgress`](crate::OnProgress) returned `false`.
     #[error("interrupted: run the same command again to continue")]
     Interrupted,
 }
@@ -109,7 +111,7 @@ pub enum BackupError {
 pub(crate) type Result<T> = std::result::Result<T, BackupError>;
 
 impl BackupError {
-    /// Makes the error of a file.
+    /// Returns a function, for `map_err`, that makes [`Self::Io`] with this path.
     pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { path: path.to_owned(), source }
     }
