@@ -21,8 +21,8 @@ fn conditional_write_succeeds_once_across_servers() {
     let servers = [one, other];
     let mut latest = 0;
     for round in 1..=ROUNDS {
-        // Later writers have lower numbers, so that the order of arrival is the reverse of the order of
-        // numbers.
+        // Writers that start later have lower numbers, so the writes arrive roughly in descending order. If a server
+        // compared `_if_latest` only with revisions below the new one, several writes would succeed.
         let revisions: Vec<u32> = (0..WRITERS).map(|writer| round * 100 - writer).collect();
         let answers: Vec<(u32, String)> = thread::scope(|scope| {
             let writers = revisions.iter().zip(servers.iter().cycle()).map(|(rev, server)| {
