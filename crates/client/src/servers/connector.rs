@@ -90,7 +90,8 @@ impl Write for ServerStream {
 ///
 /// A server that refuses a large body answers and closes the connection before the client has sent all of the body. A
 /// client that stopped at the failed write would not read the reason. This connection drops data that cannot be sent
-/// any more. If there is no answer, reading fails, too.
+/// any more. If the server sent no answer, the client notices when it reads: the read fails, or finds the end of the
+/// connection.
 #[derive(Debug)]
 pub(crate) struct LateReader(TcpStream);
 
