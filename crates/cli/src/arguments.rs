@@ -4,21 +4,23 @@ mod archive;
 mod backup;
 mod bucket;
 mod cassandra;
+mod compare_strategies;
 mod import_export;
+mod retention;
 mod rewrite;
 mod token;
 mod upgrade;
 mod vacuum;
 
-use std::{collections::BTreeSet, ffi::OsString, num::NonZeroUsize, path::PathBuf};
+use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
 
 use clap::{
     ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
     error::{ContextKind, ContextValue, ErrorKind},
     parser::ValueSource,
 };
-use rashomon_buckets::{DomainName, excerpt};
-use rashomon_configuration::{Access, Listen, RawSettings, Span, StoreUrl};
+use rashomon_buckets::excerpt;
+use rashomon_configuration::{Access, Listen, RawSettings, StoreUrl};
 use rashomon_http_client::TOKEN_VARIABLE;
 
 pub(crate) use self::archive::{
@@ -28,7 +30,9 @@ pub(crate) use self::archive::{
 pub(crate) use self::backup::{BackupArguments, RestoreArguments};
 pub(crate) use self::bucket::*;
 pub(crate) use self::cassandra::{CassandraCommand, SchemaArguments};
+pub(crate) use self::compare_strategies::CompareStrategiesArguments;
 pub(crate) use self::import_export::{ExportArguments, ExportFormat, ImportArguments};
+pub(crate) use self::retention::RetentionArguments;
 pub(crate) use self::rewrite::RewriteArguments;
 pub(crate) use self::token::*;
 pub(crate) use self::upgrade::UpgradeArguments;
@@ -373,39 +377,6 @@ pub(crate) struct StoreArguments {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct CompareStrategiesArguments {
-    /// Export with history to replay, in a format that `import` reads
-    #[arg(long, value_name = "FILE")]
-    pub(crate) input: PathBuf,
-
-    /// Store for the tables: memory:, sqlite:DIRECTORY (a new one), or cassandra://HOST/KEYSPACE (a keyspace for this
-    /// purpose alone; its tables stay)
-    #[arg(long, value_name = "URL", default_value = "memory:")]
-    pub(crate) backend: StoreUrl,
-
-    /// Configuration file (TOML) with the connection settings of a cluster; its other settings are ignored
-    #[arg(long, env = "RASHOMON_CONFIG", value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-
-    /// Replay only the first N pages
-    #[arg(long, value_name = "N")]
-    pub(crate) pages: Option<NonZeroUsize>,
-
-    /// Also estimate the number of timeline entries for each of the four wikis in the design notes. The
-    /// smallest has 1.3 edits a day, and the largest 186,497
-    #[arg(long)]
-    pub(crate) timelines: bool,
-
-    /// Write the results to this file as JSON
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
-
-    /// Draw the results to this file as SVG
-    #[arg(long, value_name = "FILE")]
-    pub(crate) svg: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct MigrateArguments {
     /// Store to copy: sqlite:DIRECTORY, or `cassandra://HOST[:PORT][,HOST...]/KEYSPACE`. The
     /// command does not change it, except that it creates missing tables in a SQLite store
@@ -449,38 +420,6 @@ pub(crate) struct VerifyArguments {
 pub(crate) struct StatsArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
-
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(group(clap::ArgGroup::new("what").required(true).args(["dry_run", "now"])))]
-pub(crate) struct RetentionArguments {
-    #[command(flatten)]
-    pub(crate) store: StoreArguments,
-
-    /// Print what would be deleted, and change nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-
-    /// Delete the bodies now
-    #[arg(long)]
-    pub(crate) now: bool,
-
-    /// Domain to which the report and the flags apply. --now may also cull queued values of other domains, by
-    /// their own policies [default: all]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) domain: Option<DomainName>,
-
-    /// Time for which the bodies of superseded revisions and renders stay; overrides the configuration
-    #[arg(long, value_name = "TIME")]
-    pub(crate) grace: Option<Span>,
-
-    /// Number of newest revisions of a page that always stay, each with its newest render; overrides the configuration
-    #[arg(long, value_name = "N")]
-    pub(crate) min_keep: Option<std::num::NonZeroU32>,
 
     /// Print JSON
     #[arg(long)]

@@ -1,0 +1,41 @@
+//! The arguments of `rashomon retention`.
+
+use std::num::NonZeroU32;
+
+use clap::Args;
+use rashomon_buckets::DomainName;
+use rashomon_configuration::Span;
+
+use super::StoreArguments;
+
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("what").required(true).args(["dry_run", "now"])))]
+pub(crate) struct RetentionArguments {
+    #[command(flatten)]
+    pub(crate) store: StoreArguments,
+
+    /// Print what would be deleted, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Delete the bodies now
+    #[arg(long)]
+    pub(crate) now: bool,
+
+    /// Domain to which the report and the flags apply. --now may also cull queued values of other domains, by
+    /// their own policies [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) domain: Option<DomainName>,
+
+    /// Time for which the bodies of superseded revisions and renders stay; overrides the configuration
+    #[arg(long, value_name = "TIME")]
+    pub(crate) grace: Option<Span>,
+
+    /// Number of newest revisions of a page that always stay, each with its newest render; overrides the configuration
+    #[arg(long, value_name = "N")]
+    pub(crate) min_keep: Option<NonZeroU32>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
