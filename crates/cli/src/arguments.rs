@@ -429,7 +429,7 @@ pub(crate) struct StatsArguments {
 #[derive(Debug, Args)]
 pub(crate) struct CheckConfigArguments {
     /// Configuration file; without one, only flags and environment variables are checked
-    #[arg(value_name = "FILE")]
+    #[arg(env = "RASHOMON_CONFIG", value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
 
     /// Directory of the store: short for --store sqlite:DIR

@@ -34,6 +34,20 @@ fn the_configuration_can_be_named_by_the_environment() {
 }
 
 #[test]
+fn check_config_checks_the_file_that_the_environment_names() {
+    let directory = tempdir().unwrap();
+    std::fs::write(directory.path().join("c.toml"), "skew = '7s'").unwrap();
+    std::fs::write(directory.path().join("wrong.toml"), "lisen = 1").unwrap();
+    let mut command = rashomon(directory.path());
+    command.arg("check-config").env("RASHOMON_CONFIG", "c.toml");
+    finish(&mut command).ends_with(0).stdout_contains(&["skew = \"7s\""]);
+    command.env("RASHOMON_CONFIG", "wrong.toml");
+    finish(&mut command).ends_with(2).stderr_contains(&["wrong.toml:1:1", "did you mean 'listen'?"]);
+    // A file on the command line overrides that of the variable.
+    finish(command.arg("c.toml")).ends_with(0).stdout_contains(&["skew = \"7s\""]);
+}
+
+#[test]
 fn commands_report_a_wrong_file() {
     let directory = tempdir().unwrap();
     std::fs::write(directory.path().join("dump.xml"), "").unwrap();
