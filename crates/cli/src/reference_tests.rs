@@ -18,7 +18,7 @@ fn reference() -> String {
 fn settings() -> Vec<(String, String, String)> {
     let command = Arguments::command();
     let serve = command.find_subcommand("serve").unwrap();
-    let heading = Some("Settings (in the configuration file, with '_' instead of '-')");
+    let heading = Some("Settings (also possible in the configuration file, there with '_' instead of '-')");
     let settings = serve.get_arguments().filter(|argument| argument.get_help_heading() == heading);
     settings
         .map(|argument| {

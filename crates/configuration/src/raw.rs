@@ -37,7 +37,7 @@ pub type RawSettings = <MergedSettings as Config>::Layer;
 #[config(layer_attr(derive(Debug, Clone, Default, PartialEq, clap::Args)))]
 #[config(layer_attr(serde(deny_unknown_fields)))]
 #[config(layer_attr(command(
-    next_help_heading = "Settings (in the configuration file, with '_' instead of '-')"
+    next_help_heading = "Settings (also possible in the configuration file, there with '_' instead of '-')"
 )))]
 pub struct MergedSettings {
     /// The store: sqlite:DIRECTORY, memory: (lost at exit), or
@@ -63,8 +63,8 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_ENTRY_CACHE_SIZE", value_name = "SIZE")))]
     pub(crate) entry_cache_size: ByteSize,
 
-    /// Maximum number of idempotency keys of the last 24 hours that a counter keeps. Another increment with a new key
-    /// is answered with 503 [default: 100000]
+    /// Maximum number of idempotency keys that each counter keeps, for 24 hours. When a counter has this many, an
+    /// increment with a new key is answered with 503 [default: 100000]
     #[config(default = 100_000)]
     #[config(layer_attr(arg(long, env = "RASHOMON_MAX_IDEMPOTENCY_KEYS", value_name = "N")))]
     pub(crate) max_idempotency_keys: u64,
@@ -120,8 +120,9 @@ pub struct MergedSettings {
     pub(crate) hosts: Vec<ServerName>,
 
     /// Headers that proxies add to requests, such as `x-varnish`, or `x-my-proxy-*` for all names with this
-    /// beginning. Such headers are not stored with revisions or entries, and cause no error. `X-Forwarded-*`,
-    /// `X-Real-IP`, `X-Request-ID`, `X-Amzn-*` and `X-Envoy-*` are always ignored. At most 64 [default: []]
+    /// beginning. Such headers are not stored with revisions or entries, and a request is not refused because such a
+    /// header cannot be stored, is malformed or is repeated. `X-Forwarded-*`, `X-Real-IP`, `X-Request-ID`, `X-Amzn-*`
+    /// and `X-Envoy-*` are always ignored. At most 64 [default: []]
     #[config(default = [])]
     #[config(layer_attr(arg(
         long,
@@ -155,7 +156,7 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_BODY_LIMIT", value_name = "SIZE")))]
     pub(crate) body_limit: ByteSize,
 
-    /// Time in which a request body must arrive; does not hold for imports [default: 10m]
+    /// Time in which a request body must arrive; imports have no such limit [default: 10m]
     #[config(default = "10m")]
     #[config(layer_attr(arg(long, env = "RASHOMON_BODY_TIMEOUT", value_name = "TIME")))]
     pub(crate) body_timeout: Span,
@@ -227,8 +228,8 @@ pub struct MergedSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) max_unpacks: Option<NonZeroUsize>,
 
-    /// Time that a write waits for its permit, and a read for its permit to unpack a block, before it is answered with
-    /// 503 [default: 80ms]
+    /// Time that a write waits while max_writes writes run, and a read while max_unpacks blocks are unpacked, before it
+    /// is answered with 503 [default: 80ms]
     #[config(default = "80ms")]
     #[config(layer_attr(arg(long, env = "RASHOMON_OVERLOAD_WAIT", value_name = "TIME")))]
     pub(crate) overload_wait: Span,
@@ -238,7 +239,7 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_MAX_IMPORTS", value_name = "N")))]
     pub(crate) max_imports: NonZeroUsize,
 
-    /// Disk space for the 7z archives of all imports over HTTP together [default: 16 GiB]
+    /// Disk space for the 7z files of all running imports over HTTP together [default: 16 GiB]
     #[config(default = "16 GiB")]
     #[config(layer_attr(arg(long, env = "RASHOMON_MAX_SPOOL", value_name = "SIZE")))]
     pub(crate) max_spool: ByteSize,
@@ -249,8 +250,9 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_PREPARED_ANSWERS", value_name = "N")))]
     pub(crate) prepared_answers: u64,
 
-    /// Memory for the bodies of forwarded requests, so that a request can be sent again if the server to which it
-    /// was forwarded has failed. A body has at most 1 MiB of it; larger bodies are sent once [default: 64 MiB]
+    /// Memory for the bodies of requests that `[registry]` forwards, so that a request can be sent again if the server
+    /// to which it was forwarded has failed. When more than 1 MiB of a body was sent, the request is not sent again
+    /// [default: 64 MiB]
     #[config(default = "64 MiB")]
     #[config(layer_attr(arg(long, env = "RASHOMON_REPLAY_MEMORY", value_name = "SIZE")))]
     pub(crate) replay_memory: ByteSize,
