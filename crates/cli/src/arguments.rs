@@ -61,11 +61,13 @@ pub(crate) enum Command {
     /// Import page histories from MediaWiki XML or JSON lines
     ///
     /// Reads MediaWiki XML exports, versions 0.3 to 0.11, and the JSON lines that `export` writes. Files may be plain,
-    /// .gz, .bz2, .xz, .lzma, .zst or .7z; the content decides, not the name. If the archive of a SQLite store is on,
-    /// pages that the store does not have go into archive blocks, and others become rows. With --to, all pages become
-    /// rows. On a cluster, all pages become rows unless --archive is given. A new SQLite store has an archive, unless
-    /// the configuration has `archive = false`, or `[retention]` without `[archive]`. Importing a file again changes
-    /// nothing. If a file is damaged or truncated, every complete revision before the damage is stored.
+    /// .gz, .bz2, .xz, .lzma, .zst or .7z; the content decides, not the name. Importing a file again changes nothing.
+    /// If a file is damaged or truncated, every complete revision before the damage is stored.
+    ///
+    /// If the archive of a SQLite store is on, the pages that the store does not have are written as compressed blocks
+    /// of the archive. Revisions of pages that the store has are written into its tables, and are sealed later. With
+    /// --to, and on a cluster without --archive, all revisions are written into the tables. A new SQLite store has an
+    /// archive, unless the configuration has `archive = false`, or `[retention]` without `[archive]`.
     ///
     /// A revision that is already stored with different content is a conflict: the stored revision stays. A revision is
     /// left out if its number, title, time or parent is not valid, if its time is in the future (by more than the
@@ -90,23 +92,24 @@ Examples:
   rashomon import --to http://127.0.0.1:7231 --domain enwiki dump.xml.7z")]
     Import(ImportArguments),
 
-    /// Export a domain as MediaWiki XML 0.11 or JSON lines
+    /// Export a bucket of a domain (by default its pages) as MediaWiki XML 0.11 or JSON lines
     ///
-    /// Without --format, the extension of --output sets the format: .xml or .jsonl. A further extension, .gz, .bz2 or
-    /// .zst, compresses the file. The file appears under its name only when it is complete. XML holds wikitext and
-    /// metadata, but no properties of renders, such as html. A revision that XML cannot hold, such as one without
-    /// wikitext or with control characters, is left out of XML and counted. The first 20 of these are named. JSON
-    /// lines hold everything.
+    /// An export has one bucket, and only the latest revision of each page, unless --history is given. Without
+    /// --format, the extension of --output sets the format: .xml or .jsonl. A further extension, .gz, .bz2 or .zst,
+    /// compresses the file. The file appears under its name only when it is complete. XML holds wikitext and metadata,
+    /// but no properties of renders, such as html. A revision that XML cannot hold, such as one without wikitext or
+    /// with control characters, is left out of XML and counted. The first 20 of these are named. JSON lines hold all
+    /// data of the exported revisions, with their renders.
     #[command(after_help = "\
 Exit codes:
-  0  everything was exported (in XML, without properties of renders)
-  1  an error ended the export; the file of --output was not written (an older file of this
-     name is unchanged)
+  0  the bucket was exported, or the pages of --title (XML has no properties of renders)
+  1  an error ended the export, or the domain, the bucket or all pages of --title do not exist;
+     the file of --output was not written (an older file of this name is unchanged)
   2  the command line is wrong, or the store or the directory of --output does not exist;
      nothing was done
   3  the export finished, but a page of --title does not exist, rows are damaged, revisions
-     were left out, or values in the XML violate its schema; standard error names at least
-     the first 20 of each kind
+     were left out, retention or the policy of the archive has removed bodies, or values in
+     the XML violate its schema; standard error names at least the first 20 of each kind
   130, 143  interrupted; the file of --output was not written
 
 Examples:

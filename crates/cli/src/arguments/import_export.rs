@@ -18,7 +18,9 @@ pub(crate) struct ImportArguments {
     pub(crate) domain: DomainName,
 
     /// Bucket to import into: `page`, an existing bucket of the type `revisioned`, or a key-value bucket. A key-value
-    /// bucket takes the JSON lines that `export --bucket` writes. A missing bucket is created as a key-value bucket
+    /// bucket takes the JSON lines that `export --bucket` writes. If the bucket is missing, the file must be an export
+    /// of a key-value bucket, and the bucket is created with the definition in the file. To import pages, create the
+    /// bucket first (`bucket create --type revisioned`)
     #[arg(long, value_name = "NAME", default_value_t = BucketName::page())]
     pub(crate) bucket: BucketName,
 
@@ -34,15 +36,15 @@ pub(crate) struct ImportArguments {
     #[arg(long, value_name = "N")]
     pub(crate) jobs: Option<NonZeroUsize>,
 
-    /// Write new pages into archive blocks, even if the archive of the store is off
+    /// Write the pages that the store does not have as archive blocks, even if the archive of the store is off
     ///
-    /// If the archive of a SQLite store is on, an import writes new pages into blocks without this flag. A history in
-    /// blocks takes a few per cent of its size. On a cluster, or with a retention policy, the configuration must have
-    /// `[archive]`. On a cluster, nothing else may write to these pages during the import.
+    /// If the archive of a SQLite store is on, an import writes such pages as blocks without this flag. In blocks, a
+    /// history takes a few per cent of the size of its texts. On a cluster, or with a retention policy, the
+    /// configuration must have `[archive]`. On a cluster, nothing else may write to these pages during the import.
     #[arg(long, conflicts_with = "to")]
     pub(crate) archive: bool,
 
-    /// Store all revisions as rows, even if the archive of the store is on
+    /// Write all revisions into the tables instead of blocks, even if the archive of the store is on
     #[arg(long, conflicts_with_all = ["archive", "to"])]
     pub(crate) rows: bool,
 
@@ -72,7 +74,8 @@ pub(crate) struct ExportArguments {
     #[arg(long)]
     pub(crate) history: bool,
 
-    /// Format [default: by the extension of --output, else xml]
+    /// Format [default: by the extension of --output, which must be known; on standard output xml, or jsonl for a
+    /// key-value bucket]
     #[arg(long, value_enum)]
     pub(crate) format: Option<ExportFormat>,
 
@@ -86,6 +89,6 @@ pub(crate) struct ExportArguments {
 pub(crate) enum ExportFormat {
     /// MediaWiki XML, version 0.11: wikitext and its metadata
     Xml,
-    /// One JSON object a line: everything, renders included
+    /// One JSON object a line: all data of the exported revisions, renders included
     Jsonl,
 }
