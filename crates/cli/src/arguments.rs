@@ -119,12 +119,14 @@ Examples:
 
     /// Copy a whole store into another store, such as from SQLite into Cassandra
     ///
-    /// Copies the rows of all tables with their write times and expiry times. Only rows that are written by
-    /// swaps (compare-and-set), such as page leases, get new write times. Damaged rows are not copied, and the
-    /// first 100 are named. Nothing else may use either store during the migration. To continue after an
-    /// interruption, run the same command again. After a completed migration, the same command copies all rows
-    /// again, so rows that are new in the source are added to the target. The command then fails if a row that
-    /// is written by swaps has changed in the source. A target with other data is refused.
+    /// Copies the rows of all tables with their write times and expiry times. Only rows that are always written by
+    /// compare-and-set, such as page leases, get new write times. Damaged rows are not copied, and the first 100 are
+    /// named. Nothing else may use either store during the migration. A target with other data is refused.
+    ///
+    /// To continue after an interruption, run the same command again. As long as no server has used the target, a
+    /// completed migration may be run again: all rows are copied again, so new rows of the source are added. Rows that
+    /// were deleted in the source stay in the target. The command fails if a row that is always written by
+    /// compare-and-set (such as an entry or a counter of a key-value bucket) differs between the stores.
     ///
     /// Progress goes to standard error. The counts, and the digests of --verify, go to standard output.
     #[command(after_help = "\
