@@ -143,13 +143,16 @@ Examples:
     Migrate(MigrateArguments),
 
     /// Check all bodies, indexes and blocks; with SQLite, also the checksum of each row, and the file itself
+    ///
+    /// With SQLite, no server may have the store open. On a cluster, no server may write during the check: a write in
+    /// progress looks like damage.
     #[command(after_help = "\
 Exit codes:
   0  the store is sound
   1  the store is damaged (standard output names each problem), or it cannot be opened
      (standard error says why)
   2  the command line is wrong, or there is no store
- 130, 143  interrupted")]
+  130, 143  interrupted")]
     Verify(VerifyArguments),
 
     /// Show what a store holds, by domain
@@ -411,8 +414,7 @@ pub(crate) struct VerifyArguments {
     pub(crate) store: StoreArguments,
 
     /// Repair the store before the check. This restores keys in which one bit is flipped, and indexes and
-    /// other rows whose content follows from undamaged rows (see docs/operations.md). No server may write
-    /// during the repair
+    /// other rows whose content follows from undamaged rows (see docs/operations.md)
     #[arg(long)]
     pub(crate) repair: bool,
 
