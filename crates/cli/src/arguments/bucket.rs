@@ -89,8 +89,8 @@ pub(crate) struct BucketLocationArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
-    /// Ask a running server instead of opening the store. The environment variable RASHOMON_TOKEN has the token for the
-    /// requests. A configuration file is not read
+    /// Send requests to a running server instead of opening the store. The environment variable RASHOMON_TOKEN has the
+    /// token for the requests. A configuration file is not read
     #[arg(long, value_name = "URL", conflicts_with = "data")]
     pub(crate) to: Option<ServerUrl>,
 }
@@ -130,7 +130,8 @@ pub(crate) struct CreateBucketArguments {
     #[arg(long)]
     pub(crate) public: bool,
 
-    /// Time from the last write of an entry until it expires, in whole seconds [default: never]
+    /// Time from the last write of an entry until it expires, such as 1d or 30s; fractions of a second are refused
+    /// [default: never]
     #[arg(long, value_name = "TIME")]
     pub(crate) ttl: Option<Span>,
 
@@ -138,8 +139,8 @@ pub(crate) struct CreateBucketArguments {
     #[arg(long, value_name = "SIZE")]
     pub(crate) max_size: Option<ByteSize>,
 
-    /// If the bucket exists with another definition of the same type, replace its definition. A new ttl applies to an
-    /// entry from its next write
+    /// If the bucket exists with another definition of the same type, replace the whole definition: a flag that is not
+    /// given gets its default, so repeat all flags that shall stay. A new ttl applies to an entry from its next write
     #[arg(long)]
     pub(crate) replace: bool,
 }
@@ -193,7 +194,7 @@ pub(crate) struct PutEntryArguments {
 /// The type of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BucketTypeArgument {
-    /// Entries without a promised order
+    /// Entries that are listed in no particular order
     Blob,
     /// Entries that are listed in the byte order of their keys
     OrderedBlob,

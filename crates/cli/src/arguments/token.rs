@@ -56,7 +56,7 @@ pub(crate) struct TokenLocationArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
-    /// Ask a running server instead of opening the store. The environment variable RASHOMON_TOKEN has the
+    /// Send requests to a running server instead of opening the store. The environment variable RASHOMON_TOKEN has the
     /// token for the requests. This token must grant `admin` on every domain and every bucket. A configuration file is
     /// not read
     #[arg(long, value_name = "URL", conflicts_with = "data")]
