@@ -180,12 +180,14 @@ Examples:
 
     /// Show what retention would delete, or delete it now
     ///
+    /// Refused if the store has an archive, which new SQLite stores have by default, even if the configuration turns
+    /// the archive off: use `rashomon archive seal`.
+    ///
     /// Deletes the bodies of superseded revisions and renders; their metadata stays. A server with the same
     /// configuration does this by itself. The policy comes from the configuration, and flags override it. If
     /// the configuration has no retention table, --dry-run assumes a grace of one day, and --now requires
     /// --grace. If the configuration sets the strategy `keep-everything`, for all domains or for one, --now
-    /// deletes nothing there, whatever the flags are (see docs/retention.md). If the archive is on, retention
-    /// deletes nothing, and this command is refused: use `rashomon archive seal`.
+    /// deletes nothing there, whatever the flags are (see docs/retention.md).
     #[command(after_help = "\
 Exit codes:
   0  done

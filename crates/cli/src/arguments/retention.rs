@@ -14,7 +14,7 @@ pub(crate) struct RetentionArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
 
-    /// Print what would be deleted, and change nothing
+    /// Print how much would be deleted in each bucket, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
 
@@ -22,8 +22,8 @@ pub(crate) struct RetentionArguments {
     #[arg(long)]
     pub(crate) now: bool,
 
-    /// Domain to which the report and the flags apply. --now may also cull queued values of other domains, by
-    /// their own policies [default: all]
+    /// Domain to which the report and the flags apply. --now may also delete bodies in other domains that their own
+    /// configured policies already allow to be deleted [default: all]
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: Option<DomainName>,
 
