@@ -162,7 +162,7 @@ Exit codes:
     ///
     /// Deleted and sealed content leaves free pages in the file, which later writes use. A running server
     /// gives free pages back by itself, all but 16 MB of them (32 MB while writes arrive). This command gives all of
-    /// them back. No server may have the store open. A kill of the command loses nothing.
+    /// them back. No server may have the store open. If the command is killed, no data is lost.
     ///
     /// Progress goes to standard error, and the sizes before and after go to standard output.
     #[command(after_help = "\
@@ -204,11 +204,11 @@ Examples:
 
     /// Back up a SQLite store, also while a server uses it
     ///
-    /// Adds a state to a folder: the content of the store at a moment while the command runs. Every write that was
-    /// acknowledged before the command began is part of the state. Only database pages that have changed since the
-    /// newest state in the folder are written. These pages are read again and compared before the state is added. To
-    /// continue after an interruption, run the same command again. For a Cassandra cluster see
-    /// docs/cassandra-backup.md.
+    /// Adds a state to a folder. A state is the content of the store at one moment during the run. Every write that was
+    /// acknowledged before the command began is part of the state. Only the pieces of the SQLite file (database pages)
+    /// that have changed since the newest state in the folder are written. These pages are read again and compared
+    /// before the state is added. To continue after an interruption, run the same command again. For a Cassandra
+    /// cluster see docs/cassandra-backup.md.
     ///
     /// Progress goes to standard error. The counts go to standard output at the end.
     #[command(after_help = "\
@@ -269,13 +269,14 @@ Examples:
   rashomon upgrade --store cassandra://10.0.0.1/wiki")]
     Upgrade(UpgradeArguments),
 
-    /// Bring stored values to the current version of their spec, in place
+    /// Convert stored values of a property, such as html, to the current version of their format, in place
     ///
-    /// Sends each value whose content type names an earlier version (`profile`) to a transformer, and replaces it
-    /// by the answer, as `PUT ?rev/{tid}/html` does: the render keeps its tid, and the value gets a new ETag. A
-    /// value is replaced only if it has not changed since it was read. Other values are left alone, and so are
-    /// blocks of the archive, unless --archived is given. The command may be interrupted or killed at any point, and
-    /// run again. With SQLite, no server may have the store open (see docs/rewrite.md).
+    /// The content type of a value may name the version of its format (its spec), in the parameter `profile`. Sends
+    /// each value of the property that has an earlier version to a transformer, an external service that converts
+    /// between versions. Replaces the value by the answer, as `PUT ?rev/{tid}/html` does: the render keeps its tid, and
+    /// the value gets a new ETag. A value is replaced only if it has not changed since it was read. Other values are
+    /// left alone, and so are blocks of the archive, unless --archived is given. The command may be interrupted or
+    /// killed at any point, and run again. With SQLite, no server may have the store open (see docs/rewrite.md).
     #[command(after_help = "\
 Exit codes:
   0  all values have the current version, except those that are left alone
@@ -305,7 +306,7 @@ Examples:
     /// Compare the strategies of retention by replaying a real history
     ///
     /// Repeats every edit of an export on separate tables for each strategy. A simulated clock follows the times of the
-    /// edits, the sweeper runs between the edits, and some superseded revisions are read before they expire. Counts
+    /// edits, retention runs between the edits, and some superseded revisions are read before they expire. Counts
     /// reads, writes, deletes and bytes, and prints them beside the estimates of the design notes (see
     /// docs/comparison.md).
     #[command(after_help = "\

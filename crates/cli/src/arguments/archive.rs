@@ -46,7 +46,8 @@ Examples:
   rashomon archive merge --data /var/lib/rashomon")]
     Merge(MergeArguments),
 
-    /// Erase the content of a revision and of its renders permanently: from blocks, tables and files
+    /// Erase the content of a revision and of its renders permanently from tables and blocks, and with SQLite from the
+    /// file
     ///
     /// The record of the revision stays: number, times, user and comment (unless --user or --comment erases
     /// them), and the time and author of the erasure. Reads and writes of an erased revision are answered
@@ -55,8 +56,8 @@ Examples:
     ///
     /// With SQLite, no server may have the store open. The file is rewritten, which needs free disk space of
     /// the size of the file, and the same again for temporary files. Copies elsewhere (backups, exports, HTTP
-    /// caches) are not changed. On a cluster, the files of the nodes hold the content until a compaction
-    /// removes it. --status shows a time: a full compaction after this time is certain to remove the content,
+    /// caches) are not changed. On a cluster, the files of the nodes have the content until they are
+    /// compacted. --status shows a time: a full compaction after this time is certain to remove the content,
     /// and an earlier compaction may remove it. docs/erasing.md says how to remove the content earlier, and
     /// which other places may have it.
     #[command(after_help = "\

@@ -24,8 +24,8 @@ pub(crate) struct CompareStrategiesArguments {
     #[arg(long, value_name = "N")]
     pub(crate) pages: Option<NonZeroUsize>,
 
-    /// Also estimate the number of timeline entries for each of the four wikis in the design notes. The
-    /// smallest has 1.3 edits a day, and the largest 186,497
+    /// Also estimate how many entries the index of superseded revisions (the timeline) would have for each of the four
+    /// wikis in the design notes. The smallest has 1.3 edits a day, and the largest 186,497
     #[arg(long)]
     pub(crate) timelines: bool,
 
