@@ -176,6 +176,6 @@ mod tests {
         });
         busy.join().unwrap();
         // Without turns, the other thread runs only when the kernel interrupts a step, which is every few milliseconds.
-        assert!(seen > STEPS / 2, "the other thread ran between {seen} of {STEPS} steps");
+        assert!(seen > STEPS / 5, "the other thread ran between {seen} of {STEPS} steps");
     }
 }

@@ -302,7 +302,7 @@ impl KeyValueStore {
                 Swap::Applied => {
                     // An entry that is stored under this key from now on has a later time in the index, so this removal
                     // does not remove its key.
-                    self.remove_key(bucket.id, key, indexed_at).await?;
+                    index::remove_key(self, bucket.id, key, indexed_at).await?;
                     return Ok(true);
                 }
                 Swap::Refused { current } => row = current,

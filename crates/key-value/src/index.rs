@@ -103,20 +103,20 @@ impl KeyValueStore {
         }
         Err(Error::Contended)
     }
+}
 
-    /// Removes the key of an entry that was deleted, unless the key was added after `indexed_at`. If the parts that
-    /// have the key keep changing, the key may stay in one of them: the deletion is done, and listings leave out a
-    /// key without an entry.
-    pub(crate) async fn remove_key(
-        &self,
-        bucket: BucketId,
-        key: &EntryKey,
-        indexed_at: Timestamp,
-    ) -> Result<()> {
-        match self.change_index(bucket, key, Change::Remove { indexed_at }).await {
-            Err(Error::Contended) => Ok(()),
-            removed => removed,
-        }
+/// Removes the key of an entry that was deleted, unless the key was added after `indexed_at`. If the parts that have the
+/// key keep changing, the key may stay in one of them: the deletion is done, and listings leave out a key without an
+/// entry.
+pub(crate) async fn remove_key(
+    buckets: &KeyValueStore,
+    bucket: BucketId,
+    key: &EntryKey,
+    indexed_at: Timestamp,
+) -> Result<()> {
+    match buckets.change_index(bucket, key, Change::Remove { indexed_at }).await {
+        Err(Error::Contended) => Ok(()),
+        removed => removed,
     }
 }
 

@@ -123,7 +123,7 @@ impl StoredCounter<'_> {
                 Swap::Applied => {
                     // A counter that is stored under this key from now on has a later time in the index, so this
                     // removal does not remove its key.
-                    buckets.remove_key(bucket, key, indexed_at).await?;
+                    index::remove_key(buckets, bucket, key, indexed_at).await?;
                     return Ok(true);
                 }
                 Swap::Refused { current } => row = current,
