@@ -7,14 +7,14 @@ use std::{
 };
 
 /// The time for which a thread works before it lets other threads run.
-const TURN: Duration = Duration::from_micros(300);
+const TURN: Duration = Duration::from_micros(100);
 
 thread_local! {
     /// The time at which this thread last let other threads run.
     static TURN_BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Lets other threads run on the core of this thread, if this thread has not done so for 0.3 milliseconds. Threads with
+/// Lets other threads run on the core of this thread, if this thread has not done so for 0.1 milliseconds. Threads with
 /// much work call this after each small piece of work.
 ///
 /// The kernel also takes the core from a thread that has used up its time slice, but often only at its next timer
