@@ -2,6 +2,7 @@
 
 use std::{
     fmt::Display,
+    panic::AssertUnwindSafe,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
@@ -9,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use futures::FutureExt as _;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use rashomon_records::PurgeId;
 use tokio::sync::{Semaphore, watch};
@@ -92,7 +94,7 @@ impl Cache {
             // never closed.
             let _permit = self.permits.acquire().await;
             let (mut attempt, mut pause) = (1, FIRST_PAUSE);
-            while let Err(error) = self.transport.send(request).await {
+            while let Err(error) = self.attempt(request).await {
                 self.counters.failed.fetch_add(1, Ordering::Relaxed);
                 if attempt == ATTEMPTS {
                     return Err(error);
@@ -103,6 +105,12 @@ impl Cache {
             self.counters.sent.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Sends a request once. A panic is an error like any other, so that it ends no task that sends purges.
+    async fn attempt(&self, request: &PurgeRequest) -> Result<(), String> {
+        let sent = AssertUnwindSafe(self.transport.send(request)).catch_unwind().await;
+        sent.unwrap_or_else(|_panic| Err("the request panicked; the log has the panic".to_owned()))
     }
 
     /// Whether a request has failed, and the reader of the queue has not tried again yet.

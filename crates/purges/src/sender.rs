@@ -114,7 +114,8 @@ impl Sender {
                     match now {
                         Health::Down => purges.iter().for_each(|purge| self.cache.leave_to_reader(purge.id)),
                         _ => {
-                            if purges.len() > 1 {
+                            // After a full request, the next changes already wait.
+                            if purges.len() > 1 && purges.len() < self.max_shared {
                                 gathered_at = Instant::now() + GATHERING_TIME;
                             }
                             self.spawn(Round::First, purges);
@@ -143,11 +144,11 @@ impl Sender {
     }
 
     fn spawn(&mut self, round: Round, purges: Vec<Waiting>) {
-        let requests = requests(&self.cache, &purges);
-        let sending = SendingPurges { cache: Arc::clone(&self.cache), purges };
+        let cache = Arc::clone(&self.cache);
+        let requests = requests(&cache, &purges);
         self.running.spawn(async move {
-            let result = sending.cache.send(&requests).await;
-            (round, sending.finish(), result)
+            let result = cache.send(&requests).await;
+            (round, purges, result)
         });
     }
 
@@ -170,30 +171,6 @@ impl Sender {
                 self.second.push_back((Instant::now() + self.again_after, purges));
             }
             (Round::Second, Ok(())) => purges.iter().for_each(|purge| self.cache.tracker.finish(purge.id)),
-        }
-    }
-}
-
-/// The purges of a running request. If the task of the request panics or is aborted, the purges are left to the reader
-/// of the queue.
-struct SendingPurges {
-    cache: Arc<Cache>,
-    purges: Vec<Waiting>,
-}
-
-impl SendingPurges {
-    /// Returns the purges when the request has ended.
-    fn finish(mut self) -> Vec<Waiting> {
-        std::mem::take(&mut self.purges)
-    }
-}
-
-impl Drop for SendingPurges {
-    fn drop(&mut self) {
-        self.purges.iter().for_each(|purge| self.cache.leave_to_reader(purge.id));
-        if std::thread::panicking() {
-            // As after a failed request, the reader sends the purges soon.
-            self.cache.fail(&"the task of a purge request panicked");
         }
     }
 }

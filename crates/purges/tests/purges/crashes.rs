@@ -1,12 +1,12 @@
 //! Purges that a crash leaves in the queue, and that the next start sends.
 
-use std::{sync::Arc, time::Duration};
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use rashomon_buckets::{Headers, Retention};
 use rashomon_clock::Clock;
 use rashomon_key_value::{BucketType, Definition};
 use rashomon_purges::{CacheMethod, CacheSettings, Transport};
-use rashomon_records::{BucketName, EntryKey};
+use rashomon_records::{BucketName, EntryKey, schemas::PURGE_CURSORS};
 use rashomon_tables::{Memory, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 
@@ -41,6 +41,11 @@ async fn crash_between_commit_and_purge(store: Arc<dyn TableStore>, clock: Arc<d
     };
     let world = open(&cache).await.run();
     cache.wait_for("/", 1).await;
+    // Without the cursors of the first server, the next one empties the cache. The store may be slow.
+    let rows = NonZeroUsize::MIN;
+    while store.partitions(&PURGE_CURSORS, None, rows).await.unwrap().items.is_empty() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     put_entry(&world, "k").await;
     cache.set(Mode::Fails);
     for title in ["A", "B&C"] {

@@ -240,6 +240,29 @@ async fn changes_are_gathered_after_a_request_that_several_changes_shared() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn full_requests_follow_one_another_at_once() {
+    let cache = FakeCache::new();
+    let (world, _, _) = world(&[("a", CacheMethod::Keys, &cache)]).await;
+    let world = world.run();
+    cache.wait_for("/", 1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let before = cache.attempts().len();
+    cache.set(Mode::Waits);
+    for number in 0..2 + 3 * 64 {
+        world.revision(&format!("T{number}"), 1).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    cache.set(Mode::Works);
+    while cache.attempts().len() < before + 5 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // The first two requests had one change each.
+    let requests = cache.attempts().split_off(before);
+    let took = (requests[4] - requests[2]).as_millis();
+    assert!(took < 10, "three full requests were sent within {took} ms");
+}
+
+#[tokio::test(start_paused = true)]
 async fn second_purges_share_a_request_by_keys() {
     let cache = FakeCache::new();
     let (world, _, _) = world(&[("a", CacheMethod::Keys, &cache)]).await;
