@@ -91,8 +91,8 @@ impl Sender {
             CacheMethod::Keys => (max_requests.min(MAX_KEY_REQUESTS), SHARING_TIME),
         };
         let mut received = Vec::new();
-        // The end of the time for which changes are gathered.
-        let mut gathered_at = Instant::now();
+        // The end of the time for which changes are gathered, if they are.
+        let mut gathered_at = None;
         loop {
             let now = *health.borrow_and_update();
             let has_room = self.running.len() < max_requests;
@@ -115,9 +115,8 @@ impl Sender {
                         Health::Down => purges.iter().for_each(|purge| self.cache.leave_to_reader(purge.id)),
                         _ => {
                             // After a full request, the next changes already wait.
-                            if purges.len() > 1 && purges.len() < self.max_shared {
-                                gathered_at = Instant::now() + GATHERING_TIME;
-                            }
+                            let gathers = purges.len() > 1 && purges.len() < self.max_shared;
+                            gathered_at = gathers.then(|| Instant::now() + GATHERING_TIME);
                             self.spawn(Round::First, purges);
                         }
                     }
@@ -177,12 +176,12 @@ impl Sender {
 
 /// Receives up to `limit` purges, but not before `start`. Returns 0 if the channel is closed.
 async fn receive_after(
-    start: Instant,
+    start: Option<Instant>,
     waiting: &mut mpsc::Receiver<Waiting>,
     received: &mut Vec<Waiting>,
     limit: usize,
 ) -> usize {
-    tokio::time::sleep_until(start).await;
+    wait_until(start).await;
     waiting.recv_many(received, limit).await
 }
 
