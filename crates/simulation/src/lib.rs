@@ -6,7 +6,6 @@
 //! the times of all writes which values must be stored, and which must be gone. The same seed gives the same history.
 //! In memory, the run of the history is also the same, to the byte.
 
-mod cluster;
 pub mod collecting;
 mod history;
 mod many;

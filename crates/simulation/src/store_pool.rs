@@ -7,9 +7,10 @@ use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Isolated, Memory, TableStore};
 use rashomon_tables_cassandra::CassandraStore;
 use rashomon_tables_sqlite::{Options as SqliteOptions, SqliteStore};
+use rashomon_test_stores::Cluster;
 use tempfile::TempDir;
 
-use crate::{cluster::Cluster, setup::START};
+use crate::setup::START;
 
 /// The store below all wrappers, of any kind.
 pub(crate) type AnyStore = Arc<dyn TableStore>;

@@ -66,8 +66,15 @@ fn remove_hidden_puts<'a>(
 /// Records the deletes of a write permanently. The memory must have accepted the write, since a refused write deletes
 /// nothing.
 fn record(recorded: &mut Tombstones, deletes: Tombstones) {
-    for (key, ranges) in deletes {
-        recorded.entry(key).or_default().extend(ranges);
+    for (key, deleted) in deletes {
+        let tombstones = recorded.entry(key).or_default();
+        for (range, until) in deleted {
+            // Of several deletes of the same range, only the latest write time has an effect.
+            match tombstones.iter_mut().find(|(other, _)| *other == range) {
+                Some((_, latest)) => *latest = (*latest).max(until),
+                None => tombstones.push((range, until)),
+            }
+        }
     }
 }
 
