@@ -138,6 +138,16 @@ impl Ring {
         }
     }
 
+    /// Restarts the node whose clock was wrong, so that it accepts the messages of the other nodes again.
+    ///
+    /// A node corrects its time for messages every ten seconds, and only with a precise measurement, which a busy
+    /// machine may prevent for minutes. Meanwhile the node drops messages as late, among them changes of the schema.
+    pub(super) fn restart_after_false_clock(&mut self) -> Result<()> {
+        self.end(NODE_WITH_FALSE_CLOCK, Signal::TERM)?;
+        self.run(NODE_WITH_FALSE_CLOCK)?;
+        self.wait_until_all_up()
+    }
+
     /// The number of seconds by which the clock of node 3 is ahead of the true time. Java prints the time
     /// above a list of its threads.
     fn clock_ahead(&self) -> Result<Option<i64>> {
