@@ -8,8 +8,8 @@ use std::{
     cell::Cell,
     num::NonZeroUsize,
     sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -17,7 +17,7 @@ use std::{
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::futures::TaskLocalFuture,
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 tokio::task_local! {
@@ -46,7 +46,9 @@ pub fn never_refused<F: Future>(request: F) -> Request<F> {
 pub struct Limits {
     /// The maximum number of permits that are in use at once.
     pub running: NonZeroUsize,
-    /// The number of waiting callers at which refusable requests are refused at once. Other callers wait all the same.
+    /// The maximum number of waiting callers at which refusable requests are refused at once. Other callers wait all the
+    /// same. The number is lower while permits become free so slowly that the last callers of such a queue would get
+    /// none in time.
     pub waiting: usize,
     /// The maximum time for which a refusable request waits.
     pub wait: Duration,
@@ -57,8 +59,28 @@ pub struct Limits {
 pub struct Permits {
     running: Arc<Semaphore>,
     limits: Limits,
-    waiting: AtomicUsize,
+    queue: Mutex<Queue>,
     refused: AtomicU64,
+}
+
+/// The state of the queue of waiting callers.
+#[derive(Debug, Default)]
+struct Queue {
+    /// The number of waiting callers.
+    waiting: usize,
+    /// The period that is measured. `None` while nobody waits.
+    period: Option<Period>,
+    /// The number of callers that got a permit within [`Limits::wait`], as measured in the last period. `None` if no
+    /// period has ended since the queue was empty.
+    served: Option<usize>,
+}
+
+/// A period in which callers wait all the time. It has the length of [`Limits::wait`], or is a little longer.
+#[derive(Debug)]
+struct Period {
+    begun: Instant,
+    /// The number of waiting callers that got a permit in this period.
+    granted: usize,
 }
 
 /// A permit. It ends when the value is dropped.
@@ -78,7 +100,7 @@ impl Permits {
         Self {
             running: Arc::new(Semaphore::new(limits.running.get().min(Semaphore::MAX_PERMITS))),
             limits,
-            waiting: AtomicUsize::new(0),
+            queue: Mutex::default(),
             refused: AtomicU64::new(0),
         }
     }
@@ -94,33 +116,34 @@ impl Permits {
             return Ok(granted(permit));
         }
         let is_refusable = is_refusable();
-        let waiting = WaitingCaller::new(&self.waiting);
-        if is_refusable && waiting.before >= self.limits.waiting {
+        if is_refusable && self.is_full() {
             return Err(self.refuse());
         }
+        let _waiting = WaitingCaller::new(self);
         let acquire = Arc::clone(&self.running).acquire_owned();
         let acquired = match is_refusable {
             true => timeout(self.limits.wait, acquire).await.map_err(|_elapsed| self.refuse())?,
             false => acquire.await,
         };
+        self.queue().grant(self.limits.wait);
         // The semaphore is never closed.
         acquired.map(granted).map_err(|_closed| self.refuse())
     }
 
-    /// Whether [`Self::take`] would refuse the caller at once, because the queue is full.
+    /// Whether the queue is full, so that [`Self::take`] would refuse a refusable caller at once.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        is_refusable() && self.running.available_permits() == 0 && self.waiting() >= self.limits.waiting
+        self.running.available_permits() == 0 && self.queue().is_full(self.limits.waiting)
     }
 
-    /// Refuses the caller if [`Self::is_full`]. A caller that will need a permit calls this early, so that a refused
-    /// caller does not do the work that precedes the permit.
+    /// Refuses the caller if it is refusable and [`Self::is_full`]. A caller that will need a permit calls this early,
+    /// so that a refused caller does not do the work that precedes the permit.
     ///
     /// # Errors
     ///
     /// Returns an error if the caller is refused.
     pub fn refuse_if_full(&self) -> Result<(), Refused> {
-        if self.is_full() { Err(self.refuse()) } else { Ok(()) }
+        if is_refusable() && self.is_full() { Err(self.refuse()) } else { Ok(()) }
     }
 
     /// The limits.
@@ -132,7 +155,11 @@ impl Permits {
     /// The number of callers that wait for a permit.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.queue().waiting
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number of requests that were refused.
@@ -141,7 +168,8 @@ impl Permits {
         self.refused.load(Ordering::Relaxed)
     }
 
-    fn refuse(&self) -> Refused {
+    /// Counts a refused request.
+    pub fn refuse(&self) -> Refused {
         self.refused.fetch_add(1, Ordering::Relaxed);
         Refused
     }
@@ -159,22 +187,52 @@ fn granted(permit: OwnedSemaphorePermit) -> Permit {
     Permit(permit)
 }
 
-/// Counts one caller as waiting until this value is dropped.
-struct WaitingCaller<'a> {
-    waiting: &'a AtomicUsize,
-    /// The number of callers that already waited.
-    before: usize,
+impl Queue {
+    /// Whether a further caller would probably get no permit in time. A quarter of the time is left as a margin, since
+    /// the pace of the permits varies.
+    fn is_full(&self, max: usize) -> bool {
+        let limit = self.served.map_or(max, |served| max.min((served * 3 / 4).max(1)));
+        self.waiting >= limit
+    }
+
+    fn join(&mut self) {
+        self.waiting += 1;
+        self.period.get_or_insert_with(|| Period { begun: Instant::now(), granted: 0 });
+    }
+
+    fn leave(&mut self) {
+        self.waiting -= 1;
+        if self.waiting == 0 {
+            *self = Self::default();
+        }
+    }
+
+    /// Counts a waiting caller that got a permit. `wait` is [`Limits::wait`].
+    fn grant(&mut self, wait: Duration) {
+        let Some(period) = &mut self.period else { return };
+        period.granted += 1;
+        let elapsed = period.begun.elapsed();
+        if elapsed >= wait {
+            let within_wait = period.granted as f64 * wait.as_secs_f64() / elapsed.as_secs_f64();
+            self.served = Some(within_wait as usize);
+            *period = Period { begun: Instant::now(), granted: 0 };
+        }
+    }
 }
 
+/// Counts one caller as waiting until this value is dropped.
+struct WaitingCaller<'a>(&'a Permits);
+
 impl<'a> WaitingCaller<'a> {
-    fn new(waiting: &'a AtomicUsize) -> Self {
-        Self { before: waiting.fetch_add(1, Ordering::Relaxed), waiting }
+    fn new(permits: &'a Permits) -> Self {
+        permits.queue().join();
+        Self(permits)
     }
 }
 
 impl Drop for WaitingCaller<'_> {
     fn drop(&mut self) {
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.0.queue().leave();
     }
 }
 
@@ -305,6 +363,56 @@ mod tests {
             task.await.unwrap();
         }
         assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
+    }
+
+    /// A queue whose last callers would get no permit in time takes no further requests.
+    #[tokio::test(start_paused = true)]
+    async fn queue_is_as_long_as_permits_become_free_in_time() {
+        const HOLD: Duration = Duration::from_millis(5);
+        let permits = permits(1, 1000);
+        let call = || {
+            let permits = Arc::clone(&permits);
+            tokio::spawn(async move {
+                let begun = Instant::now();
+                let taken = refusable(permits.take()).await;
+                let waited = begun.elapsed();
+                if taken.is_ok() {
+                    tokio::time::sleep(HOLD).await;
+                }
+                (taken.is_ok(), waited)
+            })
+        };
+        let load = async |calls: usize| {
+            let mut callers = Vec::new();
+            for _ in 0..calls {
+                callers.push(call());
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let mut answers = Vec::new();
+            for caller in callers {
+                answers.push(caller.await.unwrap());
+            }
+            answers
+        };
+        // Five times as many callers as get a permit. At first the queue takes them all, and most wait in vain.
+        let answers = load(400).await;
+        let in_vain = |answers: &[(bool, Duration)]| {
+            answers.iter().filter(|(granted, waited)| !granted && *waited == WAIT).count()
+        };
+        assert!(in_vain(&answers[..WAIT.as_millis() as usize]) > 10, "{answers:?}");
+        let later = &answers[2 * WAIT.as_millis() as usize..];
+        assert_eq!(in_vain(later), 0, "{later:?}");
+        let at_once = later.iter().filter(|(granted, waited)| !granted && waited.is_zero()).count();
+        assert!(at_once > later.len() / 2, "{at_once} of {}", later.len());
+        let granted = later.iter().filter(|(granted, _)| *granted).count();
+        assert!(granted >= later.len() / 5, "{granted} of {}", later.len());
+        // The queue was empty meanwhile, so that it takes any number again.
+        assert_eq!(permits.waiting(), 0);
+        let answers: Vec<_> = (0..100).map(|_| call()).collect();
+        for answer in answers {
+            let (granted, waited) = answer.await.unwrap();
+            assert!(granted || waited == WAIT);
+        }
     }
 
     #[tokio::test(start_paused = true)]
