@@ -79,6 +79,11 @@ impl Route {
         }
     }
 
+    /// Whether a request that is not safe takes a permit to write before it receives its body.
+    pub(crate) const fn needs_permit(self) -> bool {
+        matches!(self, Self::Latest | Self::Page | Self::Entry | Self::Batch)
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::Latest => "latest",

@@ -18,7 +18,7 @@ use pin_project_lite::pin_project;
 use rashomon_access::Caller;
 use rashomon_admission::{Request as Admitted, refusable};
 use rashomon_buckets::shorten;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tower::{Layer, Service};
 
 use crate::{
@@ -29,6 +29,7 @@ use crate::{
     credentials,
     extract::idempotency_key,
     metrics::Route,
+    overload::{Paced, earliest_refusal},
     problem::{Kind, Problem, Result},
     request_id::REQUEST_ID,
     settings::{AccessLog, BATCH_TIMEOUT, Settings},
@@ -86,41 +87,14 @@ where
     }
 
     fn call(&mut self, mut request: Request) -> Self::Future {
-        let method = request.method().clone();
-        // A token must not be logged.
-        let has_token = credentials::has_token(request.uri());
-        let uri =
-            if has_token { credentials::without_token(request.uri()) } else { without_host(request.uri()) };
         let in_batch = request.extensions_mut().remove::<BatchContext>();
-        let id = match &in_batch {
-            Some(BatchContext { id, .. }) => id.clone(),
-            None => self.api.request_ids.of(request.headers()),
-        };
-        let mut record = Record::begin(&self.api, id, method, uri);
-        if record.route == Route::Batch {
-            request.extensions_mut().insert(BatchId(record.id.clone()));
-        }
-        if self.api.forwarding.is_some() {
-            // A backend logs the request under the same id.
-            request.headers_mut().insert(REQUEST_ID, record.id.clone());
-        }
-        if let Some(log) = &self.api.audit_log {
-            let address = client_address(request.extensions(), request.headers(), &self.api.settings.proxies);
-            record.audit =
-                Audit::begin(log, &self.api.clock, &record.id, &record.method, &record.uri, address);
-        }
-        let found = check(&request, &self.api.settings).and_then(|cross_origin| {
-            record.cross_origin = cross_origin;
-            if has_token {
-                return Err(credentials::token_in_url());
-            }
-            idempotency_key::check_route(request.method(), request.uri(), request.headers())?;
-            self.recognize(&mut request, &record.audit)
-        });
+        let (record, found) = begin(&self.api, &mut request, in_batch.as_ref());
+        let settings = &self.api.settings;
         match (found, in_batch) {
             (Ok(None), None) => {
                 let request = record.audit.attach(request);
-                ObserveFuture::Running { future: refusable(self.inner.call(request)), record: Some(record) }
+                let future = Paced::new(settings, refusable(self.inner.call(request)));
+                ObserveFuture::Running { future, record: Some(record) }
             }
             (Ok(None), Some(BatchContext { deadline, .. })) => {
                 let (request, mut inner) = (record.audit.attach(request), self.inner.clone());
@@ -132,14 +106,11 @@ where
                 let future = authenticate(self.api.clone(), self.inner.clone(), request, token, audit);
                 let future = match in_batch {
                     Some(BatchContext { deadline, .. }) => with_deadline(deadline, future),
-                    None => Box::pin(refusable(future)),
+                    None => Box::pin(Paced::new(settings, refusable(future))),
                 };
                 ObserveFuture::Boxed { future, record: Some(record) }
             }
-            (Err(problem), _) => {
-                self.api.refused_browsers.log(&problem, self.api.clock.monotonic());
-                ObserveFuture::Refused { problem: Some((problem, record)) }
-            }
+            (Err(problem), _) => ObserveFuture::Refused { problem: Some((problem, record)) },
         }
     }
 }
@@ -152,27 +123,94 @@ fn without_host(uri: &Uri) -> Uri {
     }
 }
 
-impl<S> ObserveService<S> {
-    /// Finds the caller of a request without asking the store, and adds the caller to the request. Returns the token
-    /// if the store has to be asked.
-    fn recognize(&self, request: &mut Request, audit: &Audit) -> Result<Option<String>> {
-        // A health check must not fail because of its token, or because the store cannot look the token up.
-        if OPEN_PATHS.contains(&request.uri().path()) {
-            return Ok(None);
-        }
-        let access = &self.api.access;
-        let Some(token) = credentials::token_of(request.headers(), access.is_open())? else {
-            return Ok(None);
-        };
-        match access.recognize(token) {
-            Some(caller) => {
-                audit.set_caller(&caller);
-                request.extensions_mut().insert(caller);
-                Ok(None)
-            }
-            None => Ok(Some(token.to_owned())),
-        }
+/// Begins the record of a request, checks the request, and finds its caller without asking the store. Returns the
+/// token if the store has to be asked. Adds the caller to the request.
+fn begin(
+    api: &Api,
+    request: &mut Request,
+    in_batch: Option<&BatchContext>,
+) -> (Record, Result<Option<String>>) {
+    let method = request.method().clone();
+    // A token must not be logged.
+    let has_token = credentials::has_token(request.uri());
+    let uri = if has_token { credentials::without_token(request.uri()) } else { without_host(request.uri()) };
+    let id = match in_batch {
+        Some(BatchContext { id, .. }) => id.clone(),
+        None => api.request_ids.of(request.headers()),
+    };
+    let mut record = Record::begin(api, id, method, uri);
+    if record.route == Route::Batch {
+        request.extensions_mut().insert(BatchId(record.id.clone()));
     }
+    if api.forwarding.is_some() {
+        // A backend logs the request under the same id.
+        request.headers_mut().insert(REQUEST_ID, record.id.clone());
+    }
+    if let Some(log) = &api.audit_log {
+        let address = client_address(request.extensions(), request.headers(), &api.settings.proxies);
+        record.audit = Audit::begin(log, &api.clock, &record.id, &record.method, &record.uri, address);
+    }
+    let found = check(request, &api.settings).and_then(|cross_origin| {
+        record.cross_origin = cross_origin;
+        if has_token {
+            return Err(credentials::token_in_url());
+        }
+        idempotency_key::check_route(request.method(), request.uri(), request.headers())?;
+        recognize(api, request, &record.audit)
+    });
+    if let Err(problem) = &found {
+        api.refused_browsers.log(problem, api.clock.monotonic());
+    }
+    (record, found)
+}
+
+/// Finds the caller of a request without asking the store, and adds the caller to the request. Returns the token if
+/// the store has to be asked.
+fn recognize(api: &Api, request: &mut Request, audit: &Audit) -> Result<Option<String>> {
+    // A health check must not fail because of its token, or because the store cannot look the token up.
+    if OPEN_PATHS.contains(&request.uri().path()) {
+        return Ok(None);
+    }
+    let access = &api.access;
+    let Some(token) = credentials::token_of(request.headers(), access.is_open())? else {
+        return Ok(None);
+    };
+    match access.recognize(token) {
+        Some(caller) => {
+            audit.set_caller(&caller);
+            request.extensions_mut().insert(caller);
+            Ok(None)
+        }
+        None => Ok(Some(token.to_owned())),
+    }
+}
+
+/// Whether a request is refused before it is routed: it is a write, and so many writes wait that a further one is
+/// refused. If it were routed, it would be refused later, and cost more.
+pub(crate) fn is_refused_early(api: &Api, method: &Method, uri: &Uri) -> bool {
+    // A read-only server refuses all writes for another reason, and another backend may be less busy.
+    let is_possible = !method.is_safe() && !api.settings.read_only && api.forwarding.is_none();
+    is_possible
+        && api.write_permits.is_full()
+        && uri.path().starts_with("/v1/")
+        && Route::of(uri).needs_permit()
+}
+
+/// Answers a request that [`is_refused_early`]. Receives its body and drops it, so that the client reads the answer.
+pub(crate) async fn refuse_early(api: &Api, mut request: Request) -> Response {
+    let earliest = earliest_refusal(&api.settings);
+    let (record, found) = begin(api, &mut request, None);
+    let problem = match found {
+        Err(problem) => problem,
+        Ok(_) => {
+            if let Ok(body) = api.receive_body(record.audit.attach(request).into_body()) {
+                body.drain().await;
+            }
+            sleep_until(earliest).await;
+            api.write_permits.refuse()
+        }
+    };
+    record.finish(problem.into_response())
 }
 
 /// The future of an answer, boxed.
@@ -262,7 +300,7 @@ pin_project! {
     /// The future of the answer to a request.
     #[project = ObserveFutureProjection]
     pub(crate) enum ObserveFuture<F, E> {
-        Running { #[pin] future: Admitted<F>, record: Option<Record> },
+        Running { #[pin] future: Paced<Admitted<F>>, record: Option<Record> },
         Boxed { future: ResponseFuture<E>, record: Option<Record> },
         Refused { problem: Option<(Problem, Record)> },
     }

@@ -1,24 +1,36 @@
-//! The permits of writes, and the metrics of all permits.
+//! The permits of writes, delays of refusals, and the metrics of all permits.
 //!
 //! A write takes its permit before its body is read, so that a refused write costs little. Definitions of buckets and
 //! requests for tokens take it later, since their bodies are small. A slow client must not keep a permit from others:
 //! if the body does not arrive promptly, the write gives its permit back, and takes another one before it is stored.
+//!
+//! A refusal that is certain at once is nevertheless sent only after the setting `overload_wait` ([`Paced`]). A client
+//! that repeats its request as soon as it is refused would otherwise take most of the processor for refusals.
 
-use std::{fmt, num::NonZeroUsize, pin::pin, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    num::NonZeroUsize,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
+use axum::response::Response;
+use pin_project_lite::pin_project;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
     metrics::{counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
-use rashomon_admission::{Limits, Permit, Permits};
+use rashomon_admission::{Limits, Permit, Permits, Refused};
 use rashomon_buckets::RevisionStore;
-use tokio::time::timeout;
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::{
     Settings,
-    problem::{Problem, Result},
+    problem::{Kind, Problem, Result},
     settings::{MAX_WRITES, OVERLOAD_WAIT},
 };
 
@@ -45,12 +57,75 @@ impl WritePermits {
     /// Takes a permit. Refuses the request if no permit becomes free in time, or if too many writes wait already. A
     /// request that has already had a permit is not refused, but waits as long as necessary.
     pub(crate) async fn take(&self) -> Result<Permit> {
-        self.0.take().await.map_err(|_refused| {
-            Problem::busy(format!(
-                "too many writes are in progress ({MAX_WRITES}, {OVERLOAD_WAIT}); nothing was changed: try again later"
-            ))
-        })
+        self.0.take().await.map_err(problem)
     }
+
+    /// Whether so many writes wait that a further one is refused.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.is_full()
+    }
+
+    /// Counts a refused write, and returns its problem.
+    pub(crate) fn refuse(&self) -> Problem {
+        problem(self.0.refuse())
+    }
+}
+
+fn problem(_: Refused) -> Problem {
+    Problem::busy(format!(
+        "too many writes are in progress ({MAX_WRITES}, {OVERLOAD_WAIT}); nothing was changed: try again later"
+    ))
+}
+
+pin_project! {
+    /// The future of an answer. If the answer is the problem `busy`, it is ready `overload_wait` after its request at
+    /// the earliest.
+    pub(crate) struct Paced<F> {
+        #[pin]
+        answering: F,
+        earliest: Instant,
+        // A refusal, and the timer that ends its delay.
+        delayed: Option<(Response, Pin<Box<Sleep>>)>,
+    }
+}
+
+impl<F> Paced<F> {
+    /// Paces the answer to a request that has just begun.
+    pub(crate) fn new(settings: &Settings, answering: F) -> Self {
+        Self { answering, earliest: earliest_refusal(settings), delayed: None }
+    }
+}
+
+/// The time before which a request that begins now is not refused.
+pub(crate) fn earliest_refusal(settings: &Settings) -> Instant {
+    Instant::now() + Duration::from_millis(settings.overload_milliseconds)
+}
+
+impl<F, E> Future for Paced<F>
+where
+    F: Future<Output = std::result::Result<Response, E>>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let (refusal, mut timer) = match this.delayed.take() {
+            Some(delayed) => delayed,
+            None => match ready!(this.answering.poll(context)) {
+                Ok(answer) if is_busy(&answer) => (answer, Box::pin(sleep_until(*this.earliest))),
+                answer => return Poll::Ready(answer),
+            },
+        };
+        if timer.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Ok(refusal));
+        }
+        *this.delayed = Some((refusal, timer));
+        Poll::Pending
+    }
+}
+
+fn is_busy(answer: &Response) -> bool {
+    answer.extensions().get::<Problem>().is_some_and(|problem| problem.kind() == Kind::Busy)
 }
 
 /// Holds a permit while a body is received. Gives the permit back if the body does not arrive promptly.

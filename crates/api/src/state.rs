@@ -2,6 +2,7 @@
 
 use std::{future, sync::Arc, time::Duration};
 
+use axum::body::Body;
 use http::HeaderName;
 use prometheus_client::registry::Registry;
 use rashomon_access::Access;
@@ -10,7 +11,7 @@ use rashomon_audit::AuditLog;
 use rashomon_buckets::{BucketName, Page, Property, RevisionStore};
 use rashomon_clock::Clock;
 use rashomon_dumps::SpoolSpace;
-use rashomon_forms::BodyLimits;
+use rashomon_forms::{BodyLimits, FormError, RequestBody};
 use rashomon_key_value::{Entry, KeyValueStore};
 use rashomon_transformer_http::Transformers;
 use tokio::{
@@ -104,7 +105,7 @@ pub struct SharedState {
     pub(crate) page_bucket: BucketName,
     staging: Staging,
     copying_writes: Arc<Semaphore>,
-    write_permits: WritePermits,
+    pub(crate) write_permits: WritePermits,
     imports: Arc<Semaphore>,
     /// The permits of requests in batches, [`MAX_BATCHED_REQUESTS`] in total.
     pub(crate) batched_requests: Semaphore,
@@ -343,6 +344,12 @@ impl Api {
             drop((permit, claim, audit));
         });
         Ok(())
+    }
+
+    /// Wraps the body of a write with its limits.
+    pub(crate) fn receive_body(&self, body: Body) -> Result<RequestBody> {
+        RequestBody::new(body, self.body_limits(), self.metrics.received_bytes.clone())
+            .map_err(|error| FormError::from(error).into())
     }
 
     /// The limits of a body.

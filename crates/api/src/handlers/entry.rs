@@ -16,10 +16,7 @@ use rashomon_forms::{RequestBody, refuse_content_encoding};
 use rashomon_http_semantics::conditional::WriteCondition;
 use rashomon_key_value::{Bucket, BucketType, Entry, EntryKey, EntryTag, PutOutcome};
 
-use super::{
-    page::{self, ignore_range_unless_get},
-    write::receive_body,
-};
+use super::page::{self, ignore_range_unless_get};
 use crate::{
     Api,
     answer::{options, redirect_to_canonical},
@@ -212,7 +209,7 @@ async fn store(
         ));
     }
     let mut condition = WriteCondition::of(&head.headers);
-    let mut body = receive_body(api, body)?;
+    let mut body = api.receive_body(body)?;
     let received = receive(api, bucket, target, head, &mut condition, &mut body).await;
     let (headers, staged, claim) = match received {
         Ok(received) => received,

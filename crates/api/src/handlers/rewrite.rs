@@ -10,7 +10,7 @@ use rashomon_buckets::{
 use rashomon_forms::{RequestBody, refuse_content_encoding};
 use rashomon_http_semantics::conditional;
 
-use super::{form::spill, write::receive_body};
+use super::form::spill;
 use crate::{
     Api, answer,
     audit::Audit,
@@ -38,7 +38,7 @@ pub(crate) async fn property(
             "the request has no body: send the new bytes, or Content-Length: 0 for an empty property",
         ));
     }
-    let mut body = receive_body(api, body)?;
+    let mut body = api.receive_body(body)?;
     let staged = receive(api, &page, tid, &name, headers, &mut body).await;
     let (stored, staged, expect, claim) = match staged {
         Ok(received) => received,

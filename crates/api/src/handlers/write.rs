@@ -4,7 +4,6 @@ use axum::{body::Body, response::Response};
 use http::{StatusCode, request::Parts};
 use rashomon_buckets::{NewRender, NewRevision, Page, Parent, RenderBase, Title, Written};
 use rashomon_clock::{Timestamp, rfc3339};
-use rashomon_forms::{FormError, RequestBody};
 
 use super::form::Form;
 use crate::{
@@ -33,7 +32,7 @@ pub(crate) async fn revision(
     head: &Parts,
     body: Body,
 ) -> Result<Response> {
-    let body = receive_body(api, body)?;
+    let body = api.receive_body(body)?;
     let (form, claim) = Form::receive(api, &page, &head.headers, body, &REVISION_FIELDS).await?;
     let new = parse_revision(form, &page.title, writer)?;
     let (buckets, target) = (api.buckets.clone(), page.clone());
@@ -52,7 +51,7 @@ pub(crate) async fn render(
     head: &Parts,
     body: Body,
 ) -> Result<Response> {
-    let body = receive_body(api, body)?;
+    let body = api.receive_body(body)?;
     // Refuses an erased revision before any of the form is stored. Whether the revision exists is checked
     // after the form has arrived.
     if let Err(problem) = api.read_page(&page, api.buckets.check_takes_renders(&page, base)).await {
@@ -65,12 +64,6 @@ pub(crate) async fn render(
     let write = Box::pin(async move { buckets.put_render(&target, new).await });
     let written = api.write_with_copies(claim, Audit::of(&head.extensions), write).await?;
     respond(&page, writer, written)
-}
-
-/// Wraps the body of a write with its limits.
-pub(crate) fn receive_body(api: &Api, body: Body) -> Result<RequestBody> {
-    RequestBody::new(body, api.body_limits(), api.metrics.received_bytes.clone())
-        .map_err(|error| FormError::from(error).into())
 }
 
 fn respond(page: &Page, writer: Writer, written: rashomon_buckets::Result<Written>) -> Result<Response> {

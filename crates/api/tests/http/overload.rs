@@ -5,18 +5,19 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 use axum::{body::Body, http::Request};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use rashomon_api::Settings;
+use rashomon_api::{ServeOptions, Settings};
 use rashomon_buckets::{
     ArchiveSettings, BucketArchive, BucketName, CompactionOptions, DomainName, RevisionStore, SealOptions,
     unpack_limits,
 };
 use rashomon_tables::{Call, Fault, Gate, Plan};
 use serde_json::json;
-use tokio::{task::JoinHandle, time::Instant};
+use tokio::{io::AsyncWriteExt, task::JoinHandle, time::Instant};
 use tower::ServiceExt;
 
 use crate::{
     log::capture,
+    socket::{Server, get, read_until},
     world::{Answer, PAGE, World},
 };
 
@@ -141,6 +142,59 @@ async fn body_of_a_refused_write_is_not_stored() {
     assert_eq!(world.store.calls(Call::Write), writes, "no chunk is written");
     gate.open();
     held.await.unwrap().expect(201);
+}
+
+/// While the queue is full, a server refuses a write before it looks for a handler. It receives the body and drops it, so
+/// the connection stays usable.
+#[tokio::test]
+async fn full_queue_refuses_writes_before_they_are_routed() {
+    const LONG_WAIT: Duration = Duration::from_secs(2);
+    const MAX_WAITING: usize = 256;
+    let overload_milliseconds = u64::try_from(LONG_WAIT.as_millis()).unwrap();
+    let settings = Settings { max_writes: 1, overload_milliseconds, ..Settings::default() };
+    let world = Arc::new(World::in_memory_with(settings).await);
+    let server = Server::of(&world, ServeOptions::default()).await;
+    let (held, gate) = held_write(&world).await;
+    let waiting: Vec<_> = (0..MAX_WAITING).map(|page| post(&world, &format!("Waiting_{page}"))).collect();
+    while metric(&world, "overload_waiting{class=\"write\"}").await != MAX_WAITING.to_string() {
+        tokio::task::yield_now().await;
+    }
+    let refused_before = metric(&world, "overload_refusals_total{class=\"write\"}").await;
+    assert_eq!(refused_before, "0", "no wait has ended yet");
+
+    // A handler would refuse the type of this body with 415.
+    let html = "x".repeat(100_000);
+    let write = format!(
+        "POST {PAGE}?rev/ HTTP/1.1\r\nhost: a\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n{html}",
+        html.len()
+    );
+    let mut connection = server.connect().await;
+    let begun = Instant::now();
+    connection.write_all(write.as_bytes()).await.unwrap();
+    // A request that is not valid has another cure.
+    let invalid = server.exchange(b"POST /v1/enwiki/page/A?rev/ HTTP/1.1\r\nconnection: close\r\n\r\n").await;
+    assert!(invalid.starts_with("HTTP/1.1 400 "), "{invalid}");
+    // Requests that take no permit are answered.
+    let bucket = server.exchange(b"PUT /v1/enwiki HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await;
+    assert!(bucket.starts_with("HTTP/1.1 404 "), "{bucket}");
+    assert!(begun.elapsed() < LONG_WAIT, "only refusals are delayed");
+
+    let answer = read_until(&mut connection, "}").await;
+    assert!(begun.elapsed() >= LONG_WAIT, "{:?}", begun.elapsed());
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("urn:rashomon:problem:busy"), "{answer}");
+    assert!(answer.contains("retry-after: ") && answer.contains("x-request-id: "), "{answer}");
+    assert!(answer.contains(&format!("\"instance\":\"{PAGE}?rev/\"")), "{answer}");
+    connection.write_all(&get("/healthz", "")).await.unwrap();
+    let answer = read_until(&mut connection, "}").await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+
+    gate.open();
+    held.await.unwrap().expect(201);
+    for waiting in waiting {
+        waiting.await.unwrap();
+    }
+    let refused = metric(&world, "overload_refusals_total{class=\"write\"}").await;
+    assert_eq!(refused, (MAX_WAITING + 1).to_string());
 }
 
 #[tokio::test(start_paused = true)]
@@ -282,9 +336,8 @@ async fn full_queue_refuses_reads_of_blocks_before_the_store_is_asked() {
     assert_eq!(unpacks.waiting(), waiting.len());
 
     let (begun, calls) = (Instant::now(), [Call::Get, Call::Scan].map(|call| world.store.calls(call)));
-    let refused = world.get(&two).await.expect(503);
-    assert_eq!(begun.elapsed(), Duration::ZERO);
-    check_refusal(&refused, ["max_unpacks", "overload_wait"]);
+    let refused = send(&world, "GET", two.clone(), Body::empty());
+    tokio::time::sleep(WAIT / 4).await;
     assert_eq!([Call::Get, Call::Scan].map(|call| world.store.calls(call)), calls);
     // Blocks in memory and the latest are read as before.
     assert_eq!(world.get(&one).await.expect(200).text(), "One1");
@@ -295,6 +348,10 @@ async fn full_queue_refuses_reads_of_blocks_before_the_store_is_asked() {
     for waiting in waiting {
         assert_eq!(waiting.await.unwrap().expect(200).text(), "Two1");
     }
+    // The answer is delayed, so that a client that repeats its request at once takes little of the processor.
+    let refused = refused.await.unwrap().expect(503);
+    assert_eq!(begun.elapsed(), WAIT);
+    check_refusal(&refused, ["max_unpacks", "overload_wait"]);
 }
 
 #[tokio::test(start_paused = true)]
