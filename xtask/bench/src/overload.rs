@@ -33,8 +33,8 @@ use super::{
 /// The cores of the server and of the load generator.
 const SERVER_CORE: usize = 0;
 const GENERATOR_CORE: usize = 1;
-/// The loads, as multiples of the capacity.
-const LOADS: [f64; 4] = [0.5, 1.0, 2.0, 5.0];
+/// The loads: open loops, as multiples of the capacity, and a closed loop (`None`).
+const LOADS: [Option<f64>; 5] = [Some(0.5), Some(1.0), Some(2.0), Some(5.0), None];
 const WARM_UP: Duration = Duration::from_secs(1);
 /// The number of imported pages. Together, their blocks are much larger than one block.
 const IMPORTED_PAGES: usize = 200;
@@ -98,7 +98,8 @@ pub(crate) fn run(options: &Options, binary: &Path, runs: usize, clock: &dyn Clo
              data-parsoid of {DATA_PARSOID_SIZE} bytes) to {WRITTEN_PAGES} pages, and GET of random archived renders \
              of {IMPORTED_PAGES} pages with no unpacked block in memory. The capacity is measured by a closed loop \
              with {} connections for POST and {} for reads. Open loops with at most {} connections then offer multiples \
-             of the capacity, for {} s each after {} s of warm-up. Meanwhile the latest is read {READS_PER_SECOND} \
+             of the capacity, for {} s each after {} s of warm-up. Then a closed loop with as many connections repeats \
+             each request as soon as it is answered, also after refusals. Meanwhile the latest is read {READS_PER_SECOND} \
              times a second. Goodput: successful answers; best: the highest goodput of all loads. The latency of a \
              refusal counts from the time of sending, that of a read of the latest from its scheduled time",
             Class::Post.closed_connections(),
@@ -192,18 +193,22 @@ impl Side<'_> {
         add("p99 of reads of the latest alone", "ms", alone);
         let mut next = 1;
         let seconds = self.options.seconds as f64;
-        let capacity = self.load(address, Pace::Closed, &mut next)?.1.served as f64 / seconds;
+        let connections = self.class.closed_connections();
+        let capacity = self.load(address, Pace::Closed, connections, &mut next)?.1.served as f64 / seconds;
         add("capacity", "a second", capacity);
         let mut loads = Vec::new();
         for load in LOADS {
-            let load = self.beside(address, &pages, Pace::Open(load * capacity), &mut next)?;
-            loads.push(load);
+            let pace = load.map_or(Pace::Closed, |multiple| Pace::Open(multiple * capacity));
+            loads.push(self.beside(address, &pages, pace, &mut next)?);
         }
         let goodput = |load: &Load| load.outcome.served as f64 / seconds;
         let best = loads.iter().map(goodput).fold(capacity, f64::max);
         for (multiple, load) in LOADS.iter().zip(&loads) {
-            let mut add = |figure: &str, unit, value| add(&format!("{multiple} x, {figure}"), unit, value);
-            add("answered / offered", "", load.measured.per_second() / (multiple * capacity));
+            let name = multiple.map_or("closed loop".to_owned(), |multiple| format!("{multiple} x"));
+            let mut add = |figure: &str, unit, value| add(&format!("{name}, {figure}"), unit, value);
+            if let Some(multiple) = multiple {
+                add("answered / offered", "", load.measured.per_second() / (multiple * capacity));
+            }
             add("goodput / best", "", goodput(load) / best);
             add("refused", "a second", load.outcome.refused.len() as f64 / seconds);
             if !load.outcome.refused.is_empty() {
@@ -244,11 +249,13 @@ impl Side<'_> {
     }
 
     /// Sends requests of the class.
-    fn load(&self, address: SocketAddr, pace: Pace, next: &mut u64) -> Result<(Measurement, Outcome)> {
-        let connections = match pace {
-            Pace::Closed => self.class.closed_connections(),
-            Pace::Open(_) => self.options.connections,
-        };
+    fn load(
+        &self,
+        address: SocketAddr,
+        pace: Pace,
+        connections: usize,
+        next: &mut u64,
+    ) -> Result<(Measurement, Outcome)> {
         let plan = self.plan(address, connections, pace);
         if self.class == Class::Post {
             let inner = Writes::new(self.contents, writes::titles(WRITTEN_PAGES), *next, connections);
@@ -274,7 +281,7 @@ impl Side<'_> {
             let load = scope.spawn(|| {
                 // On Linux, this is the priority of the thread.
                 setpriority_process(None, LOAD_PRIORITY)?;
-                self.load(address, pace, next)
+                self.load(address, pace, self.options.connections, next)
             });
             let latest = self.latest(address, pages);
             let load = load.join().map_err(|_| anyhow!("the load generator has panicked"))?;
