@@ -46,7 +46,7 @@ impl Archive {
             listed,
         )? {
             let named = self.verify_named(&mut seen, deleted, report, progress).await;
-            report.corrupt_is_problem(ARCHIVE_INDEX.name(), named)?;
+            report.record_corruption(ARCHIVE_INDEX.name(), named)?;
         }
         Ok(())
     }
@@ -102,7 +102,7 @@ impl Archive {
     async fn verify_one(&self, partition: &[Value], report: &mut VerifyReport) -> Result<()> {
         let place = key_in_words(ARCHIVE_BLOCKS.name(), &Key::new(partition.to_vec(), Vec::new()));
         let checked = self.verify_block(partition, report).await;
-        report.corrupt_is_problem(place, checked).map(drop)
+        report.record_corruption(place, checked).map(drop)
     }
 
     /// Decodes a block, and checks that all its revisions can be found.
@@ -161,7 +161,7 @@ async fn verify_indexes(
         }
         let place = key_in_words(ARCHIVE_INDEX.name(), &Key::new(partition.clone(), Vec::new()));
         let checked = verify_index(blocks, &partition, report).await;
-        report.corrupt_is_problem(place, checked)?;
+        report.record_corruption(place, checked)?;
     }
     Ok(())
 }
@@ -184,7 +184,7 @@ fn report_listing(
         Error::Store(StoreError::Corrupt(what)) => corrupt(&format!("{what}; {not_verified}")).into(),
         error => error,
     });
-    Ok(report.corrupt_is_problem(table.name(), said)?.is_some())
+    Ok(report.record_corruption(table.name(), said)?.is_some())
 }
 
 /// Compares the index of a page with the blocks that it references.

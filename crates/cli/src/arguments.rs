@@ -180,8 +180,8 @@ Examples:
 
     /// Show what retention would delete, or delete it now
     ///
-    /// Refused if the store has an archive, which new SQLite stores have by default, even if the configuration turns
-    /// the archive off: use `rashomon archive seal`.
+    /// Refused if the store has an archive, even if the configuration turns the archive off: use `rashomon archive
+    /// seal`. New SQLite stores have an archive by default.
     ///
     /// Deletes the bodies of superseded revisions and renders; their metadata stays. A server with the same
     /// configuration does this by itself. The policy comes from the configuration, and flags override it. If
@@ -272,11 +272,12 @@ Examples:
     /// Convert stored values of a property, such as html, to the current version of their format, in place
     ///
     /// The content type of a value may name the version of its format (its spec), in the parameter `profile`. Sends
-    /// each value of the property that has an earlier version to a transformer, an external service that converts
-    /// between versions. Replaces the value by the answer, as `PUT ?rev/{tid}/html` does: the render keeps its tid, and
-    /// the value gets a new ETag. A value is replaced only if it has not changed since it was read. Other values are
-    /// left alone, and so are blocks of the archive, unless --archived is given. The command may be interrupted or
-    /// killed at any point, and run again. With SQLite, no server may have the store open (see docs/rewrite.md).
+    /// each value of the property whose version is earlier than the current one to a transformer, an external service
+    /// that converts between versions. Replaces the value by the answer, as `PUT ?rev/{tid}/html` does: the render
+    /// keeps its tid, and the value gets a new ETag. A value is replaced only if it has not changed since it was read.
+    /// Values without an earlier version are left alone, and so are blocks of the archive, unless --archived is given.
+    /// The command may be interrupted or killed at any point, and run again. With SQLite, no server may have the store
+    /// open (see docs/rewrite.md).
     #[command(after_help = "\
 Exit codes:
   0  all values have the current version, except those that are left alone

@@ -52,11 +52,11 @@ impl KeyValueStore {
                 };
                 let place = format!("domain {domain}, bucket {bucket}, key {key}");
                 let entry = verify_entry(self, table, id, &key).await;
-                if let Some(Some(size)) = corrupt_is_problem(report, &place, entry)? {
+                if let Some(Some(size)) = record_corruption(report, &place, entry)? {
                     report.entries += 1;
                     report.bytes += size;
                     let added_at = index::added_at(records, id, &key).await;
-                    if corrupt_is_problem(report, &place, added_at)? == Some(None) {
+                    if record_corruption(report, &place, added_at)? == Some(None) {
                         report.problem_of(&place, "the entry is missing from the index of its bucket");
                     }
                 }
@@ -69,7 +69,7 @@ impl KeyValueStore {
                 && let Some((domain, bucket)) = names.get(&id)
             {
                 let place = format!("domain {domain}, bucket {bucket}, map of the index");
-                corrupt_is_problem(report, &place, split::check_map(records, id).await)?;
+                record_corruption(report, &place, split::check_map(records, id).await)?;
             }
         }
         Ok(())
@@ -83,7 +83,7 @@ impl KeyValueStore {
             loop {
                 let page = self.buckets(&domain, after.as_ref(), PAGE_ROWS.get()).await;
                 let place = format!("domain {domain}, buckets");
-                let Some(page) = corrupt_is_problem(report, &place, page)? else { break };
+                let Some(page) = record_corruption(report, &place, page)? else { break };
                 names.extend(page.items.into_iter().map(|bucket| (bucket.id, (bucket.domain, bucket.name))));
                 after = page.next;
                 if after.is_none() {
@@ -142,10 +142,10 @@ async fn verify_entry(
 }
 
 /// Adds a `Corrupt` error as a problem, so that the verification continues. Returns any other error.
-fn corrupt_is_problem<T>(report: &mut VerifyReport, place: &str, result: Result<T>) -> Result<Option<T>> {
+fn record_corruption<T>(report: &mut VerifyReport, place: &str, result: Result<T>) -> Result<Option<T>> {
     match result {
         Err(Error::Records(error)) => {
-            Ok(report.corrupt_is_problem(place, Err::<T, rashomon_records::Error>(error))?)
+            Ok(report.record_corruption(place, Err::<T, rashomon_records::Error>(error))?)
         }
         result => result.map(Some),
     }

@@ -68,9 +68,9 @@ impl VerifyReport {
         self.problems.extend(page.problems.into_iter().take(room));
     }
 
-    /// Adds a `Corrupt` error as a problem, so that the verification can continue. `place` describes where the error
-    /// was found. Returns any other error.
-    pub fn corrupt_is_problem<T>(&mut self, place: impl Display, result: Result<T>) -> Result<Option<T>> {
+    /// Returns the value. If the error is `Corrupt`, adds it as a problem that was found at `place`, and returns `None`,
+    /// so that the verification can continue. Returns any other error.
+    pub fn record_corruption<T>(&mut self, place: impl Display, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(found) => Ok(Some(found)),
             Err(Error::Store(StoreError::Corrupt(problem))) => {

@@ -105,7 +105,7 @@ pub async fn verify(store: &RevisionStore, progress: &mut (dyn FnMut(u64) + Send
     }
     for domain in domains {
         report
-            .corrupt_is_problem(format_args!("domain {domain}"), records.catalog.site_info(&domain).await)?;
+            .record_corruption(format_args!("domain {domain}"), records.catalog.site_info(&domain).await)?;
     }
     Ok(report)
 }
@@ -124,7 +124,7 @@ impl PageBuckets {
         let mut this = Self { existing: BTreeSet::new(), deleted, unknown: BTreeSet::new() };
         for domain in records.catalog.domains().await? {
             let buckets = entries.page_buckets(&domain).await.map_err(Error::from);
-            match report.corrupt_is_problem(format_args!("domain {domain}, buckets"), buckets)? {
+            match report.record_corruption(format_args!("domain {domain}, buckets"), buckets)? {
                 Some(buckets) => {
                     this.existing.extend(buckets.into_iter().map(|bucket| (domain.clone(), bucket)));
                 }
@@ -169,12 +169,12 @@ impl Verifier<'_> {
         } else {
             self.verify_has_revision(&page, table, &mut report).await
         };
-        report.corrupt_is_problem(page_in_words(&page), result)?;
+        report.record_corruption(page_in_words(&page), result)?;
         // An interrupted erasure causes the same problems as lost rows. So unfinished erasures are reported
         // as a possible reason of the problems.
         if table.name() == REVISIONS.name() && !report.problems.is_empty() {
             let unfinished = unfinished_erasures(self.records, &page).await;
-            for rev in report.corrupt_is_problem(page_in_words(&page), unfinished)?.unwrap_or_default() {
+            for rev in report.record_corruption(page_in_words(&page), unfinished)?.unwrap_or_default() {
                 let again = "run the same `rashomon archive erase` again to finish it, which may also repair \
                              the problems above";
                 report.problem(&page, format_args!("the erasure of revision {rev} was interrupted: {again}"));
@@ -191,14 +191,14 @@ impl Verifier<'_> {
     ) -> Result<()> {
         report.pages += 1;
         let is_listed =
-            report.corrupt_is_problem(page_in_words(page), self.records.catalog.is_listed(page).await)?;
+            report.record_corruption(page_in_words(page), self.records.catalog.is_listed(page).await)?;
         if is_listed == Some(false) {
             report.problem(
                 page,
                 "its title is missing from the catalog of its domain, or its domain from the catalog",
             );
         }
-        report.corrupt_is_problem(page_in_words(page), self.records.catalog.page_info(page).await)?;
+        report.record_corruption(page_in_words(page), self.records.catalog.page_info(page).await)?;
         let mut named = self.verify_revisions(page, report).await?;
         named += self.verify_renders(page, report).await?;
         let mut found = self.verify_bodies(page, &REVISION_CONTENT, report, progress).await?;
@@ -271,7 +271,7 @@ impl Verifier<'_> {
         if matches!(first, Ok(None)) {
             report.problem(page, format_args!("it has rows in the table {}, but no revision", table.name()));
         }
-        report.corrupt_is_problem(page_in_words(page), first)?;
+        report.record_corruption(page_in_words(page), first)?;
         Ok(())
     }
 
@@ -283,7 +283,7 @@ impl Verifier<'_> {
         while let Some(rows) = self.records.next_rows(&REVISIONS, page, &mut after).await? {
             for row in &rows {
                 let place = page_in_words(page);
-                let Some(row) = report.corrupt_is_problem(place, RevisionRow::from_row(row))? else {
+                let Some(row) = report.record_corruption(place, RevisionRow::from_row(row))? else {
                     continue;
                 };
                 let rev = row.record.rev;
@@ -328,7 +328,7 @@ impl Verifier<'_> {
         while let Some(rows) = self.records.next_rows(&RENDERS, page, &mut after).await? {
             for row in &rows {
                 let place = page_in_words(page);
-                let Some(row) = report.corrupt_is_problem(place, RenderRow::from_row(row))? else { continue };
+                let Some(row) = report.record_corruption(place, RenderRow::from_row(row))? else { continue };
                 report.renders += 1;
                 named += row.properties.len() as u64;
                 let by_tid = match self.records.get(&REVISIONS_BY_TID, page, vec![row.tid.to_value()]).await {
@@ -383,7 +383,7 @@ impl Verifier<'_> {
                 let key = BodyKey::of_row(row).ok_or_else(|| unreadable(table.name(), row))?;
                 let BodyKey { property: name, rev, tid } = key;
                 let place = format!("{}: {}", page_in_words(page), body_in_words(&name, rev, tid));
-                let Some(body) = report.corrupt_is_problem(place, BodyRow::from_row(row))? else { continue };
+                let Some(body) = report.record_corruption(place, BodyRow::from_row(row))? else { continue };
                 let place = body_in_words(&name, rev, tid);
                 let properties = match self.properties_of(page, rev, tid).await {
                     // The row of the index is reported as damaged.
@@ -403,7 +403,7 @@ impl Verifier<'_> {
                 report.bodies += 1;
                 report.bytes += body.info.size;
                 let place = format_args!("{}: {place}", page_in_words(page));
-                report.corrupt_is_problem(place, self.verify_body(page, rev, tid, body).await)?;
+                report.record_corruption(place, self.verify_body(page, rev, tid, body).await)?;
             }
             progress.add(rows.len() as u64);
         }

@@ -17,7 +17,7 @@ const TYPES: [ColumnType; 5] =
 /// # Panics
 ///
 /// If a decoded column of a key is encoded to different bytes, if the values of a row change when they are
-/// encoded and decoded, or if the successor of a key is not greater.
+/// encoded and decoded, or if the successor of the bytes is not greater, unless all the bytes are 0xff.
 pub fn keys_and_rows(input: &[u8]) {
     let Some((first, rest)) = input.split_first() else { return };
     let columns = usize::from(first & 7);

@@ -62,7 +62,7 @@ type Check = fn(&Tree) -> Vec<Problem>;
 const CHECKS: &[Check] = &[
     dependencies::between_crates,
     dependencies::workspace_lints,
-    map::is_current,
+    map::differences,
     import_cycles::between_folders,
     methods::per_type,
     rust::sizes,

@@ -16,14 +16,15 @@ const PAGE: &str = "ARCHITECTURE.md";
 const BEGIN: &str = "<!-- The map of the crates: `cargo xtask tidy --write` writes it. -->";
 const END: &str = "<!-- The end of the map. -->";
 
-/// The binary. The crates that it does not use are the client, tests and tools.
+/// The binary. Crates that it does not use are tests and tools. The client has a place of its own, although the
+/// binary uses it.
 const BINARY: &str = "rashomon";
 
 /// The library for programs that use the service.
 const CLIENT: &str = "rashomon-client";
 
 /// Checks that the map in the page matches the table.
-pub(super) fn is_current(tree: &Tree) -> Vec<Problem> {
+pub(super) fn differences(tree: &Tree) -> Vec<Problem> {
     let text = tree.text(PAGE).unwrap_or_default();
     match with_map(text) {
         None => vec![Problem::file(PAGE, "the two comments around the map of the crates are missing")],
@@ -45,7 +46,8 @@ pub(super) fn write(root: &Path) -> Result<()> {
     fs::write(&path, current).with_context(|| format!("cannot write {PAGE}"))
 }
 
-/// The page with the map of the table. `None` if the page has no lines for the map.
+/// Returns the page with its map replaced by one that is made from the table. `None` if the comments around the map are
+/// missing.
 fn with_map(page: &str) -> Option<String> {
     let (before, rest) = page.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;
@@ -93,7 +95,7 @@ fn layer(name: &str) -> usize {
     uses.iter().map(|used| layer(used) + 1).max().unwrap_or(0)
 }
 
-/// The name of the crate's folder.
+/// The name of the crate on the map: without `rashomon-`, and `cli` for the binary.
 fn short(name: &str) -> &str {
     if name == BINARY { "cli" } else { name.strip_prefix("rashomon-").unwrap_or(name) }
 }
@@ -119,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_map_that_differs_from_the_table_is_a_problem() {
-        let check = |page: &str| is_current(&Tree::of(&[(PAGE, page)])).len();
+        let check = |page: &str| differences(&Tree::of(&[(PAGE, page)])).len();
         let outdated = format!("# A\n\n{BEGIN}\nold\n{END}\n\nB\n");
         let current = with_map(&outdated).expect("the page has both comments");
         assert!(current.starts_with("# A\n\n<!--") && current.ends_with("-->\n\nB\n"));

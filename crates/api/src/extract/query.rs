@@ -116,8 +116,8 @@ impl Resource {
             }
             _ => {
                 return Err(Problem::malformed(
-                    "the text after '?' must be a path such as rev/latest/html: parts between single slashes, \
-                     of ASCII letters, digits and the characters '-', '.', '_', '~' and ':'",
+                    "the text after '?' must be a path such as rev/latest/html: parts of ASCII letters, \
+                     digits, '-', '.', '_', '~' and ':', with one slash between two parts",
                 ));
             }
         })
@@ -214,8 +214,8 @@ fn parse_selector(text: &str) -> Result<Selector> {
     }
 }
 
-/// Parses a time. Accepts percent-encoded colons, which some clients send. No cache stores the answer, so a second
-/// spelling of the URL cannot leave a stale answer.
+/// Parses a time. Accepts percent-encoded colons, which some clients send. The answer is `no-store`: a
+/// cached answer under a second spelling of its URL would not be purged.
 fn parse_time(text: &str) -> Result<Timestamp> {
     let plain = if text.contains('%') {
         Cow::Owned(text.replace("%3A", ":").replace("%3a", ":"))

@@ -25,7 +25,7 @@ pub(crate) struct BackupArguments {
     #[arg(long, value_name = "N")]
     pub(crate) keep: Option<NonZeroUsize>,
 
-    /// Accept a folder whose newest state is that of a store in another directory
+    /// The store has moved: accept a folder whose newest state was taken from another directory
     #[arg(long)]
     pub(crate) moved: bool,
 

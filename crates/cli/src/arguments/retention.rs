@@ -22,8 +22,8 @@ pub(crate) struct RetentionArguments {
     #[arg(long)]
     pub(crate) now: bool,
 
-    /// Domain to which the report and the flags apply. --now may also delete bodies in other domains that their own
-    /// configured policies already allow to be deleted [default: all]
+    /// Domain to which the report and the flags apply. --now may also delete bodies in other domains, if the
+    /// configured policies of those domains already allow it [default: all]
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: Option<DomainName>,
 

@@ -26,8 +26,8 @@ pub(crate) struct RewriteArguments {
     pub(crate) with: Option<String>,
 
     /// Profile of the current version, such as `https://www.mediawiki.org/wiki/Specs/HTML/2.8.0`. The
-    /// default is the `to` of the `[[transformers.steps]]` whose `url` is the URL of --with. Required if no such step
-    /// exists, or if these steps name several versions
+    /// default comes from the `[[transformers.steps]]` whose `url` is the URL of --with: their `to`. Required if there
+    /// are none, or if their `to` differ
     #[arg(long, value_name = "PROFILE", value_parser = parse_profile)]
     pub(crate) to_version: Option<Profile>,
 

@@ -1,11 +1,11 @@
-//! The number of Cassandra's mutations in a write, by its own metrics.
+//! Checks with the metrics of a node that Cassandra applies a write as one mutation.
 
 use std::cell::Cell;
 
 use crate::{batches::assert_each_is_one_mutation, home::Home, http::post, test_stores::nodetool};
 
-/// A new revision with a render consists of the revision, its index entry by time, the render, its index
-/// entry by tid, and the properties. Readers see either all these rows or none.
+/// The write of a new revision with a render stores rows of five kinds: the revision, its index entry by time, the
+/// render, its index entry by tid, and the properties. In one mutation, readers see either all of them or none.
 #[test]
 fn new_revision_is_one_mutation() {
     const WRITES: u64 = 40;

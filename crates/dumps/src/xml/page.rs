@@ -26,12 +26,12 @@ impl PageState {
         self.title = Some(Title::new(text));
     }
 
-    /// Records that a revision will be stored.
+    /// Records that a revision was parsed, and is passed on to the import.
     pub(super) fn add_revision(&mut self, rev: Revision) {
         self.highest = self.highest.max(Some(rev));
     }
 
-    /// The metadata of the page. `None` if none of its revisions will be stored.
+    /// The metadata of the page. `None` if no revision was passed on.
     pub(super) fn info(&self) -> Option<PageInfo> {
         Some(PageInfo {
             as_of: self.highest?,

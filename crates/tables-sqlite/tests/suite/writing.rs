@@ -1,4 +1,5 @@
-//! Behaviour of the store that the contract does not cover, such as shutdown, sweeps, and large values.
+//! Behaviour of the store that the tests in `rashomon_tables::contract` do not cover, such as shutdown, sweeps, and large
+//! values.
 
 use std::{
     sync::{
@@ -17,7 +18,7 @@ use tempfile::TempDir;
 /// A timeout that no test reaches, even on a busy machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(900);
 
-fn value_bytes(store: &SqliteStore, table: &str) -> (u64, u64) {
+fn rows_and_value_bytes(store: &SqliteStore, table: &str) -> (u64, u64) {
     let stats = store.stats().expect("counted");
     let table = stats.tables.into_iter().find(|one| one.name == table).expect("there");
     (table.rows, table.value_bytes)
@@ -42,9 +43,9 @@ async fn shutdown_completes_accepted_calls() {
         });
     }
     // The shutdown comes in the middle of the writes: on average each writer has done more than one call.
-    let machine = SystemClock::new();
+    let stopwatch = SystemClock::new();
     while written.load(Ordering::Relaxed) <= 16 {
-        assert!(machine.monotonic() < TEST_TIMEOUT, "nothing was written in time");
+        assert!(stopwatch.monotonic() < TEST_TIMEOUT, "nothing was written in time");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     tokio::join!(store.shutdown(), store.shutdown());
@@ -56,7 +57,7 @@ async fn shutdown_completes_accepted_calls() {
     ] {
         assert!(matches!(result, Err(Error::Unavailable(_))), "{result:?}");
     }
-    // Other handles of the first store still exist.
+    // The writers still hold the first store, but its shutdown has closed the files.
     let again = open(directory.path(), system_clock(), Options::default()).await;
     let mut all = 0;
     for (title, acknowledged) in writers.join_all().await {
@@ -86,8 +87,8 @@ async fn reads_continue_during_writes() {
         let newest_note = rows(&store, &NOTES, "Title").await.expect("read")[0].key.clone();
         // A batch that is visible in one table is visible in the other table, too.
         let row = store.get(&BODIES, &newest_note).await.expect("read").expect("there");
-        let rev = rows(&store, &BODIES, "Title").await.expect("read").len() as i64;
-        assert!(rev > 0 && row.values[0].is_some());
+        let bodies = rows(&store, &BODIES, "Title").await.expect("read");
+        assert!(!bodies.is_empty() && row.values[0].is_some());
         reads += 1;
     }
     writer.await.expect("the writer ends");
@@ -109,13 +110,13 @@ async fn sweep_deletes_a_bounded_number_of_expired_rows() {
     write(&store, revision("Title", 100, 3_000)).await.expect("written");
     assert_eq!(store.sweep().await.expect("swept"), 0);
     clock.advance(Duration::from_secs(1));
-    assert_eq!(value_bytes(&store, "bodies").0, 26, "expired rows are there until they are swept");
+    assert_eq!(rows_and_value_bytes(&store, "bodies").0, 26, "expired rows are there until they are swept");
     let mut swept = Vec::new();
     for _ in 0..4 {
         swept.push(store.sweep().await.expect("swept"));
     }
     assert_eq!(swept, [10, 10, 5, 0]);
-    let (count, bytes) = value_bytes(&store, "bodies");
+    let (count, bytes) = rows_and_value_bytes(&store, "bodies");
     assert_eq!(count, 1);
     assert!((3_000..3_100).contains(&bytes), "{bytes} bytes");
     assert!(store.check(|_| {}).expect("checked").is_clean());
@@ -123,6 +124,8 @@ async fn sweep_deletes_a_bounded_number_of_expired_rows() {
 
 #[tokio::test]
 async fn an_idle_store_sweeps_and_gives_free_pages_back() {
+    /// About the number of free pages that an idle store keeps.
+    const MAX_FREE_PAGES: u32 = 4_000;
     let directory = TempDir::new().expect("a directory");
     let clock = Arc::new(ManualClock::new(NOW));
     let options = Options { upkeep_interval: Duration::from_millis(5), ..Options::default() };
@@ -135,13 +138,12 @@ async fn an_idle_store_sweeps_and_gives_free_pages_back() {
     }
     let full = store.stats().expect("counted");
     clock.advance(Duration::from_secs(1));
-    let machine = SystemClock::new();
-    while machine.monotonic() < TEST_TIMEOUT {
+    let stopwatch = SystemClock::new();
+    while stopwatch.monotonic() < TEST_TIMEOUT {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let stats = store.stats().expect("counted");
-        let kept = 4_000;
         if stats.tables[0].rows == 0
-            && stats.free_pages <= kept
+            && stats.free_pages <= MAX_FREE_PAGES
             && stats.file_bytes < full.pages as u64 * PAGE_BYTES as u64
         {
             return;
@@ -177,22 +179,26 @@ async fn large_values_are_deleted_with_their_rows() {
     };
     // Three replacements (a large value by a large one, large by small, small by large), and two older puts
     // that are ignored.
-    for (rev, first, second, later) in
-        [(1, 5_000, 6_000, 1), (2, 5_000, 10, 1), (3, 10, 6_000, 1), (4, 6_000, 5_000, 0), (5, 10, 5_000, 0)]
-    {
+    for (rev, first, second, second_is_newer) in [
+        (1, 5_000, 6_000, true),
+        (2, 5_000, 10, true),
+        (3, 10, 6_000, true),
+        (4, 6_000, 5_000, false),
+        (5, 10, 5_000, false),
+    ] {
         write(&store, put(rev, first, 1)).await.expect("written");
-        write(&store, put(rev, second, if later == 1 { 2 } else { 0 })).await.expect("written");
+        write(&store, put(rev, second, if second_is_newer { 2 } else { 0 })).await.expect("written");
         let row = store.get(&BODIES, &key("Title", rev)).await.expect("read").expect("there");
-        let expected = if later == 1 { second } else { first };
+        let expected = if second_is_newer { second } else { first };
         assert_eq!(row.values, [Some(body("Title", rev, expected))], "revision {rev}");
     }
     assert!(store.check(|_| {}).expect("checked").is_clean(), "{:?}", store.check(|_| {}));
-    assert_eq!(value_bytes(&store, "bodies").0, 5);
+    assert_eq!(rows_and_value_bytes(&store, "bodies").0, 5);
 
     let mut gone = Batch::new(vec!["Title".into()]);
     gone.delete_range(&BODIES, ClusteringRange::all(), NOW.saturating_add(Duration::from_secs(1)));
     write(&store, gone).await.expect("deleted");
-    assert_eq!(value_bytes(&store, "bodies"), (0, 0));
+    assert_eq!(rows_and_value_bytes(&store, "bodies"), (0, 0));
     let report = store.check(|_| {}).expect("checked");
     assert!(report.is_clean(), "{report:?}");
 }
