@@ -21,24 +21,35 @@ use tokio::{
 };
 
 tokio::task_local! {
-    /// Whether the request that this task answers may be refused: it is [`refusable`], and has got no permit yet.
-    /// Unset outside of requests.
-    static IS_REFUSABLE: Cell<bool>;
+    /// Whether the request that this task answers may be refused. Unset outside of requests.
+    static REFUSAL: Cell<Refusal>;
+}
+
+/// Whether a request may be refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The request is [`refusable`], and has not waited yet.
+    Possible,
+    /// The request waits, or has waited. It is refused if its wait is too long, but not if the queue is full: a request
+    /// that needs two permits at once must not be refused because of its own first wait.
+    AfterWait,
+    /// The request has got its first permit, or is [`never_refused`].
+    Never,
 }
 
 /// The future of a request, with the mark that [`refusable`] or [`never_refused`] sets.
-pub type Request<F> = TaskLocalFuture<Cell<bool>, F>;
+pub type Request<F> = TaskLocalFuture<Cell<Refusal>, F>;
 
 /// Marks a request as refusable: [`Permits::take`] returns an error if the queue is full, or if the first permit of the
 /// request is not free in time. After its first permit the request is not refused any more, so that no finished work
 /// is wasted. Tasks that the request spawns are not part of the request, and are never refused.
 pub fn refusable<F: Future>(request: F) -> Request<F> {
-    IS_REFUSABLE.scope(Cell::new(true), request)
+    REFUSAL.scope(Cell::new(Refusal::Possible), request)
 }
 
 /// Marks a request as never refused: it waits for each of its permits as long as necessary.
 pub fn never_refused<F: Future>(request: F) -> Request<F> {
-    IS_REFUSABLE.scope(Cell::new(false), request)
+    REFUSAL.scope(Cell::new(Refusal::Never), request)
 }
 
 /// The limits of the permits for one class of work.
@@ -46,9 +57,9 @@ pub fn never_refused<F: Future>(request: F) -> Request<F> {
 pub struct Limits {
     /// The maximum number of permits that are in use at once.
     pub running: NonZeroUsize,
-    /// The maximum number of waiting callers at which refusable requests are refused at once. Other callers wait all the
-    /// same. The number is lower while permits become free so slowly that the last callers of such a queue would get
-    /// none in time.
+    /// The number of waiting callers at which refusable requests are refused at once. Other callers wait all the same.
+    /// The number is lower while permits become free so slowly that the last callers of such a queue would get none in
+    /// time.
     pub waiting: usize,
     /// The maximum time for which a refusable request waits.
     pub wait: Duration,
@@ -70,16 +81,18 @@ struct Queue {
     waiting: usize,
     /// The period that is measured. `None` while nobody waits.
     period: Option<Period>,
-    /// The number of callers that got a permit within [`Limits::wait`], as measured in the last period. `None` if no
-    /// period has ended since the queue was empty.
+    /// The number of waiting callers that get a permit in [`Limits::wait`], as measured in the last period.
     served: Option<usize>,
+    /// The time since which nobody waits. `None` if somebody waits.
+    empty_since: Option<Instant>,
 }
 
-/// A period in which callers wait all the time. It has the length of [`Limits::wait`], or is a little longer.
+/// A period in which callers wait all the time. It begins and ends with a permit that a waiting caller gets, and is at
+/// least as long as [`Limits::wait`].
 #[derive(Debug)]
 struct Period {
     begun: Instant,
-    /// The number of waiting callers that got a permit in this period.
+    /// The number of waiting callers that have got a permit since then.
     granted: usize,
 }
 
@@ -115,15 +128,17 @@ impl Permits {
         if let Ok(permit) = Arc::clone(&self.running).try_acquire_owned() {
             return Ok(granted(permit));
         }
-        let is_refusable = is_refusable();
-        if is_refusable && self.is_full() {
+        let refusal = refusal();
+        if refusal == Refusal::Possible && self.is_full() {
             return Err(self.refuse());
         }
         let _waiting = WaitingCaller::new(self);
         let acquire = Arc::clone(&self.running).acquire_owned();
-        let acquired = match is_refusable {
-            true => timeout(self.limits.wait, acquire).await.map_err(|_elapsed| self.refuse())?,
-            false => acquire.await,
+        let acquired = if refusal == Refusal::Never {
+            acquire.await
+        } else {
+            set_refusal(Refusal::AfterWait);
+            timeout(self.limits.wait, acquire).await.map_err(|_elapsed| self.refuse())?
         };
         self.queue().grant(self.limits.wait);
         // The semaphore is never closed.
@@ -133,7 +148,7 @@ impl Permits {
     /// Whether the queue is full, so that [`Self::take`] would refuse a refusable caller at once.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.running.available_permits() == 0 && self.queue().is_full(self.limits.waiting)
+        self.running.available_permits() == 0 && self.queue().is_full(&self.limits)
     }
 
     /// Refuses the caller if it is refusable and [`Self::is_full`]. A caller that will need a permit calls this early,
@@ -143,7 +158,7 @@ impl Permits {
     ///
     /// Returns an error if the caller is refused.
     pub fn refuse_if_full(&self) -> Result<(), Refused> {
-        if is_refusable() && self.is_full() { Err(self.refuse()) } else { Ok(()) }
+        if refusal() == Refusal::Possible && self.is_full() { Err(self.refuse()) } else { Ok(()) }
     }
 
     /// The limits.
@@ -175,47 +190,67 @@ impl Permits {
     }
 }
 
-/// Whether the request of this task may be refused.
-fn is_refusable() -> bool {
-    IS_REFUSABLE.try_with(Cell::get).unwrap_or(false)
+/// Whether the request of this task may be refused. Work outside of requests is never refused.
+fn refusal() -> Refusal {
+    REFUSAL.try_with(Cell::get).unwrap_or(Refusal::Never)
+}
+
+fn set_refusal(refusal: Refusal) {
+    // Fails outside of requests.
+    let _ = REFUSAL.try_with(|current| current.set(refusal));
 }
 
 /// Makes a permit. Marks the request of this task as no longer refusable.
 fn granted(permit: OwnedSemaphorePermit) -> Permit {
-    // Fails outside of requests, which are never refused.
-    let _ = IS_REFUSABLE.try_with(|is_refusable| is_refusable.set(false));
+    set_refusal(Refusal::Never);
     Permit(permit)
 }
 
 impl Queue {
     /// Whether a further caller would probably get no permit in time. A quarter of the time is left as a margin, since
-    /// the pace of the permits varies.
-    fn is_full(&self, max: usize) -> bool {
-        let limit = self.served.map_or(max, |served| max.min((served * 3 / 4).max(1)));
-        self.waiting >= limit
+    /// the pace of the permits varies. As many callers as there are permits may wait in any case.
+    fn is_full(&self, limits: &Limits) -> bool {
+        let served = self.served.filter(|_| !self.is_outdated(limits.wait));
+        let limit = served.map_or(usize::MAX, |served| (served * 3 / 4).max(limits.running.get()));
+        self.waiting >= limit.min(limits.waiting)
     }
 
-    fn join(&mut self) {
+    /// Whether nobody has waited for so long that the measured pace is not used any more.
+    fn is_outdated(&self, wait: Duration) -> bool {
+        self.empty_since.is_some_and(|since| since.elapsed() >= wait)
+    }
+
+    fn join(&mut self, wait: Duration) {
+        if self.is_outdated(wait) {
+            self.served = None;
+        }
         self.waiting += 1;
-        self.period.get_or_insert_with(|| Period { begun: Instant::now(), granted: 0 });
+        self.empty_since = None;
     }
 
     fn leave(&mut self) {
         self.waiting -= 1;
         if self.waiting == 0 {
-            *self = Self::default();
+            self.period = None;
+            self.empty_since = Some(Instant::now());
         }
     }
 
     /// Counts a waiting caller that got a permit. `wait` is [`Limits::wait`].
     fn grant(&mut self, wait: Duration) {
-        let Some(period) = &mut self.period else { return };
+        let now = Instant::now();
+        let Some(period) = &mut self.period else {
+            self.period = Some(Period { begun: now, granted: 0 });
+            return;
+        };
         period.granted += 1;
-        let elapsed = period.begun.elapsed();
+        let elapsed = now - period.begun;
         if elapsed >= wait {
+            // A long period has a pause of the work, which says nothing about the pace after the pause.
+            let is_regular = elapsed < 2 * wait;
             let within_wait = period.granted as f64 * wait.as_secs_f64() / elapsed.as_secs_f64();
-            self.served = Some(within_wait as usize);
-            *period = Period { begun: Instant::now(), granted: 0 };
+            self.served = is_regular.then_some(within_wait as usize);
+            self.period = Some(Period { begun: now, granted: 0 });
         }
     }
 }
@@ -225,7 +260,7 @@ struct WaitingCaller<'a>(&'a Permits);
 
 impl<'a> WaitingCaller<'a> {
     fn new(permits: &'a Permits) -> Self {
-        permits.queue().join();
+        permits.queue().join(permits.limits.wait);
         Self(permits)
     }
 }
@@ -406,13 +441,91 @@ mod tests {
         assert!(at_once > later.len() / 2, "{at_once} of {}", later.len());
         let granted = later.iter().filter(|(granted, _)| *granted).count();
         assert!(granted >= later.len() / 5, "{granted} of {}", later.len());
-        // The queue was empty meanwhile, so that it takes any number again.
+        // The queue was empty for a while, so it takes any number again.
         assert_eq!(permits.waiting(), 0);
+        tokio::time::sleep(WAIT).await;
         let answers: Vec<_> = (0..100).map(|_| call()).collect();
         for answer in answers {
             let (granted, waited) = answer.await.unwrap();
             assert!(granted || waited == WAIT);
         }
+    }
+
+    /// After a pause of the work, the queue takes as many callers as before.
+    #[tokio::test(start_paused = true)]
+    async fn pause_of_the_work_does_not_shorten_the_queue() {
+        let permits = permits(1, 8);
+        let held = permits.take().await.unwrap();
+        let wait = || {
+            let permits = Arc::clone(&permits);
+            tokio::spawn(async move {
+                let permit = permits.take().await.unwrap();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                drop(permit);
+            })
+        };
+        let waiting: Vec<_> = (0..6).map(|_| wait()).collect();
+        tokio::time::sleep(3 * WAIT / 2).await;
+        drop(held);
+        tokio::time::sleep(Duration::from_micros(2_500)).await;
+        assert_eq!(permits.waiting(), 3);
+        assert!(!permits.is_full());
+        for waiting in waiting {
+            waiting.await.unwrap();
+        }
+    }
+
+    /// The pace of permits that become free in groups is not forgotten while the queue is empty for a moment.
+    #[tokio::test(start_paused = true)]
+    async fn pace_is_known_for_a_while_after_the_queue_was_empty() {
+        let limits = Limits { running: NonZeroUsize::MIN, waiting: 100, wait: WAIT };
+        let mut queue = Queue::default();
+        let mut grants = async |count: usize| {
+            for _ in 0..count {
+                queue.join(WAIT);
+                queue.join(WAIT);
+                tokio::time::advance(WAIT / 8).await;
+                queue.grant(WAIT);
+                queue.leave();
+            }
+            while queue.waiting > 0 {
+                queue.leave();
+            }
+            queue.waiting = 6;
+            let full = queue.is_full(&limits);
+            queue.waiting = 0;
+            full
+        };
+        assert!(!grants(4).await, "no period has ended");
+        tokio::time::advance(2 * WAIT).await;
+        assert!(grants(12).await, "eight callers get a permit within the wait, and six may wait");
+        tokio::time::advance(WAIT / 2).await;
+        queue.waiting = 6;
+        assert!(queue.is_full(&limits));
+        queue.waiting = 0;
+        tokio::time::advance(WAIT / 2).await;
+        queue.join(WAIT);
+        queue.waiting = 6;
+        assert!(!queue.is_full(&limits), "the pace is outdated");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_is_not_refused_because_of_its_own_wait() {
+        let permits = permits(1, 1);
+        let held = permits.take().await.unwrap();
+        let both = tokio::spawn({
+            let permits = Arc::clone(&permits);
+            async move {
+                let take = async || permits.take().await.map(drop);
+                refusable(async { tokio::join!(take(), take()) }).await
+            }
+        });
+        tokio::task::yield_now().await;
+        assert_eq!(permits.waiting(), 2);
+        drop(held);
+        let (first, second) = both.await.unwrap();
+        first.unwrap();
+        second.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
