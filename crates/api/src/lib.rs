@@ -1,10 +1,10 @@
 //! The HTTP API of Rashomon.
 //!
 //! [`Api`] is built once from its [`Settings`] and [`Components`]; [`router`] serves it, and [`serve()`]
-//! listens. Every request goes through the middleware `observe`; if other backends are configured, then also through
-//! the middleware `forwarding`. A request is parsed at the edge (`extract`, and `rashomon_forms` for forms) into types
-//! whose constructors validate. A thin handler (`handlers`) answers the request. `problem` makes the answers for all
-//! errors.
+//! listens. Every request goes through the middleware `observe`, which also answers writes that are refused early; if
+//! other backends are configured, then also through the middleware `forwarding`. A request is parsed at the edge
+//! (`extract`, and `rashomon_forms` for forms) into types whose constructors validate. A thin handler (`handlers`)
+//! answers the request. `problem` makes the answers for all errors.
 
 mod audit;
 mod authorize;

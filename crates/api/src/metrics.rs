@@ -79,9 +79,14 @@ impl Route {
         }
     }
 
-    /// Whether a request that is not safe takes a permit to write before it receives its body.
-    pub(crate) const fn needs_permit(self) -> bool {
-        matches!(self, Self::Latest | Self::Page | Self::Entry | Self::Batch)
+    /// Whether a request with this method takes a permit to write before it receives its body.
+    pub(crate) fn needs_permit(self, method: &Method) -> bool {
+        match self {
+            Self::Page => method == Method::POST || method == Method::PUT,
+            Self::Entry => method == Method::POST || method == Method::PUT || method == Method::DELETE,
+            Self::Batch => method == Method::POST,
+            Self::Latest | Self::Bucket | Self::Import | Self::Operators | Self::Other => false,
+        }
     }
 
     const fn name(self) -> &'static str {

@@ -189,23 +189,19 @@ fn recognize(api: &Api, request: &mut Request, audit: &Audit) -> Result<Option<S
 /// refused. If it were routed, it would be refused later, and cost more.
 pub(crate) fn is_refused_early(api: &Api, method: &Method, uri: &Uri) -> bool {
     // A read-only server refuses all writes for another reason, and another backend may be less busy.
-    let is_possible = !method.is_safe() && !api.settings.read_only && api.forwarding.is_none();
-    is_possible
-        && api.write_permits.is_full()
-        && uri.path().starts_with("/v1/")
-        && Route::of(uri).needs_permit()
+    let is_possible = api.write_permits.is_full() && !api.settings.read_only && api.forwarding.is_none();
+    is_possible && uri.path().starts_with("/v1/") && Route::of(uri).needs_permit(method)
 }
 
 /// Answers a request that [`is_refused_early`]. Receives its body and drops it, so that the client reads the answer.
 pub(crate) async fn refuse_early(api: &Api, mut request: Request) -> Response {
     let earliest = earliest_refusal(&api.settings);
     let (record, found) = begin(api, &mut request, None);
-    let problem = match found {
+    let body = found.and_then(|_| api.receive_body(record.audit.attach(request).into_body()));
+    let problem = match body {
         Err(problem) => problem,
-        Ok(_) => {
-            if let Ok(body) = api.receive_body(record.audit.attach(request).into_body()) {
-                body.drain().await;
-            }
+        Ok(body) => {
+            body.drain().await;
             sleep_until(earliest).await;
             api.write_permits.refuse()
         }

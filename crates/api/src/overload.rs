@@ -4,8 +4,8 @@
 //! requests for tokens take it later, since their bodies are small. A slow client must not keep a permit from others:
 //! if the body does not arrive promptly, the write gives its permit back, and takes another one before it is stored.
 //!
-//! A refusal that is certain at once is nevertheless sent only after the setting `overload_wait` ([`Paced`]). A client
-//! that repeats its request as soon as it is refused would otherwise take most of the processor for refusals.
+//! A refusal that is certain at once is nevertheless delayed ([`Paced`]). Otherwise a client that repeats its request as
+//! soon as it is refused would take most of the processor.
 
 use std::{
     fmt,
@@ -40,6 +40,10 @@ const MAX_WAITING_WRITES: usize = 256;
 
 /// How long a body may take to arrive before its write gives its permit back.
 const MAX_PERMIT_HOLD: Duration = Duration::from_millis(100);
+
+/// The maximum time for which a refusal is delayed that was certain before. It is short, since every delayed refusal
+/// keeps a connection open.
+const MAX_REFUSAL_DELAY: Duration = Duration::from_millis(80);
 
 /// The permits of writes.
 #[derive(Debug, Clone)]
@@ -78,7 +82,7 @@ fn problem(_: Refused) -> Problem {
 }
 
 pin_project! {
-    /// The future of an answer. If the answer is the problem `busy`, it is ready `overload_wait` after its request at
+    /// The future of an answer. If the answer is the problem `busy`, it is ready at the time of [`earliest_refusal`] at
     /// the earliest.
     pub(crate) struct Paced<F> {
         #[pin]
@@ -96,9 +100,10 @@ impl<F> Paced<F> {
     }
 }
 
-/// The time before which a request that begins now is not refused.
+/// The time before which a request that begins now is not refused: after [`MAX_REFUSAL_DELAY`], or the setting
+/// `overload_wait` if that is shorter.
 pub(crate) fn earliest_refusal(settings: &Settings) -> Instant {
-    Instant::now() + Duration::from_millis(settings.overload_milliseconds)
+    Instant::now() + Duration::from_millis(settings.overload_milliseconds).min(MAX_REFUSAL_DELAY)
 }
 
 impl<F, E> Future for Paced<F>

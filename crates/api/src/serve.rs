@@ -9,11 +9,7 @@ use rashomon_connections::{Application, Refusal, ServeOptions, Tls};
 use tokio::{net::TcpListener, runtime::Handle};
 use tower::ServiceExt as _;
 
-use crate::{
-    Api,
-    observe::{is_refused_early, refuse_early},
-    refusals, router, write_threads,
-};
+use crate::{Api, observe, refusals, router, write_threads};
 
 /// Serves the API, with TLS if `tls` is `Some`. When `shutdown` is ready, accepts no more connections, lets running
 /// requests finish for a limited time, and returns. After that, [`Api::finish`] has to be called: it waits for writes
@@ -46,8 +42,8 @@ impl Application for ApiApplication {
     type Body = Body;
 
     async fn answer(&self, request: Request<Incoming>) -> Response {
-        if is_refused_early(&self.api, request.method(), request.uri()) {
-            return refuse_early(&self.api, request.map(Body::new)).await;
+        if observe::is_refused_early(&self.api, request.method(), request.uri()) {
+            return observe::refuse_early(&self.api, request.map(Body::new)).await;
         }
         let is_safe = request.method().is_safe();
         let answering = self.router.clone().oneshot(request);
