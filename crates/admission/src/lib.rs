@@ -128,13 +128,10 @@ impl Permits {
         if let Ok(permit) = Arc::clone(&self.running).try_acquire_owned() {
             return Ok(granted(permit));
         }
-        let refusal = refusal();
-        if refusal == Refusal::Possible && self.is_full() {
-            return Err(self.refuse());
-        }
+        self.refuse_if_full()?;
         let _waiting = WaitingCaller::new(self);
         let acquire = Arc::clone(&self.running).acquire_owned();
-        let acquired = if refusal == Refusal::Never {
+        let acquired = if refusal() == Refusal::Never {
             acquire.await
         } else {
             set_refusal(Refusal::AfterWait);
@@ -479,6 +476,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pace_is_known_for_a_while_after_the_queue_was_empty() {
         let limits = Limits { running: NonZeroUsize::MIN, waiting: 100, wait: WAIT };
+        let is_full_with_six = |queue: &mut Queue| {
+            let waiting = std::mem::replace(&mut queue.waiting, 6);
+            let is_full = queue.is_full(&limits);
+            queue.waiting = waiting;
+            is_full
+        };
         let mut queue = Queue::default();
         let mut grants = async |count: usize| {
             for _ in 0..count {
@@ -491,22 +494,16 @@ mod tests {
             while queue.waiting > 0 {
                 queue.leave();
             }
-            queue.waiting = 6;
-            let full = queue.is_full(&limits);
-            queue.waiting = 0;
-            full
+            is_full_with_six(&mut queue)
         };
         assert!(!grants(4).await, "no period has ended");
         tokio::time::advance(2 * WAIT).await;
         assert!(grants(12).await, "eight callers get a permit within the wait, and six may wait");
         tokio::time::advance(WAIT / 2).await;
-        queue.waiting = 6;
-        assert!(queue.is_full(&limits));
-        queue.waiting = 0;
+        assert!(is_full_with_six(&mut queue));
         tokio::time::advance(WAIT / 2).await;
         queue.join(WAIT);
-        queue.waiting = 6;
-        assert!(!queue.is_full(&limits), "the pace is outdated");
+        assert!(!is_full_with_six(&mut queue), "the pace is outdated");
     }
 
     #[tokio::test(start_paused = true)]
