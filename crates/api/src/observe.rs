@@ -2,6 +2,7 @@
 //! and writes the bodies of problems.
 
 use std::{
+    convert::Infallible,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     task::{Context, Poll, ready},
@@ -18,7 +19,7 @@ use pin_project_lite::pin_project;
 use rashomon_access::Caller;
 use rashomon_admission::{Request as Admitted, refusable};
 use rashomon_buckets::shorten;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tower::{Layer, Service};
 
 use crate::{
@@ -29,7 +30,7 @@ use crate::{
     credentials,
     extract::idempotency_key,
     metrics::Route,
-    overload::{Paced, earliest_refusal},
+    overload::Paced,
     problem::{Kind, Problem, Result},
     request_id::REQUEST_ID,
     settings::{AccessLog, BATCH_TIMEOUT, Settings},
@@ -195,18 +196,20 @@ pub(crate) fn is_refused_early(api: &Api, method: &Method, uri: &Uri) -> bool {
 
 /// Answers a request that [`is_refused_early`]. Receives its body and drops it, so that the client reads the answer.
 pub(crate) async fn refuse_early(api: &Api, mut request: Request) -> Response {
-    let earliest = earliest_refusal(&api.settings);
     let (record, found) = begin(api, &mut request, None);
     let body = found.and_then(|_| api.receive_body(record.audit.attach(request).into_body()));
-    let problem = match body {
-        Err(problem) => problem,
-        Ok(body) => {
-            body.drain().await;
-            sleep_until(earliest).await;
-            api.write_permits.refuse()
-        }
+    let answering = async {
+        let problem = match body {
+            Err(problem) => problem,
+            Ok(body) => {
+                body.drain().await;
+                api.write_permits.refuse()
+            }
+        };
+        Ok::<_, Infallible>(problem.into_response())
     };
-    record.finish(problem.into_response())
+    let Ok(answer) = Paced::new(&api.settings, answering).await;
+    record.finish(answer)
 }
 
 /// The future of an answer, boxed.

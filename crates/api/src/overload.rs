@@ -82,8 +82,8 @@ fn problem(_: Refused) -> Problem {
 }
 
 pin_project! {
-    /// The future of an answer. If the answer is the problem `busy`, it is ready at the time of [`earliest_refusal`] at
-    /// the earliest.
+    /// The future of an answer. If the answer is the problem `busy`, it is not ready before [`MAX_REFUSAL_DELAY`] has
+    /// passed, or the setting `overload_wait` if that is shorter.
     pub(crate) struct Paced<F> {
         #[pin]
         answering: F,
@@ -96,14 +96,9 @@ pin_project! {
 impl<F> Paced<F> {
     /// Paces the answer to a request that has just begun.
     pub(crate) fn new(settings: &Settings, answering: F) -> Self {
-        Self { answering, earliest: earliest_refusal(settings), delayed: None }
+        let delay = Duration::from_millis(settings.overload_milliseconds).min(MAX_REFUSAL_DELAY);
+        Self { answering, earliest: Instant::now() + delay, delayed: None }
     }
-}
-
-/// The time before which a request that begins now is not refused: after [`MAX_REFUSAL_DELAY`], or the setting
-/// `overload_wait` if that is shorter.
-pub(crate) fn earliest_refusal(settings: &Settings) -> Instant {
-    Instant::now() + Duration::from_millis(settings.overload_milliseconds).min(MAX_REFUSAL_DELAY)
 }
 
 impl<F, E> Future for Paced<F>

@@ -5,6 +5,7 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 use axum::{body::Body, http::Request};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
+use rashomon_admission::Permits;
 use rashomon_api::{ServeOptions, Settings};
 use rashomon_buckets::{
     ArchiveSettings, BucketArchive, BucketName, CompactionOptions, DomainName, RevisionStore, SealOptions,
@@ -210,15 +211,7 @@ async fn refusal_that_is_certain_is_delayed_only_briefly() {
     let unpacks = maintenance.unpacks().unwrap();
     assert_eq!(world.get(&one).await.expect(200).text(), "One1");
     let _held = unpacks.take().await.unwrap();
-    let waiting: Vec<_> = (0..unpacks.limits().waiting)
-        .map(|_| {
-            let world = Arc::clone(&world);
-            tokio::spawn(
-                async move { world.buckets().maintenance().unpacks().unwrap().take().await.map(drop) },
-            )
-        })
-        .collect();
-    tokio::task::yield_now().await;
+    let waiting = fill_queue(&world, unpacks, &two).await;
     let begun = Instant::now();
     world.get(&two).await.expect(503);
     assert_eq!(begun.elapsed(), WAIT);
@@ -328,6 +321,15 @@ async fn archive_with(settings: Settings) -> (Arc<World>, [String; 2]) {
     (Arc::new(World::of(store, clock, settings, archiving()).await), [one, two])
 }
 
+/// Sends as many reads of a sealed html as may wait for a permit to unpack its block, while no permit is free.
+async fn fill_queue(world: &Arc<World>, unpacks: &Permits, path: &str) -> Vec<JoinHandle<Answer>> {
+    let waiting: Vec<_> =
+        (0..unpacks.limits().waiting).map(|_| send(world, "GET", path.to_owned(), Body::empty())).collect();
+    tokio::time::sleep(WAIT / 2).await;
+    assert_eq!(unpacks.waiting(), waiting.len());
+    waiting
+}
+
 #[tokio::test(start_paused = true)]
 async fn read_without_a_permit_to_unpack_its_block_is_refused_after_the_wait() {
     let (world, [one, two]) = archive().await;
@@ -362,10 +364,7 @@ async fn full_queue_refuses_reads_of_blocks_before_the_store_is_asked() {
     let unpacks = maintenance.unpacks().unwrap();
     assert_eq!(world.get(&one).await.expect(200).text(), "One1");
     let held = unpacks.take().await.unwrap();
-    let waiting: Vec<_> =
-        (0..unpacks.limits().waiting).map(|_| send(&world, "GET", two.clone(), Body::empty())).collect();
-    tokio::time::sleep(WAIT / 2).await;
-    assert_eq!(unpacks.waiting(), waiting.len());
+    let waiting = fill_queue(&world, unpacks, &two).await;
 
     let (begun, calls) = (Instant::now(), [Call::Get, Call::Scan].map(|call| world.store.calls(call)));
     let refused = send(&world, "GET", two.clone(), Body::empty());
