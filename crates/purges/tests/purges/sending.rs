@@ -29,16 +29,22 @@ async fn world(caches: &[(&str, CacheMethod, &FakeCache)]) -> (World, Arc<Runtim
     (world, clock, store)
 }
 
+/// A running server with one cache, which was emptied as a new one.
+async fn running(method: CacheMethod) -> (World, FakeCache) {
+    let cache = FakeCache::new();
+    let (world, _, _) = world(&[("a", method, &cache)]).await;
+    let world = world.run();
+    cache.wait_for("/", 1).await;
+    (world, cache)
+}
+
 fn metric(world: &World, name: &str) -> String {
     crate::process::metric(&world.purger, name)
 }
 
 #[tokio::test(start_paused = true)]
 async fn purge_is_sent_at_once_and_again_after_two_seconds() {
-    let cache = FakeCache::new();
-    let (world, _, _) = world(&[("a", CacheMethod::Purge, &cache)]).await;
-    let world = world.run();
-    cache.wait_for("/", 1).await;
+    let (world, cache) = running(CacheMethod::Purge).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let begun = tokio::time::Instant::now();
     world.revision("A", 1).await;
@@ -148,10 +154,7 @@ async fn store_is_not_read_for_caches_that_are_all_down() {
 
 #[tokio::test(start_paused = true)]
 async fn recovered_cache_gets_all_purges_and_attempts_back_off() {
-    let cache = FakeCache::new();
-    let (world, _, _) = world(&[("a", CacheMethod::Purge, &cache)]).await;
-    let world = world.run();
-    cache.wait_for("/", 1).await;
+    let (world, cache) = running(CacheMethod::Purge).await;
     cache.set(Mode::Fails);
     for title in ["A", "B", "C"] {
         world.revision(title, 1).await;
@@ -176,10 +179,7 @@ async fn recovered_cache_gets_all_purges_and_attempts_back_off() {
 
 #[tokio::test(start_paused = true)]
 async fn changes_share_a_request_by_keys() {
-    let cache = FakeCache::new();
-    let (world, _, _) = world(&[("a", CacheMethod::Keys, &cache)]).await;
-    let world = world.run();
-    cache.wait_for("/", 1).await;
+    let (world, cache) = running(CacheMethod::Keys).await;
     cache.take();
     cache.set(Mode::IsSlow);
     for rev in 1..=30 {
@@ -203,10 +203,7 @@ async fn changes_share_a_request_by_keys() {
 
 #[tokio::test(start_paused = true)]
 async fn changes_are_gathered_after_a_request_that_several_changes_shared() {
-    let cache = FakeCache::new();
-    let (world, _, _) = world(&[("a", CacheMethod::Keys, &cache)]).await;
-    let world = world.run();
-    cache.wait_for("/", 1).await;
+    let (world, cache) = running(CacheMethod::Keys).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let before = cache.attempts().len();
     // Commits changes, waits a millisecond, and returns the times of the requests to the cache so far.
@@ -241,10 +238,7 @@ async fn changes_are_gathered_after_a_request_that_several_changes_shared() {
 
 #[tokio::test(start_paused = true)]
 async fn full_requests_follow_one_another_at_once() {
-    let cache = FakeCache::new();
-    let (world, _, _) = world(&[("a", CacheMethod::Keys, &cache)]).await;
-    let world = world.run();
-    cache.wait_for("/", 1).await;
+    let (world, cache) = running(CacheMethod::Keys).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let before = cache.attempts().len();
     cache.set(Mode::Waits);
@@ -264,10 +258,7 @@ async fn full_requests_follow_one_another_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn second_purges_share_a_request_by_keys() {
-    let cache = FakeCache::new();
-    let (world, _, _) = world(&[("a", CacheMethod::Keys, &cache)]).await;
-    let world = world.run();
-    cache.wait_for("/", 1).await;
+    let (world, cache) = running(CacheMethod::Keys).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     cache.take();
     for rev in 1..=30 {
