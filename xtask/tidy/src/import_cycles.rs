@@ -2,8 +2,7 @@
 //!
 //! A folder is a top-level module of several files. A cycle is refused if a folder is part of the cycle. Files within
 //! one folder may import each other. Top-level modules of a single file may do so, too, because their folder is `src`.
-//! A call of a method is not an import, because a method needs no `use`. [`super::methods`] bounds the number of
-//! methods.
+//! A call of a method is not an import, because a method needs no `use`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,6 +1,6 @@
 //! Checks of Rust sources: sizes, words that mean unfinished work, names that mean nothing.
 
-use super::{Problem, Tree, modules::crates};
+use super::{Problem, Tree};
 
 /// The maximum number of lines of a file, because a file should have one subject. Tests are read one at a time, so
 /// files of tests may be longer.
@@ -8,25 +8,6 @@ const MAX_LINES: usize = 600;
 
 /// Files that may be longer, each with its reason.
 const LONG_FILES: &[(&str, &str)] = &[];
-
-/// The maximum number of lines of a crate, without the files of its tests.
-const MAX_CRATE_LINES: usize = 7_000;
-
-/// Crates with another limit.
-const LARGER_CRATES: &[(&str, usize)] = &[
-    ("crates/api", 12_000),
-    ("crates/archive", 7_500),
-    ("crates/cli", 10_000),
-    ("crates/records", 7_500),
-    ("crates/tables-sqlite", 8_600),
-    ("xtask/bench", 9_500),
-];
-
-/// Crates above their limits at present, with the number of lines that they must not exceed. The number may only fall.
-const CRATES_OVER_LIMIT: &[(&str, usize)] = &[];
-
-/// The file with [`CRATES_OVER_LIMIT`].
-const THIS_FILE: &str = "xtask/tidy/src/rust.rs";
 
 /// Words that mark unfinished work. They are split, so that this file does not contain them.
 const UNFINISHED: &[&str] = &[
@@ -61,36 +42,6 @@ pub(super) fn sizes(tree: &Tree) -> Vec<Problem> {
             (lines > MAX_LINES).then(|| Problem::file(path, message))
         })
         .collect()
-}
-
-/// Checks that only listed crates are too large, and that every listed crate is.
-pub(super) fn crate_sizes(tree: &Tree) -> Vec<Problem> {
-    crate_sizes_except(tree, CRATES_OVER_LIMIT)
-}
-
-fn crate_sizes_except(tree: &Tree, listed: &[(&str, usize)]) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    let mut missing = listed.to_vec();
-    for krate in crates(tree) {
-        let lines: usize = krate.files.iter().map(|file| file.text.lines().count()).sum();
-        let bound_in = |list: &[(&str, usize)]| {
-            list.iter().find(|(name, _)| *name == krate.name).map(|(_, bound)| *bound)
-        };
-        let bound = bound_in(LARGER_CRATES).unwrap_or(MAX_CRATE_LINES);
-        if lines > bound {
-            missing.retain(|(name, _)| *name != krate.name);
-        }
-        let most = bound_in(listed).unwrap_or(bound);
-        if lines > most {
-            let message = format!("{lines} lines, more than {most}: give a part of it its own crate");
-            problems.push(Problem::file(krate.name, message));
-        }
-    }
-    for (name, _) in missing {
-        let message = format!("{name} is within its limit now. Remove it from CRATES_OVER_LIMIT");
-        problems.push(Problem::file(THIS_FILE, message));
-    }
-    problems
 }
 
 /// Checks that no work is marked as unfinished.
@@ -164,36 +115,6 @@ mod tests {
         assert!(sizes(&with("crates/a/tests/all.rs", &long)).is_empty());
         assert!(sizes(&with("crates/a/src/scan/tests.rs", &long)).is_empty());
         assert!(sizes(&with("docs/long.md", &long)).is_empty());
-    }
-
-    fn check_crate(name: &str, lines: usize, listed: &[(&str, usize)]) -> Vec<Problem> {
-        let (one, two) = (format!("{name}/src/lib.rs"), format!("{name}/src/a.rs"));
-        let (long, tests) = ("x\n".repeat(lines - 1), format!("{name}/src/tests.rs"));
-        let tree = Tree::of(&[(&one, "mod a;\n"), (&two, &long), (&tests, &long)]);
-        crate_sizes_except(&tree, listed)
-    }
-
-    #[test]
-    fn a_large_crate_is_named() {
-        assert_eq!(check_crate("crates/a", MAX_CRATE_LINES, &[]), []);
-        assert_eq!(check_crate("crates/a", MAX_CRATE_LINES + 1, &[]).len(), 1);
-        for (name, bound) in LARGER_CRATES {
-            assert_eq!(check_crate(name, *bound, &[]), []);
-            assert_eq!(check_crate(name, bound + 1, &[]).len(), 1);
-        }
-    }
-
-    #[test]
-    fn a_crate_of_the_list_has_its_own_bound_and_leaves_the_list() {
-        let listed = [("crates/a", 9_000)];
-        assert_eq!(check_crate("crates/a", 9_000, &listed), []);
-        assert_eq!(check_crate("crates/a", MAX_CRATE_LINES + 1, &listed), []);
-        assert_eq!(check_crate("crates/a", 9_001, &listed).len(), 1);
-        for name in ["crates/a", "crates/b"] {
-            let found = check_crate(name, MAX_CRATE_LINES, &listed);
-            assert_eq!(found.len(), 1, "{name}");
-            assert_eq!(found[0].path, THIS_FILE);
-        }
     }
 
     #[test]
