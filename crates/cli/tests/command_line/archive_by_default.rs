@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
 
 use crate::{
-    process::{ProcessOutput, RunningProcess, rashomon, run},
+    process::{ProcessOutput, RunningProcess, kill_rounds, rashomon, run},
     wiki::dump,
 };
 
@@ -292,7 +292,7 @@ fn demo_in_a_directory_has_an_archive() {
 /// A store appears with its record, or not at all.
 #[test]
 fn first_start_survives_kills() {
-    const ROUNDS: u32 = 30;
+    let rounds = u32::try_from(kill_rounds(12)).unwrap();
     let directory = directory();
     let (clock, mut absent, mut made) = (SystemClock::new(), 0, 0);
     let start = |data: &str| {
@@ -305,10 +305,10 @@ fn first_start_survives_kills() {
     server.address();
     let whole_start = clock.monotonic() - started;
     server.stop().ends_with(0);
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let data = format!("data-{round}");
         let server = start(&data);
-        thread::sleep(whole_start * 3 / 2 * round / ROUNDS);
+        thread::sleep(whole_start * 3 / 2 * round / rounds);
         server.signal(Signal::KILL);
         server.wait();
         if directory.path().join(&data).join("rashomon.sqlite").exists() {

@@ -13,11 +13,8 @@ use serde_json::Value;
 
 use crate::{
     home::Home,
-    process::{RunningProcess, rashomon, run},
+    process::{RunningProcess, kill_rounds, rashomon, run},
 };
-
-/// The number of kills, unless the environment sets another number.
-const ROUNDS: u64 = 12;
 
 /// The number of pages, and the number of revisions that each page gets in a round.
 const PAGES: u64 = 12;
@@ -84,8 +81,7 @@ fn chance(state: &mut u64) -> u64 {
 fn an_archive_survives_kills() {
     let Some(home) = Home::new() else { return };
     let on_sqlite = |words: &[&str]| run(home.path(), &[words, &["--data", "killed"]].concat());
-    let rounds =
-        std::env::var("RASHOMON_KILL_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
+    let rounds = kill_rounds(6);
     let (mut state, clock) = (7, SystemClock::new());
     let mut model: BTreeMap<u64, Vec<Value>> = BTreeMap::new();
     let mut begun: BTreeSet<u64> = BTreeSet::new();

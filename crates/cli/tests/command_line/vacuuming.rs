@@ -11,13 +11,10 @@ use tempfile::{TempDir, tempdir};
 use crate::{
     disks::MountedFileSystem,
     http::post,
-    process::{ProcessOutput, RunningProcess, rashomon, run},
+    process::{ProcessOutput, RunningProcess, kill_rounds, rashomon, run},
     serving::serve_data,
     wiki::{dump, large_dump},
 };
-
-/// The number of kills, unless the environment sets another number.
-const ROUNDS: u64 = 12;
 
 const PAGE_BYTES: u64 = rashomon_tables_sqlite::PAGE_BYTES as u64;
 
@@ -221,8 +218,7 @@ fn vacuum_survives_kills() {
     let directory = store_with_free_pages(3_000);
     let home = directory.path();
     let export = on(home, "data", &EXPORT).ends_with(0).stdout;
-    let rounds =
-        std::env::var("RASHOMON_KILL_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
+    let rounds = kill_rounds(6);
     let (clock, mut state, mut killed, mut begun) = (SystemClock::new(), 11_u64, 0, 0);
     let mut longest = [Duration::from_millis(400); 2];
     for round in 0..rounds {
