@@ -5,11 +5,14 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // Command-line programs print.
 
 pub mod cassandra;
+pub mod check;
+pub mod documentation;
 pub mod documents;
 pub mod fuzz;
 pub mod http;
 mod preload;
 pub mod process;
+mod programs;
 pub mod same;
 pub mod service;
 pub mod test;

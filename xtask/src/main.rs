@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use xtask::test::Lane;
 
 /// The project's own commands.
 #[derive(Debug, Parser)]
@@ -15,8 +16,13 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Check the change in the work tree in minutes: formatting, lints, and the quick tests of the changed crates and
+    /// their users.
+    Check(xtask::check::Options),
     /// Run all checks that a change must pass, the cheapest first.
     Test(xtask::test::Options),
+    /// Run the checks of `test` without bounds on their time, and fuzz every target. Takes hours.
+    Nightly(xtask::test::Options),
     /// Check what no compiler checks: dependencies between crates, sizes, words, links, decisions.
     Tidy(xtask_tidy::Options),
     /// Start and stop real nodes of Cassandra on this machine: up, down, status, faults.
@@ -59,8 +65,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = xtask::documentation::run_in_place_of_rustdoc() {
+        return code;
+    }
     let done = match Arguments::parse().command {
-        Command::Test(options) => xtask::test::run(&options),
+        Command::Check(options) => xtask::check::run(&options),
+        Command::Test(options) => xtask::test::run(&options, Lane::Test),
+        Command::Nightly(options) => xtask::test::run(&options, Lane::Nightly),
         Command::Tidy(options) => xtask_tidy::run(xtask::root(), &options),
         Command::Cassandra(command) => xtask::cassandra::run(&command),
         Command::Fuzz(options) => xtask::fuzz::run(&options),

@@ -53,13 +53,17 @@ pub(crate) fn on_build_server() -> bool {
 /// Clippy compiles the crates. It is rustc with more lints, so one compilation serves the lints, the programs and
 /// the tests.
 pub(crate) fn cargo_with_clippy(subcommand: &str) -> Result<Command> {
-    const PROGRAM: &str = "clippy-driver";
-    let beside_cargo = Path::new(&cargo()).with_file_name(PROGRAM);
-    let clippy = [beside_cargo].into_iter().find(|file| file.is_file()).or_else(|| find_program(PROGRAM));
+    let clippy = beside_cargo("clippy-driver");
     let clippy = clippy.context("clippy is missing: install it (`rustup component add clippy`)")?;
     let mut command = cargo_command();
     command.arg(subcommand).args(EVERYTHING).env("RUSTC_WORKSPACE_WRAPPER", clippy);
     Ok(command)
+}
+
+/// The program that belongs to cargo: in the folder of cargo, or else in the path.
+pub(crate) fn beside_cargo(name: &str) -> Option<PathBuf> {
+    let beside = Path::new(&cargo()).with_file_name(name);
+    if beside.is_file() { Some(beside) } else { find_program(name) }
 }
 
 /// The full path of a program, if it can be found in the path.

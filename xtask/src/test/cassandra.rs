@@ -4,7 +4,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Result, anyhow};
 
-use super::{Outcome, resources::StepResources, steps};
+use super::{Lane, Outcome, resources::StepResources, steps};
 use crate::{
     cassandra::{FOR_TESTS, Node, Server, clear_test_ring},
     process::cargo_with_clippy,
@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// An environment variable for the other steps, with which they skip the tests that need a node.
-pub(super) const ELSEWHERE: (&str, &str) = (FOR_TESTS, "elsewhere");
+pub(crate) const ELSEWHERE: (&str, &str) = (FOR_TESTS, "elsewhere");
 
 /// The test programs that run on the store that the environment names.
 const ON_ANY_STORE: &[&str] = &["service", "http", "dumps", "key_value"];
@@ -46,6 +46,35 @@ const NOT_ON_A_NODE: &[&str] = &[
     "xml_reader::",
     "in_memory::",
     "in_sqlite::",
+];
+
+/// The modules of these programs that `cargo xtask test` runs on a node: what depends on several processes, on batches
+/// and their limits, on deleted rows, on conditional writes, on pages of results, or on the order of rows. The contract
+/// of the stores holds the rest, and `cargo xtask nightly` runs everything.
+const WHERE_THE_CLUSTER_MATTERS: &[&str] = &[
+    "archive::erasing::",
+    "archive::sealing::",
+    "catalog::",
+    "collecting::",
+    "conditions::",
+    "counter_faults::",
+    "counter_histories::",
+    "domains::",
+    "kills::",
+    "large::",
+    "large_bodies::",
+    "listings::",
+    "paging::",
+    "processes::",
+    "random::",
+    "random_entries::",
+    "random_writes::",
+    "retention::late::",
+    "retention::lost_lease::",
+    "retention::races::",
+    "rewriting::",
+    "sizes::",
+    "splits::",
 ];
 
 /// A node for the steps that need one. It is starting, ready, failed, or named by the environment.
@@ -88,17 +117,21 @@ pub(super) fn run(resources: &mut StepResources) -> Result<Outcome> {
 
 /// Runs the tests for any store on a Cassandra node.
 pub(super) fn run_on_any_store(resources: &mut StepResources) -> Result<Outcome> {
+    let mut tests: Vec<&str> = NOT_ON_A_NODE.iter().flat_map(|module| ["--skip", module]).collect();
+    if resources.lane == Lane::Test {
+        tests.extend(WHERE_THE_CLUSTER_MATTERS);
+    }
     // These tests spend most of their time waiting for the node, so more of them run at once.
-    run_tests(resources, "cluster", 8, ON_ANY_STORE, NOT_ON_A_NODE)
+    run_tests(resources, "cluster", 8, ON_ANY_STORE, &tests)
 }
 
-/// Runs test targets on the node, with this many tests at once.
+/// Runs test targets on the node, with this many tests at once. `tests` are arguments that select tests.
 fn run_tests(
     resources: &mut StepResources,
     name: &str,
     threads: usize,
     targets: &[&str],
-    skipped: &[&str],
+    tests: &[&str],
 ) -> Result<Outcome> {
     let node = resources.node()?;
     let mut command = cargo_with_clippy("test")?;
@@ -106,10 +139,7 @@ fn run_tests(
     for target in targets {
         command.args(["--test", target]);
     }
-    command.args(["--", "--test-threads", &threads.to_string()]);
-    for module in skipped {
-        command.args(["--skip", module]);
-    }
+    command.args(["--", "--test-threads", &threads.to_string()]).args(tests);
     if let Some(node) = &node {
         command.envs(node.environment());
     }
@@ -136,7 +166,8 @@ mod tests {
                 tree.ending(".rs").filter(|(path, _)| path.starts_with(&folder)).map(|(_, text)| text),
             );
         }
-        for path in NOT_ON_A_NODE.iter().filter(|path| !path.starts_with("in_")) {
+        let named = NOT_ON_A_NODE.iter().chain(WHERE_THE_CLUSTER_MATTERS);
+        for path in named.filter(|path| !path.starts_with("in_")) {
             let name = path.trim_end_matches(':').rsplit(':').next().unwrap_or_default();
             let is_declared = if path.ends_with("::") {
                 sources.contains(&format!("mod {name};")) || sources.contains(&format!("mod {name} {{"))

@@ -1,4 +1,5 @@
-//! `cargo xtask test`: all checks that a change must pass.
+//! `cargo xtask test`: all checks that a change must pass. `cargo xtask nightly`: the same checks without the bounds on
+//! their time, and those that never end by themselves.
 //!
 //! The steps are in the order of their cost. A failed step does not stop the following ones, so that one run
 //! reports all problems (`--fail-fast` stops). Missing tools are downloaded if possible; otherwise the step, or
@@ -18,11 +19,22 @@ mod varnish;
 
 use std::time::Duration;
 
+pub(crate) use cassandra::ELSEWHERE;
+
 use anyhow::{Result, bail};
 
 use crate::process::{Stopwatch, on_build_server};
 use resources::StepResources;
 use steps::{Need, STEPS, Step};
+
+/// What a run of the steps is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lane {
+    /// What a change must pass, in bounded time.
+    Test,
+    /// More of the same, for as long as it takes.
+    Nightly,
+}
 
 /// The steps to run.
 #[derive(Debug, clap::Args)]
@@ -45,24 +57,25 @@ enum Outcome {
     Failed(String),
 }
 
-/// Runs the steps, and prints a table of them. Returns whether no step failed.
-pub fn run(options: &Options) -> Result<bool> {
+/// Runs the steps of a lane, and prints a table of them. Returns whether no step failed.
+pub fn run(options: &Options, lane: Lane) -> Result<bool> {
+    let in_lane: Vec<&Step> = STEPS.iter().filter(|step| step.lanes.contains(&lane)).collect();
     if options.list {
-        let width = name_width(STEPS.iter().map(|step| step.name));
-        for step in STEPS {
+        let width = name_width(in_lane.iter().map(|step| step.name));
+        for step in in_lane {
             println!("{:<width$} {}", step.name, step.about);
         }
         return Ok(true);
     }
-    if let Some(unknown) = options.only.iter().find(|name| !STEPS.iter().any(|step| step.name == **name)) {
+    if let Some(unknown) = options.only.iter().find(|name| !in_lane.iter().any(|step| step.name == **name)) {
         bail!("there is no step {unknown}; `--list` prints the steps");
     }
     let wanted = |step: &&Step| options.only.is_empty() || options.only.iter().any(|name| name == step.name);
-    let steps: Vec<&Step> = STEPS.iter().filter(wanted).collect();
+    let steps: Vec<&Step> = in_lane.into_iter().filter(wanted).collect();
     let last_on_a_node = steps.iter().rposition(|step| step.needs_a_node());
 
     println!("{}", free_space()?);
-    let mut resources = StepResources::new(on_build_server());
+    let mut resources = StepResources::new(on_build_server(), lane);
     if last_on_a_node.is_some() {
         resources.begin_node();
     }

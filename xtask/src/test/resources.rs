@@ -2,20 +2,21 @@
 
 use anyhow::Result;
 
-use super::cassandra::TestNode;
+use super::{Lane, cassandra::TestNode};
 use crate::{cassandra::Node, tools::Toolbox};
 
 /// The tools, and a node for the steps that need one.
 #[derive(Debug)]
 pub(super) struct StepResources {
+    pub(super) lane: Lane,
     pub(super) toolbox: Toolbox,
     /// The Cassandra node, from the time at which its start began.
     node: Option<TestNode>,
 }
 
 impl StepResources {
-    pub(super) fn new(must_have_all: bool) -> Self {
-        Self { toolbox: Toolbox::new(must_have_all), node: None }
+    pub(super) fn new(must_have_all: bool, lane: Lane) -> Self {
+        Self { lane, toolbox: Toolbox::new(must_have_all), node: None }
     }
 
     /// Starts a Cassandra node in the background, unless it was started before.
