@@ -27,7 +27,36 @@ const PROGRAM_LIMIT: Duration = Duration::from_secs(10 * 60);
 const SHOWN_PROGRAMS: usize = 5;
 
 /// Tests that take longer than a few seconds. `cargo xtask test` runs them.
-const SLOW_TESTS: &[&str] = &[];
+const SLOW_TESTS: &[&str] = &[
+    "_kill",
+    "access::matrix::",
+    "access::reading::",
+    "archive::batches::",
+    "archive::bounds::",
+    "archive::compaction::",
+    "archive::damage::",
+    "archive::erasing::",
+    "archive::faults::",
+    "archive::histories::",
+    "archive_by_default::",
+    "archive_kills::",
+    "backing_up::",
+    "batches::same::",
+    "damaged::",
+    "damaged_store",
+    "earlier_stores::",
+    "every_store::",
+    "exporting::",
+    "migrating::",
+    "migration::",
+    "properties::",
+    "random",
+    "real_data::",
+    "retaining::",
+    "staging::in_memory::",
+    "upgrading::",
+    "vacuuming::",
+];
 
 /// Packages with tests that read documents and other files outside of all packages.
 const READ_DOCUMENTS: &[&str] = &["rashomon", "rashomon-api", "rashomon-configuration", "xtask"];
