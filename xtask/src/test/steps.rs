@@ -18,6 +18,10 @@ use crate::{
 /// The time after which a step's command hangs. The longest one of `cargo xtask nightly` takes hours.
 const STEP_LIMIT: Duration = Duration::from_secs(12 * 60 * 60);
 
+/// The number of tests of a program that run at once. Many wait for a disk, a timer or another process, so that two
+/// would leave cores idle.
+const TEST_THREADS: &str = "3";
+
 /// The variable by which tests find MediaWiki's files.
 const FOR_MEDIAWIKI: &str = "RASHOMON_TEST_MEDIAWIKI";
 
@@ -260,7 +264,7 @@ fn test(resources: &mut StepResources) -> Result<Outcome> {
         command.env(FOR_MEDIAWIKI, files);
     }
     let (variable, elsewhere) = cassandra::ELSEWHERE;
-    command.arg("--no-fail-fast").env(variable, elsewhere);
+    command.arg("--no-fail-fast").env(variable, elsewhere).env("RUST_TEST_THREADS", TEST_THREADS);
     if resources.lane == Lane::Nightly {
         command.env("RASHOMON_KILL_ROUNDS", "60");
     }
