@@ -28,8 +28,14 @@ const RECHECK_AFTER: Duration = Duration::from_secs(3);
 /// How long the id of a token that this process has revoked is kept: longer than a lookup in the store takes.
 const REVOKED_KEPT_FOR: Duration = Duration::from_secs(600);
 
-/// The maximum number of entries in each cache of tokens or of their ids.
-const MAX_CACHED_TOKENS: u64 = 20_000;
+/// The maximum number of ids of revoked tokens in memory.
+const MAX_REVOKED_TOKENS: u64 = 20_000;
+
+/// The maximum size in bytes of all tokens of this service in memory, with their rights.
+const MAX_CACHED_TOKEN_BYTES: u64 = 16 << 20;
+
+/// The approximate size in bytes of those parts of a token of this service in memory that have a fixed size.
+const TOKEN_OVERHEAD: usize = 500;
 
 /// The maximum size in bytes of all JSON Web Tokens in memory, with their rights.
 const MAX_CACHED_JWT_BYTES: u64 = 8 << 20;
@@ -83,10 +89,10 @@ pub enum TokenRefusal {
     /// The token is not valid.
     #[error("the token is not valid: {0}")]
     Invalid(String),
-    /// The address has sent too many wrong tokens.
-    #[error("this address has sent too many tokens that are not valid: try again later")]
+    /// The token is not valid, and the address has sent too many of these.
+    #[error("the token is not valid, and this address has sent too many such tokens: send a valid token")]
     TooMany {
-        /// When to try again.
+        /// After what time a wrong token is answered with its reason again.
         retry_after: Duration,
     },
     /// The store failed, so it is unknown whether the token is valid.
@@ -177,8 +183,12 @@ impl Access {
             let identity = known.identity.name.len() + known.identity.grant.size();
             u32::try_from(token.len() + identity + JWT_OVERHEAD).unwrap_or(u32::MAX)
         };
+        let token_weight = |id: &TokenId, known: &Arc<CachedToken>| {
+            let bytes = id.as_str().len() + TokenText::BYTES + known.identity.grant.size() + TOKEN_OVERHEAD;
+            u32::try_from(bytes).unwrap_or(u32::MAX)
+        };
         let revoked = Cache::builder()
-            .max_capacity(MAX_CACHED_TOKENS)
+            .max_capacity(MAX_REVOKED_TOKENS)
             .time_to_live(REVOKED_KEPT_FOR)
             // The default policy may refuse a new entry, which would be a token that was just revoked.
             .eviction_policy(EvictionPolicy::lru())
@@ -188,7 +198,7 @@ impl Access {
             is_alone: tokens.has_one_process(),
             tokens,
             clock,
-            cached: Cache::new(MAX_CACHED_TOKENS),
+            cached: Cache::builder().max_capacity(MAX_CACHED_TOKEN_BYTES).weigher(token_weight).build(),
             revoked,
             jwks: jwks_file.map(JwksFile::open).transpose()?,
             generation: AtomicU64::new(0),
@@ -316,6 +326,9 @@ impl Access {
 
     /// Finds the caller with this token. `address` is the address of the client. Without it, the number of wrong tokens
     /// is not limited.
+    ///
+    /// A right token is accepted however many wrong ones its address has sent. After too many, few tokens of the
+    /// address are examined at once, and the others wait.
     pub async fn authenticate(&self, token: &str, address: Option<IpAddr>) -> Result<Caller, TokenRefusal> {
         if let Some(caller) = self.recognize(token) {
             return Ok(caller);
@@ -323,18 +336,33 @@ impl Access {
         let now = self.clock.monotonic();
         // The attempt is taken before the token is examined, so that concurrent requests cannot exceed the limit.
         let is_left = address.is_none_or(|address| self.attempts.take(address, now));
-        if !is_left && !self.was_valid(token) {
-            return Err(TokenRefusal::TooMany { retry_after: Attempts::retry_after() });
-        }
+        let _turn = match address.filter(|_| !is_left && !self.was_valid(token)) {
+            Some(address) => {
+                let turn = self.attempts.turn(address, now).await;
+                // Another request may have shown the same token meanwhile.
+                if let Some(caller) = self.recognize(token) {
+                    return Ok(caller);
+                }
+                Some(turn)
+            }
+            None => None,
+        };
         let found = if token.starts_with(PREFIX) { self.find(token).await } else { self.verify(token) };
-        if let Some(address) = address.filter(|_| is_left && !matches!(found, Err(TokenRefusal::Invalid(_))))
-        {
-            self.attempts.give_back(address);
+        match (found, address) {
+            (Err(TokenRefusal::Invalid(_)), _) if !is_left => {
+                Err(TokenRefusal::TooMany { retry_after: Attempts::retry_after() })
+            }
+            (Err(invalid @ TokenRefusal::Invalid(_)), _) => Err(invalid),
+            (found, address) => {
+                if let Some(address) = address.filter(|_| is_left) {
+                    self.attempts.give_back(address);
+                }
+                found.map(Caller::Token)
+            }
         }
-        found.map(Caller::Token)
     }
 
-    /// Whether the token was valid when it was last examined. Such a token is examined again even if its
+    /// Whether the token was valid when it was last examined. Such a token is examined again at once, even if its
     /// address has sent too many wrong tokens.
     fn was_valid(&self, token: &str) -> bool {
         match TokenText::id_in(token) {

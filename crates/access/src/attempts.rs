@@ -1,12 +1,13 @@
-//! Limits how many wrong tokens an address may send.
+//! Limits how many wrong tokens an address may send, and how many of its tokens are examined at once after that.
 
 use std::{
     net::{IpAddr, Ipv6Addr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use moka::sync::Cache;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The maximum number of wrong tokens that an address may send without waiting.
 const MAX_BURST: u32 = 20;
@@ -17,10 +18,40 @@ const REFILL_INTERVAL: Duration = Duration::from_secs(3);
 /// The maximum number of addresses that are remembered.
 const MAX_ADDRESSES: u64 = 10_000;
 
+/// The number of tokens that are examined at once for an address without attempts left. It is low, so that wrong
+/// tokens of one address cannot flood the store. A right token of this address waits for the lookups before it.
+const TURNS_OF_ADDRESS: usize = 4;
+
+/// The number of tokens that are examined at once for all addresses without attempts left.
+const TURNS: usize = 32;
+
 /// Counts the wrong tokens of each address. The addresses of an IPv6 network of 64 bits count as one, since a
 /// client usually has all of them.
 #[derive(Debug)]
-pub(crate) struct Attempts(Cache<IpAddr, Arc<Mutex<Allowance>>>);
+pub(crate) struct Attempts {
+    addresses: Cache<IpAddr, Arc<Address>>,
+    turns: Arc<Semaphore>,
+}
+
+/// What is known of an address.
+#[derive(Debug)]
+struct Address {
+    allowance: Mutex<Allowance>,
+    turns: Arc<Semaphore>,
+}
+
+impl Address {
+    fn allowance(&self) -> MutexGuard<'_, Allowance> {
+        self.allowance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The turn of a token of an address without attempts left. The next token waits until the turn is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    _of_address: Option<OwnedSemaphorePermit>,
+    _of_all: Option<OwnedSemaphorePermit>,
+}
 
 /// How many wrong tokens an address may still send.
 #[derive(Debug)]
@@ -44,19 +75,24 @@ impl Allowance {
 impl Attempts {
     pub(crate) fn new() -> Self {
         // An address that has sent nothing for this time has its whole burst again.
-        Self(
-            Cache::builder()
-                .max_capacity(MAX_ADDRESSES)
-                .time_to_idle(REFILL_INTERVAL * (MAX_BURST + 1))
-                .build(),
-        )
+        let addresses = Cache::builder()
+            .max_capacity(MAX_ADDRESSES)
+            .time_to_idle(REFILL_INTERVAL * (MAX_BURST + 1))
+            .build();
+        Self { addresses, turns: Arc::new(Semaphore::new(TURNS)) }
+    }
+
+    fn of(&self, address: IpAddr, now: Duration) -> Arc<Address> {
+        self.addresses.get_with(network(address), || {
+            let allowance = Mutex::new(Allowance { left: MAX_BURST, filled_at: now });
+            Arc::new(Address { allowance, turns: Arc::new(Semaphore::new(TURNS_OF_ADDRESS)) })
+        })
     }
 
     /// Takes an attempt of an address, before the token is examined. Returns whether an attempt was left.
     pub(crate) fn take(&self, address: IpAddr, now: Duration) -> bool {
-        let full = || Arc::new(Mutex::new(Allowance { left: MAX_BURST, filled_at: now }));
-        let allowance = self.0.get_with(network(address), full);
-        let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
+        let address = self.of(address, now);
+        let mut allowance = address.allowance();
         allowance.refill(now);
         let is_left = allowance.left > 0;
         allowance.left = allowance.left.saturating_sub(1);
@@ -65,10 +101,17 @@ impl Attempts {
 
     /// Gives an attempt back, since the token was not wrong.
     pub(crate) fn give_back(&self, address: IpAddr) {
-        if let Some(allowance) = self.0.get(&network(address)) {
-            let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(address) = self.addresses.get(&network(address)) {
+            let mut allowance = address.allowance();
             allowance.left = (allowance.left + 1).min(MAX_BURST);
         }
+    }
+
+    /// Waits until a token of an address without attempts left may be examined. The tokens of an address wait for each
+    /// other, in the order in which they came.
+    pub(crate) async fn turn(&self, address: IpAddr, now: Duration) -> Turn {
+        let of_address = Arc::clone(&self.of(address, now).turns).acquire_owned().await.ok();
+        Turn { _of_address: of_address, _of_all: Arc::clone(&self.turns).acquire_owned().await.ok() }
     }
 
     /// How long an address without attempts left has to wait at most, until it may send another token.

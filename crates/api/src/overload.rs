@@ -82,8 +82,8 @@ fn problem(_: Refused) -> Problem {
 }
 
 pin_project! {
-    /// The future of an answer. If the answer is the problem `busy`, it is not ready before [`MAX_REFUSAL_DELAY`] has
-    /// passed, or the setting `overload_wait` if that is shorter.
+    /// The future of an answer. If the answer is the problem `busy`, or refuses one of too many wrong tokens, it is not
+    /// ready before [`MAX_REFUSAL_DELAY`] has passed, or the setting `overload_wait` if that is shorter.
     pub(crate) struct Paced<F> {
         #[pin]
         answering: F,
@@ -112,7 +112,7 @@ where
         let (refusal, mut timer) = match this.delayed.take() {
             Some(delayed) => delayed,
             None => match ready!(this.answering.poll(context)) {
-                Ok(answer) if is_busy(&answer) => (answer, Box::pin(sleep_until(*this.earliest))),
+                Ok(answer) if is_delayed(&answer) => (answer, Box::pin(sleep_until(*this.earliest))),
                 answer => return Poll::Ready(answer),
             },
         };
@@ -124,8 +124,9 @@ where
     }
 }
 
-fn is_busy(answer: &Response) -> bool {
-    answer.extensions().get::<Problem>().is_some_and(|problem| problem.kind() == Kind::Busy)
+fn is_delayed(answer: &Response) -> bool {
+    let problem = answer.extensions().get::<Problem>();
+    problem.is_some_and(|problem| matches!(problem.kind(), Kind::Busy | Kind::TooManyAttempts))
 }
 
 /// Holds a permit while a body is received. Gives the permit back if the body does not arrive promptly.

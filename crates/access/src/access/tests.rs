@@ -200,15 +200,50 @@ async fn wrong_tokens_of_an_address_are_bounded() {
     }
     let refused = answers.iter().filter(|answer| matches!(answer, TokenRefusal::TooMany { .. })).count();
     assert_eq!(refused, 30);
-    // From this address, no other token is looked up. A token that was valid is still looked up, also when it has to
-    // be looked up again.
-    assert!(!server.accepts(fresh.reveal()).await);
+    // A right token is accepted, whether this server has seen it before or not, and also when it has to be looked up
+    // again. It does not count.
+    assert!(server.accepts(fresh.reveal()).await);
     assert!(server.accepts(known.reveal()).await);
     assert!(server.accepts_from(fresh.reveal(), "192.0.2.2").await);
     server.clock.advance(Duration::from_secs(2));
     assert!(!server.accepts("wrong").await && server.accepts(known.reveal()).await);
-    server.clock.advance(Duration::from_secs(3600));
     assert!(server.accepts(fresh.reveal()).await);
+    let other = server.make(None).await;
+    assert!(server.other().accepts(other.reveal()).await && server.accepts(other.reveal()).await);
+}
+
+#[tokio::test]
+async fn right_token_waits_for_few_lookups_after_many_wrong_tokens() {
+    let clock = Arc::new(ManualClock::new(Timestamp::from_micros(1_800_000_000_000_000)));
+    let (gate, faulty) = (Gate::new(), Arc::new(Faulty::new(tables(&clock).await, Plan::empty())));
+    let server = Server::on(Arc::clone(&faulty) as _, clock, None);
+    let right = server.other().make(None).await;
+    for number in 0..20 {
+        assert!(!server.accepts(&format!("wrong{number}")).await);
+    }
+    let first = faulty.calls(Call::Get) + 1;
+    let held = (first..first + 4)
+        .fold(Plan::empty(), |plan, call| plan.on(Call::Get, call, Fault::Pause(gate.clone())));
+    faulty.set_plan(held);
+    let ask = |token: String| {
+        let access = Arc::clone(&server.access);
+        tokio::spawn(async move { access.authenticate(&token, Some(CLIENT.parse().unwrap())).await })
+    };
+    let wrong: Vec<_> = (0..100).map(|number| ask(format!("rashomon_{number:020x}_{number:064x}"))).collect();
+    let accepted: Vec<_> = (0..2).map(|_| ask(right.reveal().to_owned())).collect();
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(faulty.calls(Call::Get), first + 3, "only four lookups of the address run at once");
+    // Another address does not wait.
+    assert!(server.accepts_from(right.reveal(), "192.0.2.2").await);
+    gate.open();
+    for accepted in accepted {
+        accepted.await.unwrap().unwrap();
+    }
+    for wrong in wrong {
+        assert!(matches!(wrong.await.unwrap(), Err(TokenRefusal::TooMany { .. })));
+    }
 }
 
 #[tokio::test]
