@@ -129,7 +129,7 @@ final class Store {
     /** Headers that a request may not have, because they belong to the connection or have an option of their own. */
     private const OWN_HEADERS = [ 'authorization', 'connection', 'content-length', 'expect', 'host', 'te', 'trailer',
         'transfer-encoding', 'upgrade' ];
-    private const DOMAIN = '[a-z0-9][a-z0-9.-]{0,127}';
+    private const DOMAIN = '[a-z0-9][a-z0-9._-]{0,127}';
     private const MAX_REDIRECTS = 5;
 
     private array $options;
@@ -291,7 +291,8 @@ final class Store {
                 . implode( ', ', array_keys( self::OPTIONS ) ) );
         }
         $options += self::OPTIONS;
-        if ( !is_string( $options['domain'] ) || !preg_match( '/^' . self::DOMAIN . '$/D', $options['domain'] ) ) {
+        if ( !is_string( $options['domain'] ) || !preg_match( '/^' . self::DOMAIN . '$/D', $options['domain'] )
+            || in_array( $options['domain'], [ 'batch', 'tokens', 'changes', 'admin' ], true ) ) {
             throw new InvalidArgumentException( "the option 'domain' names the wiki, such as 'enwiki'" );
         }
         foreach ( [ 'connect_timeout', 'timeout', 'probe_after' ] as $name ) {

@@ -285,8 +285,9 @@ test( 'token is sent, that of a backend first, and its file is read again', stat
 test( 'paths are sent as given', static function () {
     $transport = new ScriptedTransport();
     $store = scripted( $transport, [ 'https://[::1]:8443' ] );
-    $store->run( [ 'GET', '/page/A%2fb/..//c?rev/latest/html' ], [ 'GET', '/' ], [ 'POST', '//batch', '[]' ], [ 'GET', '//a.b/x' ] );
-    same( [ '/v1/enwiki/page/A%2fb/..//c?rev/latest/html', '/v1/enwiki/', '/v1/batch', '/v1/a.b/x' ],
+    $store->run( [ 'GET', '/page/A%2fb/..//c?rev/latest/html' ], [ 'GET', '/' ], [ 'POST', '//batch', '[]' ], [ 'GET', '//a.b/x' ],
+        [ 'GET', '//zh_min_nanwiki/x' ] );
+    same( [ '/v1/enwiki/page/A%2fb/..//c?rev/latest/html', '/v1/enwiki/', '/v1/batch', '/v1/a.b/x', '/v1/zh_min_nanwiki/x' ],
         array_column( $transport->requests, 'path' ) );
 } );
 
@@ -391,7 +392,7 @@ test( 'wrong option is refused', static function () {
     $make = static fn ( $options ) => static fn () => new Store( [ '/' => [ 'servers' => [ 'http://a' ] ] ],
         $options + [ 'domain' => 'enwiki' ] );
     refuses( "no option 'timout'; the options are", $make( [ 'timout' => 1 ] ) );
-    foreach ( [ null, 'En Wiki', '', 5 ] as $domain ) {
+    foreach ( [ null, 'En Wiki', '', 5, '_a', 'batch', 'tokens', 'changes', 'admin' ] as $domain ) {
         refuses( "'domain' names the wiki", $make( [ 'domain' => $domain ] ) );
     }
     foreach ( [ 0, -1, '5', NAN, INF, null ] as $time ) {

@@ -118,6 +118,7 @@ mod tests {
         assert!(matches("*", "enwiki"));
         // A reserved name cannot name a domain, but the name of a domain may begin with it.
         assert!(matches("batch*", "batch-2"));
+        assert!(matches("zh_*", "zh_min_nanwiki") && !matches("zh_*", "zhwiki"));
     }
 
     #[test]

@@ -64,8 +64,8 @@ impl Error {
 pub enum InputError {
     /// A text is not the name of a domain.
     #[error(
-        "'{0}' is not a domain: 1 to 128 of a-z, 0-9, '.' and '-', beginning with a letter or a digit, neither \
-         'batch' nor 'tokens'"
+        "'{0}' is not a domain: 1 to 128 of a-z, 0-9, '.', '_' and '-', beginning with a letter or a digit, and \
+         none of the reserved names 'batch', 'tokens', 'changes' and 'admin'"
     )]
     Domain(String),
     /// A text is not the title of a page.

@@ -16,7 +16,10 @@ const MAX_DOMAIN_BYTES: usize = 128;
 const MAX_BUCKET_BYTES: usize = 64;
 
 /// Names of buckets that are names of other resources of a domain.
-const RESERVED_BUCKETS: [&str; 3] = ["import", "changes", "timeline"];
+const RESERVED_BUCKETS: [&str; 5] = ["import", "export", "changes", "digest", "timeline"];
+
+/// Names of domains that are names of other resources of the service.
+const RESERVED_DOMAINS: [&str; 4] = ["batch", "tokens", "changes", "admin"];
 
 /// The maximum length of the name of a property.
 const MAX_PROPERTY_BYTES: usize = 64;
@@ -39,7 +42,7 @@ const ENCODED: AsciiSet = NON_ALPHANUMERIC
     .remove(b',')
     .remove(b'/');
 
-/// The name of a wiki: `[a-z0-9][a-z0-9.-]{0,127}`, neither `batch` nor `tokens`.
+/// The name of a wiki: `[a-z0-9][a-z0-9._-]{0,127}`, not one of [`RESERVED_DOMAINS`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DomainName(Arc<str>);
 
@@ -47,9 +50,9 @@ impl DomainName {
     pub(crate) fn new(text: &str) -> Result<Self, InputError> {
         let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
         let fits = text.bytes().next().is_some_and(is_letter)
-            && text.bytes().all(|byte| is_letter(byte) || byte == b'.' || byte == b'-')
+            && text.bytes().all(|byte| is_letter(byte) || b"._-".contains(&byte))
             && text.len() <= MAX_DOMAIN_BYTES;
-        if !fits || text == "batch" || text == "tokens" {
+        if !fits || RESERVED_DOMAINS.contains(&text) {
             return Err(InputError::Domain(excerpt(text)));
         }
         Ok(Self(text.into()))
@@ -212,11 +215,14 @@ mod tests {
 
     #[test]
     fn domain_has_only_characters_that_are_safe_in_a_url() {
-        for valid in ["enwiki", "en.wikipedia.org", "0", "a-", &"x".repeat(128)] {
+        for valid in
+            ["enwiki", "en.wikipedia.org", "zh_min_nanwiki", "0", "a-", "a_", "admin2", &"x".repeat(128)]
+        {
             assert_eq!(DomainName::new(valid).unwrap().as_str(), valid);
         }
-        for bad in
-            ["", "batch", "tokens", "Enwiki", "-a", ".a", "a_b", "a/b", "é", "a b", "a\n", &"x".repeat(129)]
+        for bad in ["", "Enwiki", "-a", ".a", "_a", "a/b", "é", "a b", "a\n", &"x".repeat(129)]
+            .into_iter()
+            .chain(RESERVED_DOMAINS)
         {
             assert!(matches!(DomainName::new(bad), Err(InputError::Domain(_))), "{bad:?}");
         }
@@ -256,7 +262,7 @@ mod tests {
             assert_eq!(BucketName::new(valid).unwrap().as_str(), valid);
         }
         for bad in
-            ["", "0a", "-a", "A", "a_b", "a.b", "a/b", "import", "changes", "timeline", &"x".repeat(65)]
+            ["", "0a", "-a", "A", "a_b", "a.b", "a/b", &"x".repeat(65)].into_iter().chain(RESERVED_BUCKETS)
         {
             assert!(matches!(BucketName::new(bad), Err(InputError::Bucket(_))), "{bad:?}");
         }

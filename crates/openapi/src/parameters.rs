@@ -55,7 +55,7 @@ pub const URL_VARIABLES: [UrlVariable; 9] = [
         name: "domain",
         meaning: "The name of a domain, which is one wiki.",
         example: "enwiki",
-        pattern: Some("^(?!(batch|tokens)$)[a-z0-9][a-z0-9.-]{0,127}$"),
+        pattern: Some("^(?!(batch|tokens|changes|admin)$)[a-z0-9][a-z0-9._-]{0,127}$"),
     },
     UrlVariable {
         name: "title",
@@ -81,7 +81,8 @@ pub const URL_VARIABLES: [UrlVariable; 9] = [
     },
     UrlVariable {
         name: "time",
-        meaning: "A time, as in RFC 3339, with at most six digits after the seconds.",
+        meaning: "A time, as in RFC 3339, with at most six digits after the seconds. The `+` of an offset may be written as \
+                  `%2B`. A date alone, such as `2013-09-26`, means the end of that day in UTC.",
         example: "2013-09-26T00:00:00Z",
         pattern: None,
     },
@@ -94,9 +95,9 @@ pub const URL_VARIABLES: [UrlVariable; 9] = [
     UrlVariable {
         name: "bucket",
         meaning: "The name of a bucket: 1 to 64 of a-z, 0-9 and '-', beginning with a letter. `page` is the bucket of \
-                  pages; `import`, `changes` and `timeline` are reserved.",
+                  pages; `import`, `export`, `changes`, `digest` and `timeline` are reserved.",
         example: "math-png",
-        pattern: Some("^(?!(page|import|changes|timeline)$)[a-z][a-z0-9-]{0,63}$"),
+        pattern: Some("^(?!(page|import|export|changes|digest|timeline)$)[a-z][a-z0-9-]{0,63}$"),
     },
     UrlVariable {
         name: "key",
@@ -178,7 +179,11 @@ pub const REQUEST_HEADERS: [(&str, &str, &str); 13] = [
         "The entity tag to which Range applies; for another version, the whole body is sent.",
         "\"12345/8f545ba0-2601-11e3-885c-4160918f0fb9\"",
     ),
-    ("Accept-Encoding", "With `zstd`, the body is sent compressed, as it is stored.", "zstd"),
+    (
+        "Accept-Encoding",
+        "With `zstd`, the body is sent compressed, as it is stored. With `gzip` and without `zstd`, it is sent as gzip.",
+        "zstd",
+    ),
     ("Accept-Datetime", "The requested time (RFC 7089).", "Wed, 25 Sep 2013 16:43:09 GMT"),
     (
         "Content-Type",

@@ -63,7 +63,8 @@ macro_rules! parsed_name {
     };
 }
 
-/// The name of a wiki: `[a-z0-9][a-z0-9.-]{0,127}`, and neither `batch` nor `tokens`.
+/// The name of a wiki: `[a-z0-9][a-z0-9._-]{0,127}`, and none of the reserved names `batch`, `tokens`, `changes` and
+/// `admin`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct DomainName(std::sync::Arc<str>);
@@ -73,15 +74,15 @@ impl DomainName {
     pub fn new(text: &str) -> Result<Self, NameError> {
         let mut bytes = text.bytes();
         let fits = bytes.next().is_some_and(|first| first.is_ascii_lowercase() || first.is_ascii_digit())
-            && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'.' || b == b'-')
+            && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b))
             && text.len() <= 128;
         if !fits {
             return Err(NameError(
-                "a domain is 1 to 128 of a-z, 0-9, '.' and '-', and begins with a letter or a digit"
+                "a domain is 1 to 128 of a-z, 0-9, '.', '_' and '-', and begins with a letter or a digit"
                     .to_owned(),
             ));
         }
-        if text == "batch" || text == "tokens" {
+        if ["batch", "tokens", "changes", "admin"].contains(&text) {
             return Err(NameError(format!("'{text}' is reserved and cannot be a domain")));
         }
         Ok(Self(text.into()))
@@ -124,7 +125,7 @@ impl BucketName {
     /// Whether the name is reserved for another resource of a domain, so that no bucket can have it.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
-        ["import", "changes", "timeline"].contains(&self.as_str())
+        ["import", "export", "changes", "digest", "timeline"].contains(&self.as_str())
     }
 
     /// Returns this name with an id.
@@ -355,6 +356,15 @@ impl Page {
             bucket: BucketName::from_key(bucket)?,
             title: Title::new(title).ok()?,
         })
+    }
+
+    /// The size of the names in memory, in bytes, for caches that weigh their keys.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        // Each text has a reference count and the overhead of its allocation.
+        const TEXT_OVERHEAD: usize = 32;
+        let texts = [self.domain.as_str(), self.bucket.as_key(), self.title.as_str()];
+        size_of::<Self>() + texts.into_iter().map(|text| text.len() + TEXT_OVERHEAD).sum::<usize>()
     }
 
     /// Returns a hasher that has hashed the names of the page. The caller may add further data.

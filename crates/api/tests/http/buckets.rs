@@ -137,7 +137,7 @@ async fn malformed_requests_for_buckets_are_refused() {
 async fn all_reserved_names_are_refused_alike() {
     let world = World::new().await;
     let before = world.dump().await;
-    for name in ["import", "changes", "timeline"] {
+    for name in ["import", "export", "changes", "digest", "timeline"] {
         for url in [
             format!("/v1/enwiki/{name}"),
             format!("/v1/enwiki/{name}/"),

@@ -45,7 +45,7 @@ async fn ensure_bucket_accepts_equal_definitions_and_refuses_reserved_names() {
     assert_eq!((again.is_new, &again.bucket), (false, &made[0].bucket));
     let other = world.store.ensure_bucket(&domain, &images, ordered()).await;
     assert!(matches!(other, Err(Error::OtherDefinition { .. })));
-    for reserved in ["page", "import", "changes", "timeline"] {
+    for reserved in ["page", "import", "export", "changes", "digest", "timeline"] {
         let refused = world.store.ensure_bucket(&domain, &name(reserved), blob()).await;
         assert!(matches!(refused, Err(Error::ReservedName { .. })), "{reserved}");
     }

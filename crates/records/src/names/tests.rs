@@ -2,13 +2,14 @@ use super::*;
 
 #[test]
 fn domain_has_only_characters_that_are_safe_in_a_url() {
-    for good in ["enwiki", "en.wikipedia.org", "0", "a-", "a.", &"x".repeat(128)] {
+    for good in ["enwiki", "en.wikipedia.org", "zh_min_nanwiki", "0", "a-", "a.", "a_", &"x".repeat(128)] {
         assert_eq!(DomainName::new(good).unwrap().as_str(), good);
     }
-    for bad in
-        ["", "batch", "tokens", "Enwiki", "-a", ".a", "a_b", "a/b", "é", "a b", "a\n", &"x".repeat(129)]
-    {
+    for bad in ["", "Enwiki", "-a", ".a", "_a", "a/b", "é", "a b", "a\n", &"x".repeat(129)] {
         assert!(DomainName::new(bad).is_err(), "{bad}");
+    }
+    for reserved in ["batch", "tokens", "changes", "admin"] {
+        assert!(DomainName::new(reserved).unwrap_err().0.contains("reserved"), "{reserved}");
     }
     assert!(DomainName::new("batch2").is_ok());
 }
