@@ -31,6 +31,13 @@ pub fn parse(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_micros((seconds - parse_offset(offset)?) * MICROS_PER_SECOND + fraction))
 }
 
+/// Parses a date alone, such as `2013-09-25`, to the last microsecond of that day in UTC, so that what happened on the
+/// day is before this time.
+#[must_use]
+pub fn parse_end_of_day(text: &str) -> Option<Timestamp> {
+    if text.len() == 10 { parse(&format!("{text}T23:59:59.999999Z")) } else { None }
+}
+
 /// Parses a fraction of a second, such as `.25`, to microseconds, and also returns the bytes after the fraction. The
 /// result is 0 if there is no fraction, and `None` if the fraction has no digit or more than six digits.
 fn parse_fraction(bytes: &[u8]) -> Option<(i64, &[u8])> {
@@ -131,6 +138,14 @@ mod tests {
         ];
         for text in cases {
             assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn date_means_the_end_of_its_day() {
+        assert_eq!(parse_end_of_day("2013-09-25"), parse("2013-09-25T23:59:59.999999Z"));
+        for text in ["2013-02-29", "2013-9-25", "2013-09-25Z", "2013-09-2é", "2013/09/25", ""] {
+            assert_eq!(parse_end_of_day(text), None, "{text}");
         }
     }
 

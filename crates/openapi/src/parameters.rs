@@ -207,7 +207,7 @@ pub const ANSWER_HEADERS: [(&str, &str, &str); 16] = [
     (
         "ETag",
         "The version of the bytes. For a property: `\"{rev}/{tid}\"`, or `\"{rev}/{tid}/{microseconds}\"` once it \
-         was replaced, with the time of the replacement since 1970. For an entry: another one after each PUT. The tag of a compressed body ends with `;zstd\"`.",
+         was replaced, with the time of the replacement since 1970. For an entry: another one after each PUT. The tag of a compressed body ends with `;zstd\"` or `;gzip\"`.",
         "\"12345/8f545ba0-2601-11e3-885c-4160918f0fb9\"",
     ),
     (

@@ -4,6 +4,7 @@
 
 mod bucket;
 pub(crate) mod idempotency_key;
+pub(crate) mod mediawiki;
 mod parameters;
 mod percent;
 mod query;

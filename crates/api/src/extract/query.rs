@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use rashomon_buckets::{MementoPosition, PropertyName, Revision, Tid};
 use rashomon_clock::{Timestamp, rfc3339};
 
+use super::percent_decode;
 use crate::{
     caching::Caching,
     page_token::{PageToken, Position},
@@ -214,18 +215,15 @@ fn parse_selector(text: &str) -> Result<Selector> {
     }
 }
 
-/// Parses a time. Accepts percent-encoded colons, which some clients send. The answer is `no-store`: a
-/// cached answer under a second spelling of its URL would not be purged.
+/// Parses a time, or a date alone, which means the end of that day. Accepts percent-encoded colons and signs, which
+/// many clients send. The answer is `no-store`: a cached answer under a second spelling of its URL would not be purged.
 fn parse_time(text: &str) -> Result<Timestamp> {
-    let plain = if text.contains('%') {
-        Cow::Owned(text.replace("%3A", ":").replace("%3a", ":"))
-    } else {
-        Cow::Borrowed(text)
-    };
-    rfc3339::parse(&plain).ok_or_else(|| {
+    let plain = percent_decode(text).unwrap_or(Cow::Borrowed(text));
+    rfc3339::parse(&plain).or_else(|| rfc3339::parse_end_of_day(&plain)).ok_or_else(|| {
         Problem::malformed(
             "a time must have the format of RFC 3339, such as 2013-02-23T22:23:24Z, with at most six digits after \
-             the seconds",
+             the seconds and with Z or an offset such as %2B02:00; or be a date such as 2013-02-23, which means the end \
+             of that day in UTC",
         )
     })
 }
@@ -274,6 +272,7 @@ mod tests {
         let rev: Revision = "12345".parse().unwrap();
         let html = || PropertyName::new("html").unwrap();
         let time = Timestamp::from_micros(1_361_658_204_000_000);
+        let end_of_day = Timestamp::from_micros(1_361_663_999_999_999);
         let all = || ListRange::default();
         assert_eq!(Resource::parse(None).unwrap(), Resource::Page);
         for (query, resource) in [
@@ -293,6 +292,12 @@ mod tests {
             (&format!("rev/{TID}/html"), Resource::Property(Selector::Render(tid), html())),
             ("rev/2013-02-23T22:23:24Z/html", Resource::Property(Selector::Time(time), html())),
             ("rev/2013-02-23T22%3A23%3a24Z/html", Resource::Property(Selector::Time(time), html())),
+            ("rev/2013-02-24T00:23:24%2B02:00/html", Resource::Property(Selector::Time(time), html())),
+            ("rev/2013-02-24T00%3A23%3A24%2b02%3A00/html", Resource::Property(Selector::Time(time), html())),
+            ("rev/2013-02-24T00:23:24+02:00/html", Resource::Property(Selector::Time(time), html())),
+            ("rev/2013-02-23T21:23:24-01:00/html", Resource::Property(Selector::Time(time), html())),
+            ("rev/2013-02-23T21:23:24%2D01:00/html", Resource::Property(Selector::Time(time), html())),
+            ("rev/2013-02-23/html", Resource::Property(Selector::Time(end_of_day), html())),
             ("timegate/html", Resource::Timegate(html())),
             ("timemap/html", Resource::Timemap(html(), ListRange::default())),
         ] {
@@ -347,7 +352,11 @@ mod tests {
             "rev/8f545ba0-2601-11e3-885c-4160918f0fbg/",
             "rev/8f545ba0260111e3885c4160918f0fb9/",
             "rev/2013-02-30T22:23:24Z/html",
-            "rev/2013-02-23/html",
+            "rev/2013-2-23/html",
+            "rev/2013-02-23Z/html",
+            "rev/2013-02-30/html",
+            "rev/2013-02-23T22:23:24%2/html",
+            "rev/2013-02-23T22:23:24%2B02/html",
             "rev/2013-02-23T22:23:24/html",
             "rev/2013-02-23T22:23:24.1234567Z/html",
             "rev/latest/é",

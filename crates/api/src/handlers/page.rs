@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, header, request::Parts};
 use rashomon_access::Right;
 use rashomon_buckets::{BucketName, DomainName, Page, RenderBase};
 
-use super::{read, rewrite, time, timegate, timemap, write};
+use super::{read, rewrite, time, timegate, timemap, wiki, write};
 use crate::{
     Api,
     answer::{check_version, json_type, options, redirect, redirect_to_canonical},
@@ -43,6 +43,9 @@ pub(super) async fn in_bucket(
 }
 
 async fn answer(api: &Api, target: Target, head: &Parts, body: Body) -> Result<Response> {
+    if let Some(redirect) = wiki::translated(api, &target, head)? {
+        return Ok(redirect);
+    }
     let resource = parse_resource(head)?;
     match head.method {
         // Boxed, so that the future of a read does not contain the larger one of a write: the future is moved
@@ -126,8 +129,17 @@ fn check_whole_list<T: PartialEq>(list: &ListRange<T>) -> Result<()> {
 pub(crate) async fn wiki(State(api): State<Api>, request: Request) -> Result<Response> {
     let (mut head, _) = request.into_parts();
     ignore_range_unless_get(&mut head);
+    if let Some(redirect) = wiki::titled(&api, &head)? {
+        return Ok(redirect);
+    }
     let target = page_of_wiki(&head.uri, &head.headers, &api.settings.hosts, &api.page_bucket)?;
+    if let Some(redirect) = wiki::translated(&api, &target, &head)? {
+        return Ok(redirect);
+    }
     let resource = parse_resource(&head)?;
+    if let Some(redirect) = wiki::other_case(&api, &target, &head).await? {
+        return Ok(redirect);
+    }
     read(&api, &target, resource, READ_METHODS, &head).await
 }
 

@@ -123,11 +123,12 @@ pub(super) async fn redirect_to_time(api: &Api, page: &Page, time: &str) -> Resu
 /// fraction of a second, or with a time zone, is taken exactly.
 fn parse_time(text: &str) -> Option<Timestamp> {
     let text = text.trim().replacen(' ', "T", 1);
+    if let Some(time) = rfc3339::parse(&text).or_else(|| rfc3339::parse_end_of_day(&text)) {
+        return Some(time);
+    }
     let rest = match text.len() {
-        10 => "T23:59:59.999999Z",
         16 => ":59.999999Z",
         19 => ".999999Z",
-        _ if text.ends_with('Z') => "",
         _ => "Z",
     };
     rfc3339::parse(&format!("{text}{rest}"))
@@ -145,6 +146,7 @@ mod tests {
             ("2013-02-23T22:23:24", "2013-02-23T22:23:24.999999Z"),
             ("2013-02-23T22:23:24.5", "2013-02-23T22:23:24.5Z"),
             ("2013-02-23T22:23:24Z", "2013-02-23T22:23:24Z"),
+            ("2013-02-24T00:23:24+02:00", "2013-02-23T22:23:24Z"),
             (" 2013-02-23 ", "2013-02-23T23:59:59.999999Z"),
         ] {
             assert_eq!(parse_time(text), rfc3339::parse(exact), "{text}");

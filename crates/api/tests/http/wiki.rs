@@ -1,6 +1,6 @@
 //! Tests of the public URLs of pages, `/wiki/{title}`, and of entries, `/wiki/?blob/{bucket}/{key}`.
 
-use crate::world::{PAGE, World};
+use crate::world::{Answer, PAGE, World};
 
 #[tokio::test]
 async fn the_host_selects_the_wiki() {
@@ -93,4 +93,120 @@ async fn other_buckets_have_no_public_url() {
         let named = answer.text().replace(bucket, "missing");
         assert_eq!(named, missing.text(), "a client cannot tell which buckets exist");
     }
+}
+
+/// Follows redirects, and returns the URLs on the way with the last answer.
+async fn follow(world: &World, url: &str) -> (Vec<String>, Answer) {
+    let (mut urls, mut next) = (Vec::new(), url.to_owned());
+    loop {
+        let answer = world.get_with(&next, &[HOST]).await;
+        if !answer.status.is_redirection() || urls.len() > 5 {
+            return (urls, answer);
+        }
+        let location = answer.header("location").to_owned();
+        next = match location.strip_prefix('?') {
+            Some(query) => format!("{}?{query}", next.split('?').next().unwrap()),
+            None => location,
+        };
+        urls.push(next.clone());
+    }
+}
+
+#[tokio::test]
+async fn links_of_mediawiki_lead_to_the_same_content() {
+    let world = World::new().await;
+    world.revision("_rev=1&html=one&wikitext=first").await;
+    world.revision("_rev=2&html=two&wikitext=second").await;
+    for page in ["/wiki/Main_Page", PAGE] {
+        for (query, location, body) in [
+            ("oldid=1", "?rev/1/html", "one"),
+            ("oldid=0", "", "two"),
+            ("action=raw", "?rev/latest/wikitext", "second"),
+            ("oldid=1&action=raw&ctype=text/css", "?rev/1/wikitext", "first"),
+            ("title=Main_Page&oldid=1", "?rev/1/html", "one"),
+            ("curid=17", "", "two"),
+            ("action=view", "", "two"),
+        ] {
+            let url = format!("{page}?{query}");
+            let first = world.get_with(&url, &[HOST]).await.expect(302);
+            assert_eq!(first.header("location"), format!("{page}{location}"), "{url}");
+            assert_eq!(first.header("cache-control"), "public, max-age=3600, s-maxage=3600");
+            let (urls, last) = follow(&world, &url).await;
+            assert_eq!((last.status.as_u16(), last.text()), (200, body), "{url} {urls:?}");
+            world.request("HEAD", &url, &[HOST], "").await.expect(302);
+        }
+        let (urls, last) = follow(&world, &format!("{page}?action=history&limit=1")).await;
+        assert_eq!(urls, [format!("{page}?rev/&limit=1")]);
+        assert_eq!(last.expect(200).json()["revisions"][0]["rev"], 2);
+        for bad in [
+            "oldid=x",
+            "action=edit",
+            "oldid=1&diff=prev",
+            "foo=1",
+            "utm_source=a&foo=1",
+            "action=raw&section=1",
+        ] {
+            world.get_with(&format!("{page}?{bad}"), &[HOST]).await.expect(400);
+        }
+    }
+    // Other programs add parameters to the public URL.
+    for (query, location) in [
+        ("utm_source=a&oldid=1&fbclid=b", "?rev/1/html"),
+        ("rev/1/html&utm_source=a", "?rev/1/html"),
+        ("gclid=a", ""),
+    ] {
+        let moved = world.get_with(&format!("/wiki/Main_Page?{query}"), &[HOST]).await.expect(302);
+        assert_eq!(moved.header("location"), format!("/wiki/Main_Page{location}"), "{query}");
+        world.get(&format!("{PAGE}?{query}")).await.expect(400);
+    }
+    for (url, location) in [
+        ("/wiki/?title=Main+Page&oldid=1", "/wiki/Main_Page?rev/1/html"),
+        ("/wiki/?title=%C3%9Cber%26&utm_source=a", "/wiki/%C3%9Cber%26"),
+        ("/wiki/Main%20Page?oldid=1", "/wiki/Main_Page?rev/1/html"),
+        ("/wiki/Main_Page?title=Other", "/wiki/Main_Page"),
+    ] {
+        assert_eq!(world.get_with(url, &[HOST]).await.expect(302).header("location"), location, "{url}");
+    }
+    for bad in ["/wiki/?title=", "/wiki/?title=a%0Ab", "/wiki/?curid=5", "/wiki/?oldid=5"] {
+        world.get_with(bad, &[HOST]).await.expect(400);
+    }
+    // A write takes no such query.
+    for query in ["oldid=1", "utm_source=a", "rev/&utm_source=a"] {
+        world.post(&format!("{PAGE}?{query}"), "_rev=3&html=x").await.expect(400);
+    }
+}
+
+#[tokio::test]
+async fn first_letter_is_a_capital_where_the_wiki_says_so() {
+    let world = World::new().await;
+    world.revision("_rev=1&html=one").await;
+    let post = async |title: &str| {
+        world.post(&format!("/v1/enwiki/page/{title}?rev/"), "_rev=1&html=x").await.expect(201);
+    };
+    post("Talk:Fog").await;
+    post("small").await;
+    // The wiki has said nothing yet.
+    world.get_with("/wiki/main_Page?rev/latest/html", &[HOST]).await.expect(404);
+    let site = "<mediawiki xmlns=\"http://www.mediawiki.org/xml/export-0.11/\" version=\"0.11\" xml:lang=\"en\"><siteinfo>\
+                <sitename>W</sitename><case>first-letter</case><namespaces><namespace key=\"0\" case=\"first-letter\" />\
+                <namespace key=\"1\" case=\"first-letter\">Talk</namespace></namespaces></siteinfo><page><title>Other</title><ns>0</ns>\
+                <id>1</id><revision><id>900</id><timestamp>2020-01-01T00:00:00Z</timestamp><contributor><username>Ann</username>\
+                <id>1</id></contributor><model>wikitext</model><format>text/x-wiki</format><text>x</text></revision></page>\
+                </mediawiki>";
+    world.request("POST", "/v1/enwiki/import", &[("content-type", "text/xml")], site).await.expect(200);
+    for (url, location) in [
+        ("/wiki/main_Page?rev/latest/html", "/wiki/Main_Page?rev/latest/html"),
+        ("/wiki/main%20page", "/wiki/Main_page"),
+        ("/wiki/talk:fog?rev/", "/wiki/Talk:Fog?rev/"),
+        ("/wiki/%C3%BCber", "/wiki/%C3%9Cber"),
+    ] {
+        let moved = world.get_with(url, &[HOST]).await.expect(301);
+        assert_eq!(moved.header("location"), location, "{url}");
+        assert_eq!(moved.header("cache-control"), "public, max-age=0, s-maxage=0, must-revalidate");
+        world.request("HEAD", url, &[HOST], "").await.expect(301);
+    }
+    // A page under the small letter is read; so is the API by exact titles.
+    world.get_with("/wiki/small?rev/latest/html", &[HOST]).await.expect(200);
+    world.get_with("/v1/enwiki/page/main_Page?rev/latest/html", &[HOST]).await.expect(404);
+    world.get_with("/wiki/Nowhere?rev/latest/html", &[HOST]).await.expect(404);
 }

@@ -241,7 +241,11 @@ pub(super) const READING: &[Operation] = &[
     Operation {
         description: "The same sub-resources as above, for reading only, under the public URL of the page. The Host \
                       header selects the domain, by the configuration. Links in JSON and in headers are relative to \
-                      the page, so they work under both URLs.",
+                      the page, so they work under both URLs. Links as MediaWiki has them are redirected: \
+                      `?oldid=12345`, `?action=raw`, `?action=history`, `?curid=7` beside a title. Parameters that \
+                      other sites add, such as `utm_source` and `fbclid`, are removed by a redirect. If the imported \
+                      site info of the wiki says `first-letter`, a title with a small first letter is redirected to \
+                      the title with a capital one, unless it has a page.",
         ..plain(
             "readPageOfHost",
             Reading,
