@@ -1,7 +1,7 @@
 //! Checks the rights of the caller of a request.
 
-use axum::response::Response;
-use http::{Extensions, HeaderMap, HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use http::{Extensions, HeaderMap, HeaderValue, Method, header};
 use std::sync::Arc;
 
 use rashomon_access::{BucketKind, Caller, Right};
@@ -9,7 +9,9 @@ use rashomon_buckets::{BucketName, DomainName, Page};
 use rashomon_key_value::{Bucket, BucketType};
 
 use crate::{
-    Api, caching,
+    Api,
+    browsers::EverybodyMayRead,
+    caching,
     extract::BucketTarget,
     problem::{Kind, Problem, Result},
     settings::OperatorPages,
@@ -124,6 +126,22 @@ impl Api {
     /// Whether everybody may read a key-value bucket, so that shared caches may keep the answer.
     pub(crate) fn is_public_bucket(&self, bucket: &Bucket) -> bool {
         self.access.anybody_may(Right::Read, &bucket.domain, &bucket.name, kind_of(bucket))
+    }
+
+    /// Opens an answer of a key-value bucket to web pages of every origin, if `[access]` lets everybody read it.
+    pub(crate) fn open_to_browsers(
+        &self,
+        bucket: &Bucket,
+        method: &Method,
+        answer: Result<Response>,
+    ) -> Result<Response> {
+        let is_read = matches!(*method, Method::GET | Method::HEAD);
+        if !is_read || self.access.is_open() || !self.is_public_bucket(bucket) {
+            return answer;
+        }
+        let mut answer = answer.unwrap_or_else(IntoResponse::into_response);
+        answer.extensions_mut().insert(EverybodyMayRead);
+        Ok(answer)
     }
 
     /// Checks that a caller has a right on some bucket of a domain.

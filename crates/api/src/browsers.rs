@@ -2,22 +2,31 @@
 //! configured; requests with neither `Origin` nor `Sec-Fetch-Site` pass this check. With `check_host`, requests of all
 //! clients for an unknown host are refused, against DNS rebinding.
 //!
+//! Web pages of every origin may read what `[access]` opens to everybody ([`EverybodyMayRead`]). Nothing is opened to
+//! them where access is open because nothing is configured: such a server may be reachable only by the browser.
+//!
 //! [`check_browser_request`] decides without I/O. The middleware (`observe`) calls it before a request reaches its
 //! handler.
 
-use std::{collections::BTreeSet, net::IpAddr, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::IpAddr,
+    time::Duration,
+};
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri,
     header::{
         ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
         ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
-        ACCESS_CONTROL_REQUEST_METHOD, ALLOW, ORIGIN, VARY,
+        ACCESS_CONTROL_REQUEST_METHOD, ALLOW, AUTHORIZATION, ORIGIN, VARY,
     },
 };
-use rashomon_buckets::excerpt;
+use rashomon_access::{Access, BucketKind, Caller, Right};
+use rashomon_buckets::{BucketName, DomainName, excerpt};
 
 use crate::{
+    extract::{bucket_and_key_of_wiki, domain_of_host},
     host::{authority_of, configured_names, split_port},
     once_per_minute::OncePerMinute,
     problem::{Kind, Problem, Result},
@@ -34,6 +43,14 @@ const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
     "ETag, Location, Content-Location, Content-Range, Link, Memento-Datetime, Allow, Retry-After, WWW-Authenticate, \
      x-rev, x-parent, x-request-id",
 );
+
+/// The value of `Access-Control-Allow-Origin` for every origin. A browser then sends neither cookies nor other
+/// credentials, since `Access-Control-Allow-Credentials` is never sent.
+const EVERY_ORIGIN: HeaderValue = HeaderValue::from_static("*");
+
+/// The extension of an answer that everybody may read, because `[access]` says so. The answer may be an error.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct EverybodyMayRead;
 
 /// The data for the headers of an answer to a web page of a configured origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,17 +98,61 @@ pub(crate) fn check_browser_request(
     if fetch_site_allows && own_origin { Ok(None) } else { Err(cross_site(origin)) }
 }
 
-/// Adds the headers for browsers to an answer. `has_origins`: whether any origins are configured.
+/// Whether everybody may read the page or the list that a request names, because `[access]` says so. `false` for key-value
+/// buckets, since their definitions decide: the handler marks such answers with [`EverybodyMayRead`].
+pub(crate) fn is_open_read(
+    access: &Access,
+    hosts: &HashMap<String, DomainName>,
+    (method, uri, headers): (&Method, &Uri, &HeaderMap),
+) -> bool {
+    if access.is_open() || !matches!(*method, Method::GET | Method::HEAD) {
+        return false;
+    }
+    let may_read_pages = |domain: &DomainName| {
+        access.anybody_may(Right::Read, domain, &BucketName::page(), BucketKind::Revisioned)
+    };
+    let path = uri.path();
+    if let Some(title) = path.strip_prefix("/wiki/") {
+        let names_entry = title.is_empty() && bucket_and_key_of_wiki(uri.query()).is_some();
+        return !names_entry
+            && domain_of_host(uri, headers, hosts).is_ok_and(|domain| may_read_pages(&domain));
+    }
+    let Some((domain, rest)) = path.strip_prefix("/v1/").and_then(|rest| rest.split_once('/')) else {
+        return false;
+    };
+    let Ok(domain) = DomainName::new(domain) else { return false };
+    match rest {
+        // The list of buckets shows more to a caller with a token.
+        "" => !headers.contains_key(AUTHORIZATION) && access.may_in(&Caller::Anonymous, Right::Read, &domain),
+        rest => (rest == "page" || rest.starts_with("page/")) && may_read_pages(&domain),
+    }
+}
+
+/// Adds the headers for browsers to an answer. `has_origins`: whether any origins are configured. `is_open`: whether
+/// everybody may read the answer, because `[access]` says so.
 pub(crate) fn add_headers(
     headers: &mut HeaderMap,
     status: StatusCode,
     cross: Option<CrossOrigin>,
     has_origins: bool,
+    is_open: bool,
 ) {
     if has_origins {
         headers.append(VARY, HeaderValue::from_static("origin"));
     }
-    let Some(CrossOrigin { origin, preflight }) = cross else { return };
+    // Another backend may have opened its answer to every origin. The rights of this server count.
+    if headers.get(ACCESS_CONTROL_ALLOW_ORIGIN) == Some(&EVERY_ORIGIN) {
+        headers.remove(ACCESS_CONTROL_ALLOW_ORIGIN);
+        headers.remove(ACCESS_CONTROL_EXPOSE_HEADERS);
+    }
+    let Some(CrossOrigin { origin, preflight }) = cross else {
+        if is_open {
+            // Also for a request without Origin: a cache may answer a web page with this answer.
+            headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, EVERY_ORIGIN);
+            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED_HEADERS);
+        }
+        return;
+    };
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     match preflight {
         None => {

@@ -34,6 +34,7 @@ use crate::{
     Api, all_routes,
     authorize::{CONDITIONS, caller_of},
     backends::{Backend, BackendHealth, Backends, ForwardError, Forwarding, OtherStore, Sender, Upstream},
+    browsers::EverybodyMayRead,
     caching,
     handlers::batch,
     problem::{Kind, Problem, Result},
@@ -240,6 +241,8 @@ async fn send(
     let mut response = upstream.send(head, body, sender).await?;
     if !api.access.anybody_may(Right::Read, &target.domain, &target.bucket, kind) {
         restrict(response.headers_mut());
+    } else if is_read && !api.access.is_open() && target.bucket != BucketName::page() {
+        response.extensions_mut().insert(EverybodyMayRead);
     }
     Ok(response)
 }

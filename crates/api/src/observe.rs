@@ -25,7 +25,7 @@ use tower::{Layer, Service};
 use crate::{
     Api,
     audit::Audit,
-    browsers::{self, CrossOrigin},
+    browsers::{self, CrossOrigin, EverybodyMayRead},
     client_address::client_address,
     credentials,
     extract::idempotency_key,
@@ -153,6 +153,10 @@ fn begin(
     }
     let found = check(request, &api.settings).and_then(|cross_origin| {
         record.cross_origin = cross_origin;
+        if in_batch.is_none() {
+            let named = (request.method(), request.uri(), request.headers());
+            record.is_open = Some(browsers::is_open_read(&api.access, &api.settings.hosts, named));
+        }
         if has_token {
             return Err(credentials::token_in_url());
         }
@@ -354,6 +358,8 @@ pub(crate) struct Record {
     started: Duration,
     /// The headers for a web page of another origin.
     cross_origin: Option<CrossOrigin>,
+    /// Whether everybody may read the answer, because `[access]` says so. `None` if it is not for a browser.
+    is_open: Option<bool>,
     audit: Audit,
 }
 
@@ -369,6 +375,7 @@ impl Record {
             route,
             started,
             cross_origin: None,
+            is_open: None,
             audit: Audit::default(),
         }
     }
@@ -395,6 +402,8 @@ impl Record {
     /// browsers.
     pub(crate) fn finish(mut self, mut response: Response) -> Response {
         let problem = response.extensions_mut().remove::<Problem>();
+        let is_marked = response.extensions_mut().remove::<EverybodyMayRead>().is_some();
+        let is_open = self.is_open.is_some_and(|is_open| is_open || is_marked);
         if let Some(problem) = &problem {
             let unknown = problem.kind() == Kind::UriTooLong || self.uri == "*";
             let instance = self.uri.path_and_query().filter(|_| !unknown).map(PathAndQuery::as_str);
@@ -418,6 +427,7 @@ impl Record {
             status,
             self.cross_origin.take(),
             !self.api.settings.origins.is_empty(),
+            is_open,
         );
         response
     }

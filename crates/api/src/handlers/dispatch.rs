@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use axum::{
+    body::Body,
     extract::{Request, State},
     response::Response,
 };
@@ -43,17 +44,30 @@ pub(crate) async fn keyed(State(api): State<Api>, request: Request) -> Result<Re
         _ => return Err(Problem::method_not_allowed(METHODS)),
     };
     let bucket = find(&api, rights, &of, &head).await?;
+    let answer = keyed_in(&api, Arc::clone(&bucket), of, raw, &head, body).await;
+    api.open_to_browsers(&bucket, &head.method, answer)
+}
+
+/// Answers a request for an entry, a counter or a page in a bucket that was found.
+async fn keyed_in(
+    api: &Api,
+    bucket: Arc<Bucket>,
+    of: BucketTarget,
+    raw: &str,
+    head: &Parts,
+    body: Body,
+) -> Result<Response> {
     if bucket.bucket_type() != BucketType::Counter {
         idempotency_key::refuse(&head.headers)?;
     }
     if let Some(pages) = bucket.pages() {
-        return page::in_bucket(&api, of.domain, pages, raw, &head, body).await;
+        return page::in_bucket(api, of.domain, pages, raw, head, body).await;
     }
     let target = EntryTarget::parse(of, raw)?;
     if bucket.bucket_type() == BucketType::Counter {
-        counter::v1(&api, bucket, target, &head, body).await
+        counter::v1(api, bucket, target, head, body).await
     } else {
-        entry::v1(&api, bucket, target, &head, body).await
+        entry::v1(api, bucket, target, head, body).await
     }
 }
 
@@ -74,7 +88,8 @@ pub(crate) async fn list(State(api): State<Api>, request: Request) -> Result<Res
              open /buckets/{domain}/{bucket}/ for their titles"
         )));
     }
-    list_entries(&api, &bucket, &head).await
+    let answer = list_entries(&api, &bucket, &head).await;
+    api.open_to_browsers(&bucket, &head.method, answer)
 }
 
 /// Finds the bucket for a caller that has at least one of the rights. Refuses writes if the server is read-only.

@@ -100,9 +100,10 @@ pub(crate) async fn wiki(State(api): State<Api>, request: Request) -> Result<Res
         if !api.is_public_bucket(&bucket) {
             caching::restrict(response.headers_mut());
         }
-        return Ok(response);
+        return api.open_to_browsers(&bucket, &head.method, Ok(response));
     }
-    read(&api, &bucket, &target, &head).await
+    let answer = read(&api, &bucket, &target, &head).await;
+    api.open_to_browsers(&bucket, &head.method, answer)
 }
 
 async fn read(api: &Api, bucket: &Bucket, target: &EntryTarget, head: &Parts) -> Result<Response> {

@@ -1,6 +1,7 @@
 //! Tests of access: the rights of callers, and what the answers show to callers without a right.
 
 mod attempts;
+mod browsers;
 mod buckets;
 mod caching;
 mod credentials;

@@ -89,13 +89,17 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
 async fn get(api: &Api, target: &BucketTarget, head: &Parts) -> Result<Response> {
     refuse_query(head.uri.query())?;
     let caller = caller_of(&head.extensions);
-    let defined = if target.bucket == api.page_bucket {
+    if target.bucket == api.page_bucket {
         let BucketTarget { domain, bucket } = target;
         api.check_right(caller, Right::Read, domain, bucket, BucketKind::Revisioned)?;
-        TaggedDefinition::page()
-    } else {
-        TaggedDefinition::of(&*api.bucket_for(caller, Right::Read, target).await?)
-    };
+        return definition_of(api, &TaggedDefinition::page(), head);
+    }
+    let bucket = api.bucket_for(caller, Right::Read, target).await?;
+    let answer = definition_of(api, &TaggedDefinition::of(&bucket), head);
+    api.open_to_browsers(&bucket, &head.method, answer)
+}
+
+fn definition_of(api: &Api, defined: &TaggedDefinition, head: &Parts) -> Result<Response> {
     check_version(&head.headers, &json_type("bucket"))?;
     match conditional::evaluate(&head.headers, &defined.etag, None) {
         Verdict::Proceed => defined.answer(api, StatusCode::OK),
