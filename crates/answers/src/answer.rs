@@ -104,18 +104,21 @@ pub fn document(
 ) -> Result<Response> {
     check_version(request, &content_type)?;
     let etag = format!("\"{:032x}\"", xxhash_rust::xxh3::xxh3_128(&body));
-    let mut response = match conditional::evaluate(request, &etag, None) {
+    let (mut response, etag) = match conditional::evaluate(request, &etag, None) {
         Verdict::Failed => {
             return Err(Problem::new(
                 Kind::PreconditionFailed,
                 "the document has changed: If-Match names another version; read the document again",
             ));
         }
-        Verdict::NotModified { .. } => no_body(StatusCode::NOT_MODIFIED),
+        Verdict::NotModified { encoding } => {
+            // The client has the document in this encoding.
+            (no_body(StatusCode::NOT_MODIFIED), conditional::etag_in(&etag, encoding))
+        }
         Verdict::Proceed => {
             let mut response = Response::new(Body::from(body));
             response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-            response
+            (response, etag)
         }
     };
     let headers = response.headers_mut();

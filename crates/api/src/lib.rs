@@ -15,6 +15,7 @@ mod credentials;
 mod entry_answer;
 mod extract;
 mod forwarding;
+mod gzip;
 mod handlers;
 mod host;
 mod metrics;

@@ -29,6 +29,7 @@ use crate::{
     client_address::client_address,
     credentials,
     extract::idempotency_key,
+    gzip,
     metrics::Route,
     overload::Paced,
     problem::{Kind, Problem, Result},
@@ -140,6 +141,7 @@ fn begin(
         None => api.request_ids.of(request.headers()),
     };
     let mut record = Record::begin(api, id, method, uri);
+    record.wants_gzip = in_batch.is_none() && gzip::is_wanted(&record.method, request.headers());
     if record.route == Route::Batch {
         request.extensions_mut().insert(BatchId(record.id.clone()));
     }
@@ -360,6 +362,8 @@ pub(crate) struct Record {
     cross_origin: Option<CrossOrigin>,
     /// Whether everybody may read the answer, because `[access]` says so. `None` if it is not for a browser.
     is_open: Option<bool>,
+    /// Whether the client takes gzip, and not zstd.
+    wants_gzip: bool,
     audit: Audit,
 }
 
@@ -376,6 +380,7 @@ impl Record {
             started,
             cross_origin: None,
             is_open: None,
+            wants_gzip: false,
             audit: Audit::default(),
         }
     }
@@ -414,6 +419,7 @@ impl Record {
                 *response.body_mut() = axum::body::Body::empty();
             }
         }
+        gzip::encode(self.wants_gzip, &self.method, &mut response, &self.api.long_bodies);
         let duration = self.api.clock.monotonic().saturating_sub(self.started);
         let sent = response.body().size_hint().exact();
         self.api.metrics.count_answer(self.route, &self.method, response.status(), sent, duration);

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use rashomon_buckets::{Body, Chunk, ChunkedBody, Headers, Parent, Property, PropertyName, Title};
 use rashomon_clock::http_date;
 use rashomon_http_semantics::{
-    conditional::{self, Modified, Verdict, ZSTD_FLAVOR},
+    conditional::{self, Modified, Verdict},
     negotiate::{self, ContentEncoding},
     range::{self, Selection},
     spec_version::Profile,
@@ -118,7 +118,7 @@ impl Representation {
         headers.insert(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY);
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-        let compressed_etag = header_value(&compressed_etag(&etag));
+        let compressed_etag = header_value(&conditional::etag_in(&etag, ContentEncoding::Zstd));
         Self { etag, modified, size, identity: headers, compressed_etag }
     }
 
@@ -126,7 +126,7 @@ impl Representation {
     pub(crate) fn answer(&self, request: &HeaderMap, body: &Body) -> Result<Response> {
         match conditional::evaluate(request, &self.etag, Some(self.modified)) {
             Verdict::Proceed => {}
-            Verdict::NotModified { zstd } => return Ok(self.not_modified(zstd)),
+            Verdict::NotModified { encoding } => return Ok(self.not_modified(encoding)),
             Verdict::Failed => {
                 return Err(Problem::new(
                     Kind::PreconditionFailed,
@@ -151,7 +151,8 @@ impl Representation {
             }
         }
         let compressed = match (negotiate::content_encoding(request), body) {
-            (ContentEncoding::Identity, _) => None,
+            // The middleware makes gzip of the plain bytes.
+            (ContentEncoding::Identity | ContentEncoding::Gzip, _) => None,
             (ContentEncoding::Zstd, Body::Inline(body)) => {
                 body.zstd().map(|frames| (Some(frames.len()), HttpBody::from(frames)))
             }
@@ -181,15 +182,15 @@ impl Representation {
         headers
     }
 
-    fn not_modified(&self, zstd: bool) -> Response {
+    fn not_modified(&self, encoding: ContentEncoding) -> Response {
         let mut response = no_body(StatusCode::NOT_MODIFIED);
         let mut headers = self.identity.clone();
         for of_the_body in [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::ACCEPT_RANGES] {
             headers.remove(of_the_body);
         }
         // The client has the compressed form under this tag; another tag would not be found in its cache.
-        if zstd {
-            headers.insert(header::ETAG, self.compressed_etag.clone());
+        if encoding != ContentEncoding::Identity {
+            headers.insert(header::ETAG, header_value(&conditional::etag_in(&self.etag, encoding)));
         }
         *response.headers_mut() = headers;
         response
@@ -261,10 +262,6 @@ pub(crate) fn links(name: &PropertyName) -> String {
         "<?rev/latest/{name}>; rel=\"original latest-version\", <?timegate/{name}>; rel=\"timegate\", \
          <?timemap/{name}>; rel=\"timemap\"; type=\"application/link-format\""
     )
-}
-
-fn compressed_etag(etag: &str) -> String {
-    format!("{}{ZSTD_FLAVOR}\"", &etag[..etag.len() - 1])
 }
 
 /// Streams a part of a large body. Each chunk is read when the previous one has been sent.

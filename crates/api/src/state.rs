@@ -26,6 +26,7 @@ use crate::{
     backends::{Forwarding, OtherStore},
     browsers::RefusalLog,
     entry_answer::EntryAnswer,
+    gzip::LongBodies,
     metrics::Metrics,
     once_per_minute::OncePerMinute,
     overload::{self, WritePermits},
@@ -97,6 +98,7 @@ pub struct SharedState {
     pub(crate) prepared: PreparedAnswers<Property, Representation>,
     pub(crate) prepared_entries: PreparedAnswers<Entry, EntryAnswer>,
     pub(crate) refused_browsers: RefusalLog,
+    pub(crate) long_bodies: LongBodies,
     /// Limits the log lines about requests that are refused because of overload.
     pub(crate) busy_log: OncePerMinute,
     /// The header for surrogate keys in answers. `None` if no HTTP cache is purged.
@@ -147,6 +149,7 @@ impl Api {
             copying_writes: Arc::new(Semaphore::new(MAX_COPYING_WRITES)),
             request_ids: RequestIds::new(seed),
             refused_browsers: RefusalLog::default(),
+            long_bodies: LongBodies::default(),
             busy_log: OncePerMinute::default(),
             surrogate_key_header: settings.surrogate_key_header.as_deref().and_then(|name| name.parse().ok()),
             prepared: PreparedAnswers::new(settings.prepared_answers),

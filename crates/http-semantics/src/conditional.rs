@@ -7,6 +7,8 @@ use http::{HeaderMap, HeaderName, header};
 use rashomon_clock::{Timestamp, http_date};
 use rashomon_records::{Expect, PropertyVersion};
 
+use crate::negotiate::ContentEncoding;
+
 /// The result of a request's conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
@@ -14,15 +16,18 @@ pub enum Verdict {
     Proceed,
     /// The client has the current version: 304.
     NotModified {
-        /// Whether the matching tag is the tag of the compressed body.
-        zstd: bool,
+        /// The encoding of the body to which the matching tag belongs.
+        encoding: ContentEncoding,
     },
     /// A condition fails: 412.
     Failed,
 }
 
-/// The suffix of the entity tag of a compressed body.
+/// The suffix of the entity tag of a body that is sent as zstd.
 pub const ZSTD_FLAVOR: &str = ";zstd";
+
+/// The suffix of the entity tag of a body that is sent as gzip.
+pub const GZIP_FLAVOR: &str = ";gzip";
 
 /// The number of characters of a tid.
 const TID_LENGTH: usize = 36;
@@ -49,16 +54,37 @@ pub fn evaluate(headers: &HeaderMap, etag: &str, modified: Option<Modified>) -> 
     }
     if headers.contains_key(header::IF_NONE_MATCH) {
         return match find(headers, &header::IF_NONE_MATCH, etag) {
-            Some(tag) => Verdict::NotModified { zstd: tag.contains(ZSTD_FLAVOR) },
+            Some(tag) => Verdict::NotModified { encoding: encoding_of(tag) },
             None => Verdict::Proceed,
         };
     }
     match (date(headers, &header::IF_MODIFIED_SINCE), modified) {
         (Some(since), Some(Modified { at, is_exact: true })) if at <= end_of_second(since) => {
-            Verdict::NotModified { zstd: false }
+            Verdict::NotModified { encoding: ContentEncoding::Identity }
         }
         _ => Verdict::Proceed,
     }
+}
+
+/// The encoding of the body with this tag.
+fn encoding_of(tag: &str) -> ContentEncoding {
+    if tag.contains(ZSTD_FLAVOR) {
+        ContentEncoding::Zstd
+    } else if tag.contains(GZIP_FLAVOR) {
+        ContentEncoding::Gzip
+    } else {
+        ContentEncoding::Identity
+    }
+}
+
+/// Returns the entity tag of a body in this encoding. `etag` is quoted, and has no suffix for an encoding.
+pub fn etag_in(etag: &str, encoding: ContentEncoding) -> String {
+    let flavor = match encoding {
+        ContentEncoding::Identity => "",
+        ContentEncoding::Zstd => ZSTD_FLAVOR,
+        ContentEncoding::Gzip => GZIP_FLAVOR,
+    };
+    format!("{}{flavor}\"", etag.strip_suffix('"').unwrap_or(etag))
 }
 
 /// Whether a change at the time `at` is later than the date of `If-Unmodified-Since`. A malformed date is ignored, as
@@ -213,10 +239,10 @@ fn find<'a>(headers: &'a HeaderMap, name: &HeaderName, etag: &str) -> Option<&'a
         .find(|tag| is_tag_of(tag, etag))
 }
 
-/// Whether a text may follow a tag of this server: nothing, the suffix of the compressed body, or a suffix that proxies
+/// Whether a text may follow a tag of this server: nothing, the suffix of a compressed body, or a suffix that proxies
 /// add (`-gzip`, `--br`). Any other suffix belongs to another spec version, which has other bytes.
 fn is_suffix(rest: &str) -> bool {
-    rest.is_empty() || rest.starts_with('-') || rest.starts_with(ZSTD_FLAVOR)
+    rest.is_empty() || rest.starts_with('-') || rest.starts_with(ZSTD_FLAVOR) || rest.starts_with(GZIP_FLAVOR)
 }
 
 /// The opaque parts of a list of entity tags, without `W/` and quotes.
@@ -256,15 +282,17 @@ mod tests {
     fn tags_are_recognised_after_changes_by_proxies() {
         let etag = etag(&version(None));
         let cases = [
-            (format!("\"12345/{TID}\""), Some(false)),
-            (format!("W/\"12345/{TID}\""), Some(false)),
-            (format!("\"12345/{TID}-gzip\""), Some(false)),
-            (format!("\"12345/{TID}--gzip\""), Some(false)),
-            (format!("\"12345/{TID};zstd\""), Some(true)),
-            (format!("\"12345/{TID};zstd-gzip\""), Some(true)),
-            (format!("12345/{TID}"), Some(false)),
-            (format!("\"other\", W/\"12345/{TID}\" , \"x\""), Some(false)),
-            ("*".to_owned(), Some(false)),
+            (format!("\"12345/{TID};gzip\""), Some(ContentEncoding::Gzip)),
+            (format!("W/\"12345/{TID};gzip\""), Some(ContentEncoding::Gzip)),
+            (format!("\"12345/{TID}\""), Some(ContentEncoding::Identity)),
+            (format!("W/\"12345/{TID}\""), Some(ContentEncoding::Identity)),
+            (format!("\"12345/{TID}-gzip\""), Some(ContentEncoding::Identity)),
+            (format!("\"12345/{TID}--gzip\""), Some(ContentEncoding::Identity)),
+            (format!("\"12345/{TID};zstd\""), Some(ContentEncoding::Zstd)),
+            (format!("\"12345/{TID};zstd-gzip\""), Some(ContentEncoding::Zstd)),
+            (format!("12345/{TID}"), Some(ContentEncoding::Identity)),
+            (format!("\"other\", W/\"12345/{TID}\" , \"x\""), Some(ContentEncoding::Identity)),
+            ("*".to_owned(), Some(ContentEncoding::Identity)),
             (format!("\"12345/{TID}/77\""), None),
             (format!("\"12345/{TID};1.4.0\""), None),
             (format!("\"12345/{TID};1.4.0-0123456789abcdef;zstd\""), None),
@@ -273,15 +301,15 @@ mod tests {
             (String::new(), None),
             ("W/".to_owned(), None),
         ];
-        for (value, zstd) in cases {
+        for (value, encoding) in cases {
             let none_match = evaluate(&headers(&[(header::IF_NONE_MATCH, &value)]), &etag, None);
             assert_eq!(
                 none_match,
-                zstd.map_or(Verdict::Proceed, |zstd| Verdict::NotModified { zstd }),
+                encoding.map_or(Verdict::Proceed, |encoding| Verdict::NotModified { encoding }),
                 "{value}"
             );
             let matching = evaluate(&headers(&[(header::IF_MATCH, &value)]), &etag, None);
-            assert_eq!(matching == Verdict::Proceed, zstd.is_some(), "{value}");
+            assert_eq!(matching == Verdict::Proceed, encoding.is_some(), "{value}");
         }
     }
 
@@ -296,6 +324,7 @@ mod tests {
             (header::IF_MATCH, "\"ab\"", false, false, false),
             (header::IF_NONE_MATCH, "*", true, false, false),
             (header::IF_NONE_MATCH, "\"b;zstd\"", true, true, false),
+            (header::IF_MATCH, "\"b;gzip\"", false, false, true),
         ] {
             let condition = of(&[(name.clone(), value)]);
             let allowed = [None, Some("a"), Some("b")].map(|tag| condition.allows(tag));
@@ -328,7 +357,10 @@ mod tests {
         let same = headers(&[(header::IF_MODIFIED_SINCE, "Thu, 31 May 2007 20:35:00 GMT")]);
         let before = headers(&[(header::IF_MODIFIED_SINCE, "Thu, 31 May 2007 20:34:59 GMT")]);
         let malformed = headers(&[(header::IF_MODIFIED_SINCE, "yesterday")]);
-        assert_eq!(evaluate(&same, &etag, time), Verdict::NotModified { zstd: false });
+        assert_eq!(
+            evaluate(&same, &etag, time),
+            Verdict::NotModified { encoding: ContentEncoding::Identity }
+        );
         assert_eq!(evaluate(&before, &etag, time), Verdict::Proceed);
         assert_eq!(evaluate(&malformed, &etag, time), Verdict::Proceed);
         assert_eq!(evaluate(&same, &etag, vague), Verdict::Proceed);

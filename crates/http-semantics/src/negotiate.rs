@@ -9,14 +9,18 @@ pub enum ContentEncoding {
     Identity,
     /// As the zstd frames in which the body is stored.
     Zstd,
+    /// As gzip.
+    Gzip,
 }
 
-/// Chooses zstd if the client names zstd with a weight above 0, and does not prefer `identity`.
+/// Chooses zstd if the client names zstd with a weight above 0, and does not prefer `identity`; else gzip under the
+/// same conditions. Bodies are stored as zstd, so zstd costs least, whatever weight gzip has.
 ///
 /// `*` alone does not count, since clients that do not know zstd send it. A client that refuses all encodings gets the
 /// plain bytes, as the RFC allows.
 pub fn content_encoding(headers: &HeaderMap) -> ContentEncoding {
     let mut zstd = 0;
+    let mut gzip = 0;
     let mut identity = 0;
     for value in headers.get_all(ACCEPT_ENCODING) {
         for item in value.to_str().unwrap_or_default().split(',') {
@@ -24,12 +28,20 @@ pub fn content_encoding(headers: &HeaderMap) -> ContentEncoding {
             let coding = coding.trim();
             if coding.eq_ignore_ascii_case("zstd") {
                 zstd = quality(parameters);
+            } else if coding.eq_ignore_ascii_case("gzip") || coding.eq_ignore_ascii_case("x-gzip") {
+                gzip = quality(parameters);
             } else if coding.eq_ignore_ascii_case("identity") {
                 identity = quality(parameters);
             }
         }
     }
-    if zstd > 0 && zstd >= identity { ContentEncoding::Zstd } else { ContentEncoding::Identity }
+    if zstd > 0 && zstd >= identity {
+        ContentEncoding::Zstd
+    } else if gzip > 0 && gzip >= identity {
+        ContentEncoding::Gzip
+    } else {
+        ContentEncoding::Identity
+    }
 }
 
 /// Returns the weight in thousandths: 1000 if there is none, and 0 if it is malformed.
@@ -49,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zstd_is_sent_to_clients_that_accept_it() {
+    fn clients_get_the_encoding_that_they_accept() {
         let cases = [
             ("zstd", ContentEncoding::Zstd),
             ("gzip, deflate, br, zstd", ContentEncoding::Zstd),
@@ -60,7 +72,17 @@ mod tests {
             ("zstd;q=much", ContentEncoding::Identity),
             ("zstd;q=7", ContentEncoding::Identity),
             ("zstd;q=0.4, identity;q=0.5", ContentEncoding::Identity),
-            ("gzip, br", ContentEncoding::Identity),
+            ("gzip, zstd;q=0.5", ContentEncoding::Zstd),
+            ("gzip, br", ContentEncoding::Gzip),
+            ("X-GZIP", ContentEncoding::Gzip),
+            ("gzip;q=0.001", ContentEncoding::Gzip),
+            ("zstd;q=0, gzip;q=0.1, identity;q=0.1", ContentEncoding::Gzip),
+            ("zstd;q=0.4, identity;q=0.5, gzip", ContentEncoding::Gzip),
+            ("gzip;q=0", ContentEncoding::Identity),
+            ("gzip;q=0.4, identity", ContentEncoding::Identity),
+            ("gzip;q=x", ContentEncoding::Identity),
+            ("br, deflate", ContentEncoding::Identity),
+            ("gzipx", ContentEncoding::Identity),
             ("*", ContentEncoding::Identity),
             ("identity;q=0", ContentEncoding::Identity),
             ("", ContentEncoding::Identity),

@@ -21,6 +21,7 @@ mod entries;
 mod excerpts;
 mod faults;
 mod further_bucket;
+mod gzip;
 mod html;
 mod ignored_headers;
 mod importing;
