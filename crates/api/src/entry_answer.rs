@@ -45,6 +45,11 @@ impl EntryAnswer {
         Self { representation, directives, expires_at: *expires_at }
     }
 
+    /// The approximate size in memory, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        self.representation.memory()
+    }
+
     /// Whether the entry has a stored `Cache-Control`.
     pub(crate) const fn has_own_cache_control(&self) -> bool {
         self.directives.is_some()

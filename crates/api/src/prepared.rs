@@ -35,10 +35,17 @@ impl<T, A> std::ops::Deref for Prepared<T, A> {
     }
 }
 
+/// The size in bytes of a usual answer. A larger one counts as several.
+const USUAL_BYTES: usize = 4 << 10;
+
 impl<T: Send + Sync + 'static, A: Send + Sync + 'static> PreparedAnswers<T, A> {
-    /// Makes a cache with this maximum number of answers.
-    pub(crate) fn new(capacity: u64) -> Self {
-        Self { answers: Cache::new(capacity) }
+    /// Makes a cache with this maximum number of answers of a usual size. `memory` returns the size of an answer in
+    /// bytes.
+    pub(crate) fn new(capacity: u64, memory: fn(&A) -> usize) -> Self {
+        let weight = move |_: &usize, prepared: &Arc<Prepared<T, A>>| {
+            u32::try_from(memory(&prepared.answer).div_ceil(USUAL_BYTES)).unwrap_or(u32::MAX).max(1)
+        };
+        Self { answers: Cache::builder().max_capacity(capacity).weigher(weight).build() }
     }
 
     /// Returns the answer for a value, and whether the answer was in the cache. Otherwise `prepare` makes the answer.

@@ -122,6 +122,14 @@ impl Representation {
         Self { etag, modified, size, identity: headers, compressed_etag }
     }
 
+    /// The approximate size in memory, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        const HEADER_OVERHEAD: usize = 150;
+        let headers =
+            self.identity.iter().map(|(name, value)| name.as_str().len() + value.len() + HEADER_OVERHEAD);
+        size_of::<Self>() + 2 * self.etag.len() + headers.sum::<usize>()
+    }
+
     /// Answers a request for the body, with the whole body, a part of the body, the compressed body, or no body.
     pub(crate) fn answer(&self, request: &HeaderMap, body: &Body) -> Result<Response> {
         match conditional::evaluate(request, &self.etag, Some(self.modified)) {

@@ -30,12 +30,21 @@ struct CachedIndex {
     rows: Arc<[IndexRow]>,
 }
 
+/// The size of the text in a part of a partition's key.
+fn text_bytes(value: &Value) -> usize {
+    match value {
+        Value::Text(text) => text.len(),
+        _ => 0,
+    }
+}
+
 impl IndexCache {
     pub(super) fn new() -> Self {
-        let bytes = |_: &Vec<Value>, index: &CachedIndex| {
+        let bytes = |partition: &Vec<Value>, index: &CachedIndex| {
+            let key: usize = partition.iter().map(|value| size_of::<Value>() + text_bytes(value)).sum();
             let positions = index.rows.iter().filter_map(|row| row.positions.as_ref());
             let positions: usize = positions.map(Positions::memory).sum();
-            u32::try_from((index.rows.len() + 1) * ROW_BYTES + positions).unwrap_or(u32::MAX)
+            u32::try_from((index.rows.len() + 1) * ROW_BYTES + positions + key).unwrap_or(u32::MAX)
         };
         Self(Cache::builder().max_capacity(MAX_CACHED_BYTES).weigher(bytes).build())
     }

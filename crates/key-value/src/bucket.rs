@@ -92,7 +92,12 @@ impl KeyValueStore {
             row.map(|row| Bucket::from_row(domain, &row).map(Arc::new)).transpose()
         };
         let store = &*self.0.records.store;
-        self.0.buckets.get_or_read(store, &key, &[domain.to_value()], |_| 256, read).await
+        let memory = |bucket: &Option<Arc<Bucket>>| {
+            let content_type =
+                |bucket: &Arc<Bucket>| bucket.definition.content_type.as_ref().map_or(0, String::len);
+            bucket.as_ref().map_or(0, |bucket| size_of::<Bucket>() + content_type(bucket))
+        };
+        self.0.buckets.get_or_read(store, &key, &[domain.to_value()], memory, read).await
     }
 
     async fn bucket_row(&self, domain: &DomainName, name: &BucketName) -> Result<Option<Row>> {

@@ -3,9 +3,10 @@
 use std::{fmt, future::Future, hash::Hash, sync::Arc};
 
 use moka::sync::Cache;
+use rashomon_records::{BucketName, DomainName};
 use rashomon_tables::{Slot, TableStore, Value, VersionedRead};
 
-use crate::Result;
+use crate::{EntryKey, Result, rows::BucketId};
 
 /// A cache of values, each of which was read from one partition. A value is used until the version of its partition
 /// changes, which is at the end of the next commit to the partition. In a store without partition versions, nothing
@@ -27,12 +28,30 @@ struct Versioned<V> {
     bytes: u32,
 }
 
-/// The approximate memory of a cached value, in addition to the bytes of the value.
-const VALUE_OVERHEAD: usize = 512;
+/// The approximate memory of a cached value, in addition to the bytes of the value and of the key.
+const VALUE_OVERHEAD: usize = 640;
+
+/// A key of a cache.
+pub(crate) trait CacheKey {
+    /// The number of bytes of the texts in the key.
+    fn text_bytes(&self) -> usize;
+}
+
+impl CacheKey for (DomainName, BucketName) {
+    fn text_bytes(&self) -> usize {
+        self.0.as_str().len() + self.1.as_key().len()
+    }
+}
+
+impl CacheKey for (BucketId, EntryKey) {
+    fn text_bytes(&self) -> usize {
+        self.1.as_str().len()
+    }
+}
 
 impl<K, V> VersionedCache<K, V>
 where
-    K: Hash + Eq + Clone + Send + Sync + 'static,
+    K: CacheKey + Hash + Eq + Clone + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
     /// Creates a cache that takes at most `bytes` bytes.
@@ -66,11 +85,41 @@ where
         let reading = versions.begin_read(partition);
         let value = read().await?;
         if let Some(reading) = reading.filter(VersionedRead::is_current) {
-            let bytes = u32::try_from(memory(&value) + VALUE_OVERHEAD).unwrap_or(u32::MAX);
+            let bytes = memory(&value) + key.text_bytes() + VALUE_OVERHEAD;
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
             let (slot, version) = (reading.slot(), reading.version());
             self.values
                 .insert(key.clone(), Arc::new(Versioned { slot, version, value: value.clone(), bytes }));
         }
         Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rashomon_clock::{Clock, ManualClock, Timestamp};
+    use rashomon_tables::Memory;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn cache_weighs_its_keys_and_its_own_overhead() {
+        const BYTES: u64 = 1 << 20;
+        let clock = Arc::new(ManualClock::new(Timestamp::EPOCH)) as Arc<dyn Clock>;
+        let store = Memory::new(clock);
+        assert!(store.partition_versions().is_some());
+        for key_bytes in [1, 1000] {
+            let cache: VersionedCache<(BucketId, EntryKey), Option<u8>> = VersionedCache::new(BYTES);
+            for number in 0..10_000 {
+                let key = (BucketId::default(), EntryKey::new(&format!("{number:0key_bytes$}")).unwrap());
+                let partition = [Value::from("p")];
+                let read = || async { Ok(None) };
+                cache.get_or_read(&store, &key, &partition, |_| 0, read).await.unwrap();
+            }
+            cache.values.run_pending_tasks();
+            let entries = cache.values.entry_count();
+            let most = BYTES / (key_bytes as u64 + VALUE_OVERHEAD as u64);
+            assert!((1..=most).contains(&entries), "{entries} entries with keys of {key_bytes} bytes");
+        }
     }
 }

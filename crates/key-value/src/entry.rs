@@ -165,10 +165,11 @@ impl Entry {
     }
 
     fn memory(&self) -> usize {
-        match &self.body {
+        let body = match &self.body {
             Body::Inline(body) => body.memory(),
             Body::Chunked(_) => 0,
-        }
+        };
+        body + self.headers.memory()
     }
 }
 

@@ -44,6 +44,15 @@ impl Headers {
         matches!(name, "content-disposition" | "cache-control") || Self::is_kept(name)
     }
 
+    /// The approximate size of the headers in memory, in bytes, for caches.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        // Each header has two texts, with the overhead of their allocations.
+        const HEADER_OVERHEAD: usize = 100;
+        let other = self.other.iter().map(|(name, value)| name.len() + value.len() + HEADER_OVERHEAD);
+        self.content_type.len() + other.sum::<usize>()
+    }
+
     /// The maximum number of bytes of all headers of a property or an entry, names and values together.
     pub const MAX_BYTES: usize = 8 << 10;
 }

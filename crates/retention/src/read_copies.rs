@@ -28,9 +28,12 @@ use crate::{
     current_table::find_row,
 };
 
-/// The maximum number of read copies whose expiry this process remembers. The expiry of any other copy is read
-/// from the store.
-const MAX_REMEMBERED_COPIES: u64 = 100_000;
+/// The maximum memory in bytes for the expiries of read copies that this process remembers. The expiry of any other
+/// copy is read from the store.
+const MAX_REMEMBERED_BYTES: u64 = 32 << 20;
+
+/// The approximate memory of a remembered expiry, in addition to the names of the page and the property.
+const ENTRY_OVERHEAD: usize = 256;
 
 /// Rows of `historical` in one result page. The number is small, since each row may have a body of a megabyte.
 const HISTORICAL_PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
@@ -41,7 +44,10 @@ pub(crate) struct CopyExpiries(Cache<(Page, Tid, PropertyName), Timestamp>);
 
 impl CopyExpiries {
     pub(crate) fn new() -> Self {
-        Self(Cache::new(MAX_REMEMBERED_COPIES))
+        let weight = |(page, _, name): &(Page, Tid, PropertyName), _: &Timestamp| {
+            u32::try_from(page.memory() + name.as_str().len() + ENTRY_OVERHEAD).unwrap_or(u32::MAX)
+        };
+        Self(Cache::builder().max_capacity(MAX_REMEMBERED_BYTES).weigher(weight).build())
     }
 
     /// When a copy expires, if this process remembers it.

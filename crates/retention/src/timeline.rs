@@ -118,9 +118,15 @@ impl Timeline for MemoryTimeline {
     }
 }
 
-/// The maximum number of pages, and of domains, that sampling remembers. A page that sampling has forgotten may get
-/// an entry too early.
-const MAX_SAMPLED_KEYS: u64 = 100_000;
+/// The maximum number of domains that sampling remembers.
+const MAX_SAMPLED_DOMAINS: u64 = 10_000;
+
+/// The maximum memory in bytes for the pages that sampling remembers. A page that sampling has forgotten may get an
+/// entry too early.
+const MAX_SAMPLED_BYTES: u64 = 32 << 20;
+
+/// The approximate memory of a remembered page, in addition to its names.
+const SAMPLED_OVERHEAD: usize = 200;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -143,11 +149,13 @@ impl Sampling {
     /// A sampling with the limits of the settings, and without any entries yet.
     #[must_use]
     pub fn new(retention: &Retention) -> Self {
+        let weight =
+            |page: &Page, _: &Duration| u32::try_from(page.memory() + SAMPLED_OVERHEAD).unwrap_or(u32::MAX);
         Self {
             interval: retention.sample,
             rate: retention.domain_rate,
-            pages: Cache::new(MAX_SAMPLED_KEYS),
-            domains: Cache::new(MAX_SAMPLED_KEYS),
+            pages: Cache::builder().max_capacity(MAX_SAMPLED_BYTES).weigher(weight).build(),
+            domains: Cache::new(MAX_SAMPLED_DOMAINS),
         }
     }
 

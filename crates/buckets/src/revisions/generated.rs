@@ -14,8 +14,11 @@ use crate::{
 /// How long a failed render of a revision is remembered, so that not every read calls a failing renderer.
 const FAILURE_TTL: Duration = Duration::from_secs(5);
 
-/// The maximum number of revisions whose failed render is remembered.
-const MAX_REMEMBERED_RENDERS: u64 = 10_000;
+/// The maximum memory in bytes for the revisions whose failed render is remembered.
+const MAX_REMEMBERED_BYTES: u64 = 8 << 20;
+
+/// The approximate memory of a remembered render, in addition to the names of the page.
+const RENDER_OVERHEAD: usize = 600;
 
 /// The renders in flight, and those that failed recently.
 #[derive(Debug)]
@@ -30,7 +33,10 @@ struct FinishedRender {
 
 impl RendersInFlight {
     pub(super) fn new() -> Self {
-        let renders = Cache::builder().max_capacity(MAX_REMEMBERED_RENDERS);
+        let weight = |(page, _): &(Page, Revision), _: &FinishedRender| {
+            u32::try_from(page.memory() + RENDER_OVERHEAD).unwrap_or(u32::MAX)
+        };
+        let renders = Cache::builder().max_capacity(MAX_REMEMBERED_BYTES).weigher(weight);
         // The store's clock decides when a failure is forgotten. The cache has its own clock, and only frees memory.
         Self(renders.time_to_live(2 * FAILURE_TTL).build())
     }

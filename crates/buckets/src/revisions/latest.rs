@@ -19,7 +19,7 @@ use crate::{
     schemas::{RENDERS, REVISIONS},
 };
 
-/// The approximate memory of a cache entry without the bytes of its body.
+/// The approximate memory of a cache entry without its names, the bytes of its body, and the stored headers.
 const ENTRY_OVERHEAD: usize = 1024;
 
 /// The cache of latest properties. An entry is used until the version of the page's partition changes, which
@@ -57,11 +57,13 @@ struct Entry {
 
 impl Entry {
     fn weight(&self) -> u32 {
-        let bytes = match &self.property.body {
+        let body = match &self.property.body {
             Body::Inline(body) => body.memory(),
             Body::Chunked(_) => 0,
         };
-        u32::try_from(bytes + ENTRY_OVERHEAD).unwrap_or(u32::MAX)
+        let names = self.page.memory() + self.name.as_str().len();
+        let bytes = body + names + self.property.info.headers.memory() + ENTRY_OVERHEAD;
+        u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 }
 

@@ -40,7 +40,7 @@ impl KeyValueStore {
             Ok(row.and_then(|row| row.value).unwrap_or(0))
         };
         let cache_key = (bucket.id, key.clone());
-        self.0.counters.get_or_read(store, &cache_key, &row_key.partition, |_| key_memory(), read).await
+        self.0.counters.get_or_read(store, &cache_key, &row_key.partition, |_| 0, read).await
     }
 
     /// Adds `by` to a counter. Returns the new value. The increment is durable when this function returns.
@@ -74,11 +74,6 @@ impl KeyValueStore {
     pub async fn delete_counter(&self, bucket: &Bucket, key: &EntryKey) -> Result<bool> {
         submit(self, bucket, key, |reply| Operation::Delete { reply }).await
     }
-}
-
-/// Returns the memory of a cached value without the overhead of the cache: the maximum size of a key.
-const fn key_memory() -> usize {
-    1024
 }
 
 /// Queues an operation on a counter, and waits for its answer.
