@@ -11,6 +11,7 @@ mod authorize;
 mod backends;
 mod browsers;
 mod client_address;
+mod collecting;
 mod credentials;
 mod entry_answer;
 mod extract;
@@ -34,6 +35,7 @@ mod staging;
 mod state;
 mod stored_headers;
 mod surrogate;
+mod unread;
 mod versions;
 mod write_threads;
 

@@ -141,6 +141,7 @@ fn begin(
         None => api.request_ids.of(request.headers()),
     };
     let mut record = Record::begin(api, id, method, uri);
+    record.in_batch = in_batch.is_some();
     record.wants_gzip = in_batch.is_none() && gzip::is_wanted(&record.method, request.headers());
     if record.route == Route::Batch {
         request.extensions_mut().insert(BatchId(record.id.clone()));
@@ -362,6 +363,7 @@ pub(crate) struct Record {
     cross_origin: Option<CrossOrigin>,
     /// Whether everybody may read the answer, because `[access]` says so. `None` if it is not for a browser.
     is_open: Option<bool>,
+    in_batch: bool,
     /// Whether the client takes gzip, and not zstd.
     wants_gzip: bool,
     audit: Audit,
@@ -380,6 +382,7 @@ impl Record {
             started,
             cross_origin: None,
             is_open: None,
+            in_batch: false,
             wants_gzip: false,
             audit: Audit::default(),
         }
@@ -418,6 +421,10 @@ impl Record {
                 response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
                 *response.body_mut() = axum::body::Body::empty();
             }
+        }
+        // The answers of a batch belong to the memory of the batch.
+        if !self.in_batch {
+            self.api.unread.count(&mut response);
         }
         gzip::encode(self.wants_gzip, &self.method, &mut response, &self.api.long_bodies);
         let duration = self.api.clock.monotonic().saturating_sub(self.started);

@@ -25,6 +25,7 @@ use crate::{
     audit::Audit,
     backends::{Forwarding, OtherStore},
     browsers::RefusalLog,
+    collecting::CollectingReads,
     entry_answer::EntryAnswer,
     gzip::LongBodies,
     metrics::Metrics,
@@ -35,6 +36,7 @@ use crate::{
     representation::Representation,
     request_id::RequestIds,
     staging::{BatchClaim, Claim, Staging},
+    unread::UnreadAnswers,
     write_threads,
 };
 
@@ -99,6 +101,8 @@ pub struct SharedState {
     pub(crate) prepared_entries: PreparedAnswers<Entry, EntryAnswer>,
     pub(crate) refused_browsers: RefusalLog,
     pub(crate) long_bodies: LongBodies,
+    pub(crate) unread: UnreadAnswers,
+    pub(crate) collecting: CollectingReads,
     /// Limits the log lines about requests that are refused because of overload.
     pub(crate) busy_log: OncePerMinute,
     /// The header for surrogate keys in answers. `None` if no HTTP cache is purged.
@@ -143,6 +147,7 @@ impl Api {
         let (metrics, staging) = (Metrics::register(ours), Staging::new(&settings, ours));
         let write_permits = WritePermits::new(&settings);
         overload::register(ours, &write_permits, &buckets);
+        let unread = UnreadAnswers::register(ours);
         let shared = SharedState {
             metrics,
             staging,
@@ -150,6 +155,8 @@ impl Api {
             request_ids: RequestIds::new(seed),
             refused_browsers: RefusalLog::default(),
             long_bodies: LongBodies::default(),
+            unread,
+            collecting: CollectingReads::new(&settings),
             busy_log: OncePerMinute::default(),
             surrogate_key_header: settings.surrogate_key_header.as_deref().and_then(|name| name.parse().ok()),
             prepared: PreparedAnswers::new(settings.prepared_answers, Representation::memory),

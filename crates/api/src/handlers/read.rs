@@ -8,6 +8,7 @@ use crate::{
     Api,
     answer::{self, redirect},
     caching::Caching,
+    collecting,
     extract::ListRange,
     json,
     problem::{Problem, Result},
@@ -109,6 +110,7 @@ pub(crate) async fn revision(
     request: &HeaderMap,
 ) -> Result<Response> {
     let limit = list.limit.unwrap_or(DEFAULT_LIMIT);
+    let _permit = api.collecting.take(collecting::OF_ROWS).await?;
     let (detail, next) = api.read_page(page, api.buckets.revision_page(page, rev, list.after, limit)).await?;
     let document = json::revision(&detail, next, list.limit);
     answer::json_with_caching(request, "revision", &document, list.caching())
@@ -122,6 +124,7 @@ pub(crate) async fn revisions(
     request: &HeaderMap,
 ) -> Result<Response> {
     let limit = list.limit.unwrap_or(DEFAULT_LIMIT);
+    let _permit = api.collecting.take(collecting::OF_ROWS).await?;
     let listing = api.read_page(page, api.buckets.revisions(page, list.after, limit)).await?;
     let document = json::revision_list(page, &listing, list.limit);
     answer::json_with_caching(request, "revision-list", &document, list.caching())

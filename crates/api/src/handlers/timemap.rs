@@ -8,7 +8,7 @@ use rashomon_buckets::{Listing, MementoPosition, Page, PropertyName, PropertyVer
 use rashomon_clock::http_date;
 
 use crate::{
-    Api, answer,
+    Api, answer, collecting,
     extract::{ListRange, MAX_LIMIT},
     page_token::list_href,
     problem::Result,
@@ -23,6 +23,7 @@ pub(crate) async fn list(
     request: &HeaderMap,
 ) -> Result<Response> {
     let limit = list.limit.unwrap_or(MAX_LIMIT);
+    let _permit = api.collecting.take(collecting::OF_ROWS).await?;
     let mementos = api.read_page(page, api.buckets.mementos(page, name, list.after, limit)).await?;
     let body = link_format(name, &list, &mementos);
     let content_type = HeaderValue::from_static("application/link-format");

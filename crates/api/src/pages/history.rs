@@ -14,6 +14,7 @@ use crate::{
     Api,
     answer::redirect,
     caching::Caching,
+    collecting,
     page_token::list_href,
     problem::{Problem, Result},
 };
@@ -60,6 +61,7 @@ struct HistoryPage {
 
 /// `/pages/{domain}/{title}`
 pub(super) async fn list(api: &Api, page: &Page, after: Option<Revision>) -> Result<Response> {
+    let _permit = api.collecting.take(collecting::OF_ROWS).await?;
     let read = futures::future::try_join(api.buckets.revisions(page, after, REVISIONS_PER_PAGE), async {
         // If the latest render is damaged, the page has no links to its properties, but lists the revisions.
         match api.buckets.latest_render(page).await {

@@ -128,3 +128,17 @@ async fn deleted_and_expired_entries_are_not_listed() {
     world.clock.advance(std::time::Duration::from_secs(1));
     assert_eq!(keys(&world, "").await, ["ab"]);
 }
+
+#[tokio::test]
+async fn revisions_are_read_until_an_answer_is_full() {
+    let world = World::new().await;
+    let long = format!("html=x&_comment={0}&_user={0}", "c".repeat(4096));
+    for number in 1..=300 {
+        world.revision(&format!("_rev={number}&{long}")).await;
+    }
+    // Of 300 rows of 8 KiB, those are read that fit into an answer.
+    let page = rashomon_buckets::Page::parse("enwiki", "page", "Main_Page").unwrap();
+    let listing = world.buckets().revisions(&page, None, 500).await.unwrap();
+    assert!((100..160).contains(&listing.items.len()), "{}", listing.items.len());
+    assert_eq!(listing.next, listing.items.last().map(|last| last.record.rev));
+}

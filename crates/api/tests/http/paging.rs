@@ -106,6 +106,26 @@ async fn result_page_of_revisions_ends_at_one_mebibyte() {
 }
 
 #[tokio::test]
+async fn rows_are_read_until_the_result_page_is_full() {
+    let world = World::new().await;
+    let (comment, user) = ("c".repeat(4096), "u".repeat(4096));
+    for number in 1..=300 {
+        world.revision(&format!("_rev={number}&html=x&_comment={comment}&_user={user}")).await;
+    }
+    let pages = pages_of(&world, "?rev/&limit=500").await;
+    assert_eq!(pages.len(), 3);
+    let revs = |page: &Answer| {
+        page.json()["revisions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|line| line["rev"].as_i64().unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(pages.iter().flat_map(revs).collect::<Vec<_>>(), (1..=300).rev().collect::<Vec<_>>());
+}
+
+#[tokio::test]
 async fn every_render_can_be_reached_from_the_html_pages() {
     let world = World::new().await;
     let tids = renders(&world, 160).await;

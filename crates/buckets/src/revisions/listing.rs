@@ -19,8 +19,14 @@ use crate::{
     schemas::{RENDERS, REVISIONS},
 };
 
-/// The number of bytes of rows at which a result page ends early.
-const MAX_LIST_BYTES: usize = 4 << 20;
+/// The number of bytes of rows at which a result page ends early. An answer with these rows is about full.
+const MAX_LIST_BYTES: usize = 1 << 20;
+
+/// The number of rows that are read first for a result page. The size of these rows shows how many more fit.
+const FIRST_ROWS: usize = 64;
+
+/// The number of rows of a scan of renders that counts them.
+const COUNTED_ROWS: NonZeroUsize = NonZeroUsize::new(128).expect("not zero");
 
 /// The number of renders at which counting renders stops for a result page of the list of revisions. If the
 /// revisions of a result page have more renders, the result page ends early. A single revision with more
@@ -32,6 +38,35 @@ const MAX_COUNTED_BYTES: usize = 12 << 20;
 
 /// The maximum number of renders that a line of the list of revisions names: the newest ones of the revision.
 const MAX_NAMED_RENDERS: usize = 4;
+
+/// The rows that a result page has read.
+#[derive(Debug, Default)]
+struct RowsRead {
+    rows: usize,
+    bytes: usize,
+}
+
+impl RowsRead {
+    /// Counts a row.
+    fn count(&mut self, bytes: usize) {
+        self.rows += 1;
+        self.bytes += bytes;
+    }
+
+    /// Whether the result page is full.
+    const fn is_full(&self) -> bool {
+        self.bytes >= MAX_LIST_BYTES
+    }
+
+    /// The number of rows to read next: at most `wanted`, and about as many as fit by the size of those before.
+    fn next(&self, wanted: usize) -> NonZeroUsize {
+        let fitting = match self.bytes.checked_div(self.rows) {
+            None => FIRST_ROWS,
+            Some(average) => MAX_LIST_BYTES.saturating_sub(self.bytes) / average.max(1) + 1,
+        };
+        NonZeroUsize::new(wanted.min(fitting)).unwrap_or(SINGLE_ROW).min(INDEX_PAGE_ROWS)
+    }
+}
 
 /// The renders before and after a render, in the same revision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,15 +98,14 @@ impl RevisionStore {
             Some(tid) => of_rev.below(tid.as_time_uuid()),
             None => of_rev,
         };
-        let (mut renders, mut cursor, mut bytes) = (Vec::new(), None, 0);
+        let (mut renders, mut cursor, mut read) = (Vec::new(), None, RowsRead::default());
         let more = loop {
-            let wanted = INDEX_PAGE_ROWS.get().min(limit + 1 - renders.len());
-            let scan = Scan::new(partition_of(page), NonZeroUsize::new(wanted).unwrap_or(SINGLE_ROW))
+            let scan = Scan::new(partition_of(page), read.next(limit + 1 - renders.len()))
                 .range(range.clone())
                 .after(cursor);
             let rows = inner.records.scan(&RENDERS, scan).await?;
             for row in &rows.items {
-                bytes += row.size();
+                read.count(row.size());
                 let row = RenderRow::from_row(row)?;
                 renders.push(RenderInfo {
                     stored: culls.spare_render(&row),
@@ -80,7 +114,7 @@ impl RevisionStore {
                 });
             }
             cursor = rows.next;
-            if renders.len() > limit || cursor.is_none() || bytes >= MAX_LIST_BYTES {
+            if renders.len() > limit || cursor.is_none() || read.is_full() {
                 break renders.len() > limit || cursor.is_some();
             }
         };
@@ -139,13 +173,12 @@ impl RevisionStore {
             None => ClusteringRange::all(),
         };
         let mut items: Vec<RevisionSummary> = Vec::new();
-        let mut last = after;
-        let complete_from = loop {
-            let wanted = (limit + 1 - items.len()).clamp(1, INDEX_PAGE_ROWS.get());
-            let scan = Scan::new(partition_of(page), NonZeroUsize::new(wanted).unwrap_or(SINGLE_ROW))
-                .range(below(last));
+        let (mut last, mut read) = (after, RowsRead::default());
+        let (complete_from, is_full) = loop {
+            let scan = Scan::new(partition_of(page), read.next(limit + 1 - items.len())).range(below(last));
             let rows = inner.records.scan_beside_damage(&REVISIONS, scan).await?;
             let more = rows.next.is_some();
+            rows.items.iter().for_each(|row| read.count(row.size()));
             let revisions = rows.items.iter().map(RevisionRow::from_row).collect::<Result<Vec<_>>>()?;
             let damaged = rows.damaged.iter().filter_map(|row| RevisionKey::read(&row.key));
             let damaged: Vec<_> = damaged.map(|key| key.rev).collect();
@@ -156,14 +189,15 @@ impl RevisionStore {
             lines.extend(damaged.map(RevisionSummary::unreadable));
             lines.sort_by_key(|line| Reverse(line.record.rev));
             items.extend(lines);
-            if complete_from.is_some() || items.len() > limit || !more {
-                break complete_from;
+            let is_full = read.is_full() && !items.is_empty() && more;
+            if complete_from.is_some() || items.len() > limit || is_full || !more {
+                break (complete_from, is_full);
             }
         };
         if items.is_empty() && complete_from.is_none() {
             inner.records.check_exists(page).await?;
         }
-        let more = complete_from.is_some() || items.len() > limit;
+        let more = complete_from.is_some() || is_full || items.len() > limit;
         items.truncate(limit);
         let last = items.last().map(|last| last.record.rev).or(complete_from);
         Ok(Listing { items, next: last.filter(|_| more) })
@@ -265,7 +299,7 @@ impl StoreInner {
         let mut counts = RenderCounts::default();
         let (mut after, mut renders, mut bytes, mut lowest) = (None, 0, 0, None);
         loop {
-            let scan = Scan::new(partition_of(page), INDEX_PAGE_ROWS).range(range.clone()).after(after);
+            let scan = Scan::new(partition_of(page), COUNTED_ROWS).range(range.clone()).after(after);
             let rows = self.records.scan_beside_damage(&RENDERS, scan).await?;
             for row in &rows.damaged {
                 let Some(RenderKey { rev, tid }) = RowKey::read(&row.key) else { continue };
@@ -311,5 +345,24 @@ impl StoreInner {
                 return Ok(counts);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_of_rows_follows_from_the_size_of_those_before() {
+        let mut read = RowsRead::default();
+        assert_eq!([read.next(0), read.next(51), read.next(501)].map(NonZeroUsize::get), [1, 51, FIRST_ROWS]);
+        (0..64).for_each(|_| read.count(200));
+        assert_eq!((read.next(437).get(), read.next(5000), read.is_full()), (437, INDEX_PAGE_ROWS, false));
+        (0..64).for_each(|_| read.count(8000));
+        let next = read.next(500).get();
+        assert!((100..150).contains(&next), "{next}");
+        (0..next).for_each(|_| read.count(4100));
+        assert!(read.is_full());
+        assert_eq!(read.next(500), SINGLE_ROW);
     }
 }

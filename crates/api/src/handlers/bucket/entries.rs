@@ -11,6 +11,7 @@ use crate::{
     Api,
     answer::{check_version, json_type, of_type},
     caching::Caching,
+    collecting,
     entry_answer::quoted,
     extract::{Parameters, encode_parameter},
     json::{CounterSummaryJson, EntryListJson, EntrySummaryJson, ListItemJson},
@@ -44,7 +45,10 @@ pub(crate) async fn list(api: &Api, bucket: &Bucket, head: &Parts) -> Result<Res
             bucket.bucket_type()
         )));
     }
-    let (entries, next) = if bucket.bucket_type() == BucketType::Counter {
+    let is_counter = bucket.bucket_type() == BucketType::Counter;
+    let _permit =
+        api.collecting.take(if is_counter { collecting::OF_ROWS } else { collecting::OF_ENTRIES }).await?;
+    let (entries, next) = if is_counter {
         let listing = api.key_value.list_counters(bucket, after.as_ref(), limit);
         let listing = api.read_key_value(listing).await?;
         (listing.items.into_iter().map(counter).collect(), listing.next)
