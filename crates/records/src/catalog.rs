@@ -12,7 +12,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 pub use self::page_stream::PageStream;
 use crate::{
-    BucketName, DomainName, Listing, Page, PageInfo, Result, SiteInfo, Title,
+    BucketName, DomainName, Listing, Page, PageInfo, Result, SiteChange, SiteInfo, Title,
     damaged_rows::DamagedRows,
     locks::Locks,
     rows::{self, DomainKey, Json, PageInfoRow, RowKey, SiteInfoRow, TitleKey, TypedRow, partition_of},
@@ -179,8 +179,38 @@ impl Catalog {
     #[boxed]
     pub async fn put_site_info(&self, domain: &DomainName, info: &SiteInfo) -> Result<()> {
         let _alone = self.site_infos.lock().await;
+        let stored = self.site_info_row(domain).await?;
+        self.write_site_info(domain, info, stored.as_ref()).await
+    }
+
+    /// Adds the site info of an import to that of a domain, and adds the domain to the catalog. Values that the import
+    /// lacks stay. Different values are replaced, unless the import is older than the stored ones, or of an unknown
+    /// time: see [`SiteInfo::as_of`]. Returns the differences.
+    #[boxed]
+    pub async fn merge_site_info(&self, domain: &DomainName, info: &SiteInfo) -> Result<Vec<SiteChange>> {
+        let _alone = self.site_infos.lock().await;
+        let row = self.site_info_row(domain).await?;
+        let Some(row) = &row else {
+            self.write_site_info(domain, info, None).await?;
+            return Ok(Vec::new());
+        };
+        let SiteInfoRow { info: Json(stored), .. } = TypedRow::from_row(row)?;
+        let mut merged = stored.clone();
+        let changes = merged.merge(info, info.as_of.is_some() && info.as_of >= stored.as_of);
+        if merged != stored {
+            self.write_site_info(domain, &merged, Some(row)).await?;
+        }
+        Ok(changes)
+    }
+
+    async fn write_site_info(
+        &self,
+        domain: &DomainName,
+        info: &SiteInfo,
+        stored: Option<&Row>,
+    ) -> Result<()> {
         let mut now = self.clock.now();
-        if let Some(stored) = self.site_info_row(domain).await? {
+        if let Some(stored) = stored {
             now = now.max(stored.written_at.just_after());
         }
         let mut batch = Batch::new(vec![domain.as_str().into()]);

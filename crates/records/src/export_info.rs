@@ -30,6 +30,10 @@ pub struct SiteInfo {
     /// `xml:lang` of the export.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub language: Option<String>,
+    /// The highest revision in the import with these values. An import with a lower one does not replace them. Exports
+    /// do not have it, since it follows from their pages.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub as_of: Option<Revision>,
 }
 
 /// A namespace of a wiki.

@@ -24,8 +24,10 @@ mod records;
 mod requests;
 pub mod rows;
 pub mod schemas;
+mod site_changes;
 mod tid;
 mod verify_report;
+mod visible;
 pub mod write;
 
 pub use catalog::Catalog;
@@ -50,6 +52,8 @@ pub use purges::{
 };
 pub use records::{INDEX_PAGE_ROWS, Records};
 pub use requests::{Expect, ImportRender, ImportRevision, NewProperty, NewRender, NewRevision, RenderBase};
+pub use site_changes::SiteChange;
 pub use tid::Tid;
 pub use verify_report::{VerifyReport, page_in_words};
+pub use visible::{Shown, is_unsafe_to_show, visible};
 pub use write::{MAX_BODIES, Superseded};

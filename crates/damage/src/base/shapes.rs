@@ -44,6 +44,7 @@ async fn wiki() -> Result<Base> {
         case: None,
         namespaces: vec![Namespace { key: 0, case: None, name: String::new() }],
         language: None,
+        as_of: None,
     };
     writer.buckets()?.catalog().put_site_info(&first.domain, &info).await?;
     writer.step().await?;

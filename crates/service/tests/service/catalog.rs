@@ -119,6 +119,7 @@ fn site(name: &str) -> SiteInfo {
         case: None,
         namespaces: Vec::new(),
         language: None,
+        as_of: None,
     }
 }
 
