@@ -258,11 +258,8 @@ impl Importer<'_> {
     ) -> Result<ImportOutcome> {
         let rev = stored.record.rev;
         let input = infos(&revision.of_revision);
-        let difference = record_difference(&stored.record, &revision.record)
-            .or_else(|| property_difference(&stored.properties, &input));
-        if let Some(difference) = difference {
-            return Ok(ImportOutcome::Conflict(difference));
-        }
+        let mut differences = record_differences(&stored.record, &revision.record);
+        differences.extend(property_differences(&stored.properties, &input));
         let mut new = Vec::new();
         for unit in revision.renders.into_iter().filter(|unit| !unit.of_render.is_empty()) {
             let tid = unit.render.tid;
@@ -273,11 +270,13 @@ impl Importer<'_> {
             match stored {
                 None => new.push(unit),
                 Some(stored) => {
-                    if let Some(difference) = property_difference(&stored, &unit.render.properties) {
-                        return Ok(ImportOutcome::Conflict(format!("render {tid}: {difference}")));
-                    }
+                    let found = property_differences(&stored, &unit.render.properties);
+                    differences.extend(found.map(|difference| format!("render {tid}: {difference}")));
                 }
             }
+        }
+        if !differences.is_empty() {
+            return Ok(ImportOutcome::Conflict(list_differences(&differences)));
         }
         if new.is_empty() {
             return Ok(ImportOutcome::Unchanged);
@@ -405,9 +404,21 @@ fn record_size(record: &RevisionRecord) -> usize {
     texts + if record.export == ExportRecord::default() { 0 } else { to_json(&record.export).size() }
 }
 
-/// Returns the first field in which two records of a revision contradict each other, as a sentence. A user,
-/// comment or parent that one record lacks is no contradiction: old exports have no parents.
-fn record_difference(stored: &RevisionRecord, input: &RevisionRecord) -> Option<String> {
+/// The maximum number of differences that a conflict names.
+const MAX_DIFFERENCES: usize = 5;
+
+/// Lists the differences between a stored revision and the input, at most [`MAX_DIFFERENCES`], and counts the others.
+fn list_differences(differences: &[String]) -> String {
+    let mut list = differences[..differences.len().min(MAX_DIFFERENCES)].join("; ");
+    if let more @ 1.. = differences.len().saturating_sub(MAX_DIFFERENCES) {
+        list += &format!("; and {more} more");
+    }
+    list
+}
+
+/// Returns the fields in which two records of a revision contradict each other, as sentences. A user, comment or
+/// parent that one record lacks is no contradiction: old exports have no parents.
+fn record_differences(stored: &RevisionRecord, input: &RevisionRecord) -> Vec<String> {
     fn differ<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
         matches!((one, other), (Some(one), Some(other)) if one != other)
     }
@@ -419,26 +430,24 @@ fn record_difference(stored: &RevisionRecord, input: &RevisionRecord) -> Option<
         (stored.minor != input.minor, "minor mark"),
         (differ(known(stored.parent), known(input.parent)), "parent"),
     ];
-    let (_, what) = differs.into_iter().find(|(differs, _)| *differs)?;
-    Some(format!("it is stored with another {what}"))
+    let differing = differs.into_iter().filter(|(differs, _)| *differs);
+    differing.map(|(_, what)| format!("it is stored with another {what}")).collect()
 }
 
-/// Returns the first property in which the input differs from the stored properties, as a sentence.
-fn property_difference(stored: &Properties, input: &Properties) -> Option<String> {
-    let missing =
-        |one: &Properties, other: &Properties| one.keys().find(|name| !other.contains_key(*name)).cloned();
-    if let Some(name) = missing(input, stored) {
-        return Some(format!("it is stored without {name}"));
-    }
-    if let Some(name) = missing(stored, input) {
-        return Some(format!("it is stored with {name}, which the input lacks"));
-    }
-    let differs = |(name, info): (&crate::PropertyName, &crate::PropertyInfo)| {
-        let other = &stored[name];
-        (other.sha1 != info.sha1 || other.size != info.size)
-            .then(|| format!("it is stored with another {name}"))
-    };
-    input.iter().find_map(differs)
+/// Returns the properties in which the input differs from the stored properties, as sentences.
+fn property_differences<'a>(
+    stored: &'a Properties,
+    input: &'a Properties,
+) -> impl Iterator<Item = String> + 'a {
+    let added = input.iter().filter_map(|(name, info)| match stored.get(name) {
+        None => Some(format!("it is stored without {name}")),
+        Some(other) if other.sha1 != info.sha1 || other.size != info.size => {
+            Some(format!("it is stored with another {name}"))
+        }
+        Some(_) => None,
+    });
+    let missing = stored.keys().filter(|name| !input.contains_key(*name));
+    added.chain(missing.map(|name| format!("it is stored with {name}, which the input lacks")))
 }
 
 #[cfg(test)]

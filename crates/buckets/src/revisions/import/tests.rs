@@ -28,8 +28,8 @@ fn record_difference_names_the_field_in_which_records_contradict() {
         let mut other = record();
         change(&mut other);
         for (stored, input) in [(record(), other.clone()), (other, record())] {
-            let difference = record_difference(&stored, &input);
-            assert!(difference.as_ref().is_some_and(|text| text.contains(what)), "{what}: {difference:?}");
+            let differences = record_differences(&stored, &input);
+            assert!(matches!(&differences[..], [text] if text.contains(what)), "{what}: {differences:?}");
         }
     }
 }
@@ -46,8 +46,8 @@ fn field_that_one_record_lacks_is_no_contradiction() {
     for change in changes {
         let mut other = record();
         change(&mut other);
-        assert_eq!(record_difference(&record(), &other), None);
-        assert_eq!(record_difference(&other, &record()), None);
+        assert!(record_differences(&record(), &other).is_empty());
+        assert!(record_differences(&other, &record()).is_empty());
     }
 }
 
@@ -64,14 +64,14 @@ fn properties(bodies: &[(&str, &str)]) -> Properties {
 #[test]
 fn property_difference_names_the_property_that_differs() {
     let stored = properties(&[("html", "one"), ("meta", "{}")]);
-    assert_eq!(property_difference(&stored, &stored), None);
+    assert_eq!(property_differences(&stored, &stored).next(), None);
     for (input, expected) in [
         (properties(&[("html", "one")]), "with meta"),
         (properties(&[("html", "one"), ("meta", "{}"), ("x", "")]), "without x"),
         (properties(&[("html", "two"), ("meta", "{}")]), "another html"),
         (properties(&[]), "with html"),
     ] {
-        let difference = property_difference(&stored, &input).unwrap();
+        let difference = property_differences(&stored, &input).next().unwrap();
         assert!(difference.contains(expected), "{expected}: {difference}");
     }
 }
@@ -81,4 +81,26 @@ fn record_size_counts_user_comment_and_export_record() {
     assert_eq!(record_size(&record()), "Anntypo".len());
     let export = ExportRecord { user_id: Some(7), ..ExportRecord::default() };
     assert_eq!(record_size(&RevisionRecord { export, ..record() }), "Anntypo{\"user_id\":7}".len());
+}
+
+#[test]
+fn at_most_five_differences_are_listed_and_the_others_are_counted() {
+    let differences = |count: usize| (1..=count).map(|number| format!("d{number}")).collect::<Vec<_>>();
+    assert_eq!(list_differences(&differences(1)), "d1");
+    assert_eq!(list_differences(&differences(5)), "d1; d2; d3; d4; d5");
+    assert_eq!(list_differences(&differences(8)), "d1; d2; d3; d4; d5; and 3 more");
+}
+
+#[test]
+fn all_fields_in_which_records_differ_are_named() {
+    let other = RevisionRecord {
+        timestamp: Timestamp::MAX,
+        user: Some("Bob".to_owned()),
+        comment: Some("other".to_owned()),
+        ..record()
+    };
+    let differences = list_differences(&record_differences(&record(), &other));
+    for what in ["another timestamp", "another user", "another comment"] {
+        assert!(differences.contains(what), "{differences}");
+    }
 }
