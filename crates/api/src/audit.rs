@@ -23,14 +23,13 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use rashomon_access::Caller;
 use rashomon_audit::{AuditLog, Entry, WriteState};
-use rashomon_buckets::shorten;
+use rashomon_buckets::{Shown, shorten, visible};
 use rashomon_clock::{Clock, Timestamp};
+
+use crate::observe::MAX_LOGGED_METHOD_BYTES;
 
 /// The maximum size of a path with its query in the audit log. Longer ones are shortened.
 const MAX_PATH_BYTES: usize = 2 << 10;
-
-/// The maximum size of a method in the audit log. Longer ones are shortened.
-const MAX_METHOD_BYTES: usize = 32;
 
 /// A shared handle to the audit-log entry of a request. Empty if there is no audit log.
 #[derive(Debug, Clone, Default)]
@@ -168,7 +167,7 @@ impl Drop for AuditEntry {
             request_id: self.request_id.to_str().unwrap_or_default(),
             token: self.token.get().map(AsRef::as_ref),
             address: self.address,
-            method: &shorten(&self.method, MAX_METHOD_BYTES),
+            method: &shorten(&self.method, MAX_LOGGED_METHOD_BYTES),
             path: &logged_path(&self.uri),
             status: status.map(|status| status.as_u16()),
             write,
@@ -180,11 +179,12 @@ impl Drop for AuditEntry {
 
 /// Returns the path and the query of a request in the form that is logged.
 fn logged_path(uri: &Uri) -> String {
-    match uri.path_and_query() {
+    let path = match uri.path_and_query() {
         Some(path) => shorten(path, MAX_PATH_BYTES),
         // The target of a CONNECT is a host.
         None => shorten(uri, MAX_PATH_BYTES),
-    }
+    };
+    visible(&path, Shown::InLine).into_owned()
 }
 
 pin_project! {

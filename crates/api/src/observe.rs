@@ -40,6 +40,9 @@ use crate::{
 /// The maximum size of a URL in the log. Longer ones are shortened.
 const MAX_LOGGED_URL_BYTES: usize = 2 << 10;
 
+/// The maximum size of a method in the log and in the audit log. Longer ones are shortened.
+pub(crate) const MAX_LOGGED_METHOD_BYTES: usize = 32;
+
 /// The paths whose requests are answered without looking at their token.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
@@ -450,7 +453,7 @@ impl Record {
             ($level:ident) => {
                 tracing::$level!(
                     id = self.id.to_str().unwrap_or_default(),
-                    method = %self.method,
+                    method = %shorten(&self.method, MAX_LOGGED_METHOD_BYTES),
                     url = %shorten(&self.uri, MAX_LOGGED_URL_BYTES),
                     status = status.as_u16(),
                     microseconds = duration.as_micros(),

@@ -27,10 +27,12 @@ pub(crate) fn start_for_command() {
 }
 
 fn start(format: LogFormat, level: &LogLevel, writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static) {
-    let lines = tracing_subscriber::fmt::layer().with_writer(BoundedLines { inner: writer, format });
+    let is_coloured = format == LogFormat::Text && std::io::stderr().is_terminal();
+    let lines =
+        tracing_subscriber::fmt::layer().with_writer(BoundedLines { inner: writer, format, is_coloured });
     match format {
         LogFormat::Text => {
-            let lines = lines.with_ansi(std::io::stderr().is_terminal()).with_target(false);
+            let lines = lines.with_ansi(is_coloured).with_target(false);
             registry().with(lines).with(level.targets()).init();
         }
         LogFormat::Json => {

@@ -6,6 +6,7 @@ use std::{
 };
 
 use hyper::body::Body;
+use rashomon_buckets::{Shown, visible};
 use rashomon_http_client::{Client, ServerUrl, TOKEN_VARIABLE};
 use serde::Serialize;
 
@@ -13,11 +14,16 @@ use crate::errors::CommandError;
 
 /// Writes a value as JSON to standard output, for programs.
 pub(crate) fn json(value: &impl Serialize) -> Result<(), CommandError> {
-    line(serde_json::to_string_pretty(value).expect("results can be written as JSON"))
+    let json = serde_json::to_string_pretty(value).expect("results can be written as JSON");
+    write_line(&visible(&json, Shown::AsJson))
 }
 
-/// Writes a line to standard output.
+/// Writes a line to standard output. Escapes characters that could control a terminal.
 pub(crate) fn line(text: impl Display) -> Result<(), CommandError> {
+    write_line(&visible(&text.to_string(), Shown::AsLines))
+}
+
+fn write_line(text: &str) -> Result<(), CommandError> {
     let mut stdout = std::io::stdout().lock();
     match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
         Ok(()) => Ok(()),
@@ -26,9 +32,11 @@ pub(crate) fn line(text: impl Display) -> Result<(), CommandError> {
     }
 }
 
-/// Writes a line to standard error. Ignores an error of the write, since the error could not be reported elsewhere.
+/// Writes a line to standard error. Escapes characters that could control a terminal. Ignores an error of the write, since
+/// the error could not be reported elsewhere.
 pub(crate) fn to_stderr(text: impl Display) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let text = text.to_string();
+    let _ = writeln!(std::io::stderr().lock(), "{}", visible(&text, Shown::AsLines));
 }
 
 /// Warns if a client sends its token over a network without encryption.

@@ -1,11 +1,11 @@
-//! Limits the length of each log line, however long its fields are.
+//! Limits the length of each log line, however long its fields are, and escapes characters that could control a terminal.
 
 use std::{
     borrow::Cow,
     io::{self, Write},
 };
 
-use rashomon_buckets::shorten;
+use rashomon_buckets::{Shown, shorten, visible};
 use rashomon_configuration::LogFormat;
 use serde_json::Value;
 use tracing_subscriber::fmt::MakeWriter;
@@ -21,13 +21,15 @@ const MAX_STRING_BYTES: usize = 1 << 10;
 pub(super) struct BoundedLines<M> {
     pub(super) inner: M,
     pub(super) format: LogFormat,
+    /// Whether lines of text have sequences that set colours.
+    pub(super) is_coloured: bool,
 }
 
 impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for BoundedLines<M> {
     type Writer = LineWriter<M::Writer>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        LineWriter { inner: self.inner.make_writer(), format: self.format }
+        LineWriter { inner: self.inner.make_writer(), format: self.format, is_coloured: self.is_coloured }
     }
 }
 
@@ -36,11 +38,23 @@ impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for BoundedLines<M> {
 pub(super) struct LineWriter<W> {
     inner: W,
     format: LogFormat,
+    is_coloured: bool,
 }
 
 impl<W: Write> Write for LineWriter<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.inner.write_all(&shorten_line(line, self.format))?;
+        let line_of_text = shorten_line(line, self.format);
+        let (text, end) = match line_of_text.strip_suffix(b"\n") {
+            Some(text) => (text, "\n"),
+            None => (&*line_of_text, ""),
+        };
+        let text = String::from_utf8_lossy(text);
+        let shown = match self.format {
+            LogFormat::Json => Shown::AsJson,
+            LogFormat::Text if self.is_coloured => Shown::InColouredLine,
+            LogFormat::Text => Shown::InLine,
+        };
+        self.inner.write_all((visible(&text, shown) + end).as_bytes())?;
         Ok(line.len())
     }
 
@@ -87,6 +101,21 @@ fn shorten_strings(value: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn characters_that_control_terminals_are_escaped() {
+        let written = |format, line: &str, is_coloured| {
+            let mut writer = LineWriter { inner: Vec::new(), format, is_coloured };
+            writer.write_all(line.as_bytes()).unwrap();
+            String::from_utf8(writer.inner).unwrap()
+        };
+        let line = "INFO url=/\u{9b}2J\u{202e}\u{1b}[31m\nERROR forged\n";
+        let escaped = "INFO url=/\\u{9b}2J\\u{202e}\\u{1b}[31m\\nERROR forged\n";
+        assert_eq!(written(LogFormat::Text, line, false), escaped);
+        assert!(written(LogFormat::Text, line, true).contains("\\u{202e}\u{1b}[31m\\nERROR"));
+        let json = "{\"url\":\"/\u{9b}\u{202e}\"}\n";
+        assert_eq!(written(LogFormat::Json, json, false), "{\"url\":\"/\\u009b\\u202e\"}\n");
+    }
 
     #[test]
     fn long_line_of_text_is_shortened_and_keeps_its_end() {
