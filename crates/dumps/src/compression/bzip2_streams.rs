@@ -7,6 +7,8 @@ use std::io::{self, BufRead, Chain, Cursor, Read};
 
 use bzip2::bufread::BzDecoder;
 
+use super::gzip_members::skip_zeros;
+
 /// The size of an empty stream, which is the shortest possible stream.
 const EMPTY_STREAM_BYTES: usize = 14;
 
@@ -22,7 +24,9 @@ pub(super) struct Bzip2Streams<R> {
 }
 
 enum State<R> {
-    /// Before a stream, or at the end of the input.
+    /// Before the first stream.
+    Before(R),
+    /// After a stream.
     Between(R),
     Within(Box<BzDecoder<Stream<R>>>),
     /// After an error.
@@ -31,7 +35,7 @@ enum State<R> {
 
 impl<R: BufRead> Bzip2Streams<R> {
     pub(super) const fn new(input: R) -> Self {
-        Self { state: State::Between(input) }
+        Self { state: State::Before(input) }
     }
 }
 
@@ -42,8 +46,10 @@ impl<R: BufRead> Read for Bzip2Streams<R> {
         }
         loop {
             match std::mem::replace(&mut self.state, State::Failed) {
-                State::Between(mut input) => {
-                    let first = skip_empty_streams(&mut input)?;
+                state @ (State::Before(_) | State::Between(_)) => {
+                    let is_first = matches!(state, State::Before(_));
+                    let (State::Before(mut input) | State::Between(mut input)) = state else { continue };
+                    let first = skip_empty_streams(&mut input, is_first)?;
                     if first.is_empty() {
                         self.state = State::Between(input);
                         return Ok(0);
@@ -68,11 +74,15 @@ impl<R: BufRead> Read for Bzip2Streams<R> {
     }
 }
 
-/// Skips empty streams. Returns the first bytes of the next stream, or none at the end.
-fn skip_empty_streams(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
+/// Skips empty streams, and zeros at the end. Returns the first bytes of the next stream, or none at the end.
+fn skip_empty_streams(input: &mut impl BufRead, mut is_first: bool) -> io::Result<Vec<u8>> {
     let mut first = Vec::with_capacity(EMPTY_STREAM_BYTES);
     loop {
         first.clear();
+        if !is_first && input.fill_buf()?.first() == Some(&0) {
+            skip_zeros(input, "bzip2")?;
+        }
+        is_first = false;
         input.take(EMPTY_STREAM_BYTES as u64).read_to_end(&mut first)?;
         let is_empty_stream =
             matches!(&first[..], [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..] if rest == EMPTY_STREAM_END);

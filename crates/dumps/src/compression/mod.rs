@@ -5,6 +5,7 @@
 //! else tells which format the user wants.
 
 mod bzip2_streams;
+mod gzip_members;
 mod memory;
 mod output;
 mod seven_zip;
@@ -20,6 +21,7 @@ use std::{
 pub(crate) use self::spool::SpoolError;
 use self::{
     bzip2_streams::Bzip2Streams,
+    gzip_members::{GzipMembers, skip_zeros},
     memory::MemoryErrors,
     source::{CountingReader, Input},
 };
@@ -40,7 +42,7 @@ pub enum Compression {
     Lzma,
     /// RFC 8878, with any number of frames.
     Zstd,
-    /// A 7z archive with one file, compressed by one method.
+    /// A 7z archive, each of whose files is compressed by one method.
     SevenZip,
 }
 
@@ -84,7 +86,7 @@ impl Default for DecompressionLimits {
 /// Calls `read` with the decompressed content of the source and the detected format.
 ///
 /// The reader reaches its end only if the compressed data is complete. Reading fails if the compressed data is cut
-/// short, or if other data follows it. It also fails if the data is damaged, as far as the format detects that. If the
+/// short, or if other data follows it; zeros may follow gzip, bzip2, xz and lzma data. It also fails if the data is damaged, as far as the format detects that. If the
 /// data is cut short, the error's kind is `UnexpectedEof`. [`source_failed`] recognises an error of the source itself.
 pub fn read<T>(
     source: Source,
@@ -112,6 +114,40 @@ pub fn read<T>(
             read_stream(Box::new(whole), compression, limits, read)
         }
     }
+}
+
+/// Like [`read`], but an archive may have several files. Calls `visit` with the content and the name of each file with
+/// content, one after the other, until it returns `false`. The name is `None` if there is only one content.
+pub fn read_each(
+    source: Source,
+    limits: &DecompressionLimits,
+    mut visit: impl FnMut(&mut dyn Read, Compression, Option<&str>) -> bool,
+) -> io::Result<()> {
+    match source.into_parts() {
+        (Input::File(file), consumed) => {
+            let compression = detect_in_file(&file, &consumed)?;
+            if compression == Compression::SevenZip {
+                return seven_zip::read_each(file, consumed, limits.memory, &mut visit);
+            }
+            let input = Box::new(CountingReader::new(file, consumed));
+            read_stream(input, compression, limits, |input, compression| visit(input, compression, None))?;
+        }
+        (Input::Stream(input), consumed) => {
+            let mut input = CountingReader::new(input, consumed);
+            let magic = first_bytes(&mut input)?;
+            let compression = Compression::detect(&magic);
+            let counter = input.counter();
+            let whole = Cursor::new(magic).chain(input);
+            if compression == Compression::SevenZip {
+                let spooled = seven_zip::spool(whole, &limits.spool)?;
+                return seven_zip::read_each(spooled.file()?, counter, limits.memory, &mut visit);
+            }
+            read_stream(Box::new(whole), compression, limits, |input, compression| {
+                visit(input, compression, None)
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether an error of a reader from [`read`] came from the source itself (a disk or the network), and not from its
@@ -144,7 +180,7 @@ fn read_stream<T>(
     let input = BufReader::with_capacity(1 << 16, input);
     let mut reader: Box<dyn Read> = match compression {
         Compression::None | Compression::SevenZip => Box::new(input),
-        Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(input)),
+        Compression::Gzip => Box::new(GzipMembers::new(input)),
         Compression::Bzip2 => Box::new(Bzip2Streams::new(input)),
         Compression::Xz => {
             let concatenated = liblzma::stream::CONCATENATED;
@@ -166,18 +202,15 @@ fn read_stream<T>(
     Ok(read(&mut reader, compression))
 }
 
-/// A reader that fails if other data follows the compressed data. Files in the lzma format cannot be concatenated, so
+/// A reader that fails if other data than zeros follows the compressed data. Files in the lzma format cannot be concatenated, so
 /// the decoder does not check this.
 struct NoTrailingData<R>(liblzma::bufread::XzDecoder<R>);
 
 impl<R: BufRead> Read for NoTrailingData<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.0.read(buffer)?;
-        if count == 0 && !buffer.is_empty() && !self.0.get_mut().fill_buf()?.is_empty() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "other data follows the end of the lzma data",
-            ));
+        if count == 0 && !buffer.is_empty() {
+            skip_zeros(self.0.get_mut(), "lzma")?;
         }
         Ok(count)
     }

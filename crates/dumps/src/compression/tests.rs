@@ -329,3 +329,71 @@ fn output_is_compressed_as_its_suffix_says() {
         assert_eq!(decompressed(bytes).unwrap(), text(), "{name}");
     }
 }
+
+#[test]
+fn zeros_after_the_end_are_skipped_and_other_data_is_not() {
+    for compress in [gzip, bzip2, lzma] as [Compress; 3] {
+        for zeros in [1, 9, 512, 200_000] {
+            let input = [compress(TEXT), vec![0; zeros]].concat();
+            assert_eq!(decompressed(input.clone()).unwrap(), TEXT, "{zeros}");
+            decompressed([&input[..], b"x"].concat()).unwrap_err();
+        }
+    }
+    for compress in [gzip, bzip2] as [Compress; 2] {
+        let input = [compress(TEXT), compress(TEXT), vec![0; 100]].concat();
+        assert_eq!(decompressed(input).unwrap(), TEXT.repeat(2));
+        // Zeros between two members are damage.
+        decompressed([compress(TEXT), vec![0; 100], compress(TEXT)].concat()).unwrap_err();
+    }
+    decompressed(vec![0x1f, 0x8b, 0, 0, 0]).unwrap_err();
+}
+
+const SEVERAL_FILES: &[u8] = include_bytes!("../../tests/fixtures/several-files.7z");
+
+/// The names and the sizes of the contents of an input, up to the content with the name `last`.
+fn members(input: &[u8], last: Option<&str>) -> io::Result<Vec<(Option<String>, usize)>> {
+    let mut members = Vec::new();
+    let source = Source::stream(Cursor::new(input.to_vec()));
+    read_each(source, &DecompressionLimits::default(), |content, _, name| {
+        let mut bytes = Vec::new();
+        content.read_to_end(&mut bytes).unwrap();
+        members.push((name.map(str::to_owned), bytes.len()));
+        last.is_none() || name != last
+    })?;
+    Ok(members)
+}
+
+#[test]
+fn every_file_of_an_archive_is_visited_with_its_name() {
+    let found = members(SEVERAL_FILES, None).unwrap();
+    let expected = [
+        ("wiki-titles.txt", 500),
+        ("images/Cat.png", 1024),
+        ("wiki-history.xml", 331),
+        ("siteinfo.json", 24),
+        ("errors.log", 0),
+        ("wiki-current.xml", 182),
+        ("SpecialVersion.html", 28),
+    ];
+    assert_eq!(found, expected.map(|(name, size)| (Some(name.to_owned()), size)));
+    assert_eq!(members(SEVERAL_FILES, Some("wiki-history.xml")).unwrap().len(), 3);
+    assert_eq!(members(&gzip(TEXT), None).unwrap(), [(None, TEXT.len())]);
+    // A reader of a single file refuses the archive.
+    let error = decompressed(SEVERAL_FILES.to_vec()).unwrap_err();
+    assert!(error.to_string().contains("7 files"), "{error}");
+}
+
+#[test]
+fn damaged_archive_of_several_files_is_an_error() {
+    for at in 32..SEVERAL_FILES.len() {
+        let mut damaged = SEVERAL_FILES.to_vec();
+        damaged[at] ^= 0x55;
+        let source = Source::stream(Cursor::new(damaged));
+        let mut is_error = false;
+        let read = read_each(source, &DecompressionLimits::default(), |content, _, _| {
+            is_error |= io::copy(content, &mut io::sink()).is_err();
+            !is_error
+        });
+        assert!(is_error || read.is_err(), "byte {at}");
+    }
+}

@@ -25,7 +25,11 @@ const CODERS_UNPACK_SIZE: u8 = 0x0c;
 const NUM_UNPACK_STREAM: u8 = 0x0d;
 const EMPTY_STREAM: u8 = 0x0e;
 const EMPTY_FILE: u8 = 0x0f;
+const NAMES: u8 = 0x11;
 const ENCODED_HEADER: u8 = 0x17;
+
+/// The maximum number of files in an archive.
+const MAX_FILES: usize = 1 << 20;
 
 /// The header at the beginning of an archive. It has the position of the other header, which is at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,27 +87,25 @@ pub(super) enum Header {
 pub(super) struct Contents {
     /// The number of files. Directories do not count.
     pub(super) files: u64,
+    /// The names of the files with content, in the order of the contents. Empty if the archive has no names.
+    names: Vec<String>,
     /// The number of files with content.
     with_content: u64,
     pub(super) streams: Streams,
 }
 
 impl Contents {
-    /// Returns the only stream with content in the archive. `None` if the only file is empty.
-    pub(super) fn only_stream(&self) -> io::Result<Option<PackedStream<'_>>> {
-        if self.files != 1 {
-            return Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                format!(
-                    "the 7z archive has {} files, and only one is supported: extract it, and import its files",
-                    self.files
-                ),
-            ));
-        }
+    /// Returns the name of a file with content.
+    pub(super) fn name(&self, index: usize) -> Option<&str> {
+        self.names.get(index).map(String::as_str)
+    }
+
+    /// Checks that the files with content and the contents are the same number.
+    pub(super) fn check(&self) -> io::Result<()> {
         if self.with_content != self.streams.contents {
             return Err(damaged("its list of files does not match its contents"));
         }
-        if self.with_content == 0 { Ok(None) } else { self.streams.first_with_content().map(Some) }
+        Ok(())
     }
 }
 
@@ -113,18 +115,23 @@ pub(super) struct Streams {
     /// The offset of the first packed stream from the end of the start header.
     pack_begin: u64,
     pack_sizes: Vec<u64>,
-    folders: Vec<Folder>,
+    pub(super) folders: Vec<Folder>,
     /// The number of contents in all folders.
     contents: u64,
 }
 
 /// How to decompress a packed stream.
 #[derive(Debug)]
-struct Folder {
+pub(super) struct Folder {
     coder: Coder,
     unpack_size: u64,
     crc: Option<u32>,
-    contents: u64,
+    /// The number of contents.
+    count: u64,
+    /// The sizes of the contents.
+    pub(super) sizes: Vec<u64>,
+    /// The checksums of the contents; empty if none are known.
+    pub(super) crcs: Vec<Option<u32>>,
 }
 
 /// A method of compression, and its properties.
@@ -146,11 +153,31 @@ pub(super) struct PackedStream<'a> {
 }
 
 impl Streams {
+    /// Adds the sizes and checksums of the contents that follow from those of their folders.
+    fn with_sizes(mut self) -> io::Result<Self> {
+        for folder in self.folders.iter_mut().filter(|folder| folder.count > 0) {
+            // The size of a folder's last content is not stored: it is the rest of the folder.
+            let left = folder.sizes.iter().try_fold(folder.unpack_size, |left, size| left.checked_sub(*size));
+            match left {
+                Some(left) if folder.sizes.len() as u64 + 1 == folder.count => folder.sizes.push(left),
+                _ => return Err(damaged("the sizes of its contents are wrong")),
+            }
+            if folder.count == 1 && folder.crcs.is_empty() {
+                folder.crcs.push(folder.crc);
+            }
+        }
+        Ok(self)
+    }
+
     /// Returns the first stream with content.
     pub(super) fn first_with_content(&self) -> io::Result<PackedStream<'_>> {
+        let index = self.folders.iter().position(|folder| folder.count > 0);
+        self.packed(index.ok_or_else(|| damaged("no stream in it has content"))?)
+    }
+
+    /// Returns the packed stream of a folder, which must exist.
+    pub(super) fn packed(&self, index: usize) -> io::Result<PackedStream<'_>> {
         // A folder has one packed stream, as `folder` checks.
-        let index = self.folders.iter().position(|folder| folder.contents > 0);
-        let index = index.ok_or_else(|| damaged("no stream in it has content"))?;
         let (folder, size) = (&self.folders[index], self.pack_sizes.get(index));
         let size = *size.ok_or_else(|| damaged("a packed stream has no size"))?;
         let begin = (self.pack_sizes[..index].iter())
@@ -164,7 +191,7 @@ impl Streams {
             size,
             coder: &folder.coder,
             unpack_size: folder.unpack_size,
-            crc: folder.crc,
+            crc: folder.crcs.first().copied().flatten(),
         })
     }
 }
@@ -251,7 +278,7 @@ impl<'a> Fields<'a> {
                 END => return Ok(contents),
                 ARCHIVE_PROPERTIES => while self.property()?.is_some() {},
                 MAIN_STREAMS_INFO => contents.streams = self.streams()?,
-                FILES_INFO => (contents.files, contents.with_content) = self.files()?,
+                FILES_INFO => self.files(&mut contents)?,
                 kind => return Err(unexpected("header", kind)),
             }
         }
@@ -267,29 +294,58 @@ impl<'a> Fields<'a> {
         Ok(Some((kind, self.bytes(size)?)))
     }
 
-    /// Reads the number of files, and the number of files with content.
-    fn files(&mut self) -> io::Result<(u64, u64)> {
+    /// Reads the number of files, the number of files with content, and the names of these.
+    fn files(&mut self, contents: &mut Contents) -> io::Result<()> {
         let count = self.count()?;
-        let (mut without_content, mut empty_files) = (0, 0);
+        if count > MAX_FILES {
+            return Err(unsupported(&format!("it has {count} files, and at most {MAX_FILES} are allowed")));
+        }
+        let (mut is_empty, mut without_content, mut empty_files) = (Vec::new(), 0, 0);
+        let mut names = Vec::new();
         while let Some((kind, bytes)) = self.property()? {
             let mut fields = Fields { left: bytes };
-            let ones = |bits: Vec<bool>| bits.into_iter().filter(|bit| *bit).count();
+            let ones = |bits: &[bool]| bits.iter().filter(|bit| **bit).count();
             match kind {
-                EMPTY_STREAM => without_content = ones(fields.bits(count)?),
-                EMPTY_FILE => empty_files = ones(fields.bits(without_content)?),
-                // Names, times and attributes.
+                EMPTY_STREAM => {
+                    is_empty = fields.bits(count)?;
+                    without_content = ones(&is_empty);
+                }
+                EMPTY_FILE => empty_files = ones(&fields.bits(without_content)?),
+                NAMES if fields.byte()? == 0 => names = fields.names(count)?,
+                // Times and attributes.
                 _ => {}
             }
         }
-        let with_content = (count - without_content) as u64;
-        Ok((with_content + empty_files as u64, with_content))
+        contents.with_content = (count - without_content) as u64;
+        contents.files = contents.with_content + empty_files as u64;
+        let has_content = |index: &usize| !is_empty.get(*index).copied().unwrap_or_default();
+        let names = names.into_iter().enumerate().filter(|(index, _)| has_content(index));
+        contents.names = names.map(|(_, name)| name).collect();
+        Ok(())
+    }
+
+    /// Reads names in UTF-16, each of which ends with a zero.
+    fn names(&mut self, count: usize) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for _ in 0..count {
+            let mut units = Vec::new();
+            loop {
+                let unit = self.bytes(2)?;
+                match u16::from_le_bytes([unit[0], unit[1]]) {
+                    0 => break,
+                    unit => units.push(unit),
+                }
+            }
+            names.push(String::from_utf16_lossy(&units));
+        }
+        Ok(names)
     }
 
     fn streams(&mut self) -> io::Result<Streams> {
         let mut streams = Streams::default();
         loop {
             match self.byte()? {
-                END => return Ok(streams),
+                END => return streams.with_sizes(),
                 PACK_INFO => (streams.pack_begin, streams.pack_sizes) = self.pack_info()?,
                 UNPACK_INFO => {
                     streams.folders = self.folders()?;
@@ -330,7 +386,14 @@ impl<'a> Fields<'a> {
         }
         let mut folders = Vec::with_capacity(coders.len());
         for coder in coders {
-            folders.push(Folder { coder, unpack_size: self.number()?, crc: None, contents: 1 });
+            folders.push(Folder {
+                coder,
+                unpack_size: self.number()?,
+                crc: None,
+                count: 1,
+                sizes: Vec::new(),
+                crcs: Vec::new(),
+            });
         }
         loop {
             match self.byte()? {
@@ -371,38 +434,41 @@ impl<'a> Fields<'a> {
                 END => break,
                 NUM_UNPACK_STREAM => {
                     for folder in &mut *folders {
-                        folder.contents = self.number()?;
-                    }
-                }
-                SIZE => {
-                    // The size of a folder's last content is not stored: it is the rest of the folder.
-                    for folder in &*folders {
-                        for _ in 1..folder.contents {
-                            self.number()?;
+                        folder.count = self.number()?;
+                        if folder.count > MAX_FILES as u64 {
+                            let what = format!(
+                                "a stream of it has {} files; at most {MAX_FILES} are allowed",
+                                folder.count
+                            );
+                            return Err(unsupported(&what));
                         }
                     }
                 }
+                SIZE => {
+                    for folder in &mut *folders {
+                        folder.sizes = (1..folder.count).map(|_| self.number()).collect::<io::Result<_>>()?;
+                    }
+                }
                 CRC => {
-                    let is_known = |folder: &Folder| folder.contents == 1 && folder.crc.is_some();
+                    let is_known = |folder: &Folder| folder.count == 1 && folder.crc.is_some();
                     let missing =
-                        folders.iter().filter(|folder| !is_known(folder)).map(|folder| folder.contents);
+                        folders.iter().filter(|folder| !is_known(folder)).map(|folder| folder.count);
                     let missing = missing.fold(0, u64::saturating_add);
                     // Each checksum takes at least one bit.
-                    let count = usize::try_from(missing).ok().filter(|count| count / 8 <= self.left.len());
+                    let count = usize::try_from(missing)
+                        .ok()
+                        .filter(|count| count / 8 <= self.left.len() && *count <= MAX_FILES);
                     let count = count.ok_or_else(|| too_short(missing / 8, self.left.len()))?;
                     let mut checksums = self.checksums(count)?.into_iter();
                     for folder in folders.iter_mut().filter(|folder| !is_known(folder)) {
-                        let first = checksums
-                            .by_ref()
-                            .take(usize::try_from(folder.contents).unwrap_or(usize::MAX))
-                            .next();
-                        folder.crc = first.flatten();
+                        let of_folder = usize::try_from(folder.count).unwrap_or(usize::MAX);
+                        folder.crcs = checksums.by_ref().take(of_folder).collect();
                     }
                 }
                 kind => return Err(unexpected("list of contents", kind)),
             }
         }
-        streams.contents = folders.iter().map(|folder| folder.contents).fold(0, u64::saturating_add);
+        streams.contents = folders.iter().map(|folder| folder.count).fold(0, u64::saturating_add);
         Ok(())
     }
 }

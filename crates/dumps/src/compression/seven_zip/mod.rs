@@ -1,8 +1,8 @@
 //! 7z archives. The table of contents is at the end, so archives are read from seekable files.
 //!
 //! Sizes that an archive declares are compared with its real size and with the limits before memory is
-//! reserved. Only the archives that dumps need can be read: with one file and one compression method. See
-//! decision 0014.
+//! reserved. Only the archives that dumps need can be read: with one compression method for each file, as dumps and the
+//! archives of wikis (a dump with lists and images) have. See decision 0014.
 
 mod header;
 mod need;
@@ -24,9 +24,9 @@ use super::{
     spool::{SpoolSpace, SpooledFile},
 };
 
-/// The maximum size of an archive's header, as stored and decompressed. The header of a dump has some hundred
-/// bytes.
-const MAX_HEADER_BYTES: u64 = 64 << 10;
+/// The maximum size of an archive's header, as stored and decompressed. The header of a dump has some hundred bytes.
+/// That of an archive with a wiki's images has about a hundred bytes for each image.
+const MAX_HEADER_BYTES: u64 = 4 << 20;
 
 /// The memory that a decoder uses in addition to its dictionary, rounded up.
 const DECODER_MEMORY: u64 = 1 << 20;
@@ -52,11 +52,63 @@ pub(super) fn read<T>(
     let len = file.metadata()?.len();
     let mut file = CountingReader::new(file, consumed);
     let (contents, packed_end) = read_contents(&mut file, len, memory)?;
-    let mut content: Box<dyn Read> = match contents.only_stream()? {
-        Some(packed) => Box::new(open_stream(&mut file, packed_end, &packed, memory)?),
-        None => Box::new(io::empty()),
-    };
+    if contents.files != 1 {
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!(
+                "the 7z archive has {} files, and only one is supported here: extract it, and import its files",
+                contents.files
+            ),
+        ));
+    }
+    contents.check()?;
+    let mut content: Box<dyn Read> =
+        match contents.streams.folders.iter().any(|folder| !folder.sizes.is_empty()) {
+            true => {
+                let packed = contents.streams.first_with_content()?;
+                Box::new(open_stream(&mut file, packed_end, &packed, memory)?)
+            }
+            false => Box::new(io::empty()),
+        };
     Ok(read(&mut content, Compression::SevenZip))
+}
+
+/// Calls `visit` with the name and the content of each file in the archive that has content, until it returns `false`.
+/// The name is `None` if the archive has only one file.
+pub(super) fn read_each(
+    file: File,
+    consumed: Arc<AtomicU64>,
+    memory: u64,
+    visit: &mut dyn FnMut(&mut dyn Read, Compression, Option<&str>) -> bool,
+) -> io::Result<()> {
+    let len = file.metadata()?.len();
+    let mut file = CountingReader::new(file, consumed);
+    let (contents, packed_end) = read_contents(&mut file, len, memory)?;
+    contents.check()?;
+    if contents.streams.folders.iter().all(|folder| folder.sizes.is_empty()) {
+        visit(&mut io::empty(), Compression::SevenZip, None);
+        return Ok(());
+    }
+    let mut number = 0;
+    for (index, folder) in contents.streams.folders.iter().enumerate() {
+        if folder.sizes.is_empty() {
+            continue;
+        }
+        let packed = contents.streams.packed(index)?;
+        let mut decoder = open_packed(&mut file, packed_end, &packed, memory)?;
+        for (position, size) in folder.sizes.iter().enumerate() {
+            let crc = folder.crcs.get(position).copied().flatten();
+            let mut content = ContentReader::new(&mut decoder, *size, crc);
+            let name = (contents.files > 1).then(|| contents.name(number).unwrap_or("a file without a name"));
+            number += 1;
+            if !visit(&mut content, Compression::SevenZip, name) {
+                return Ok(());
+            }
+            // The next content follows in the same stream.
+            io::copy(&mut content, &mut io::sink())?;
+        }
+    }
+    Ok(())
 }
 
 /// Reads the table of contents. Also returns an upper bound of the offset at which the packed streams end.
@@ -99,8 +151,7 @@ fn read_contents(file: &mut CountingReader<File>, len: u64, memory: u64) -> io::
 fn check_header_size(size: u64) -> io::Result<()> {
     if size > MAX_HEADER_BYTES {
         return Err(unsupported(&format!(
-            "its header has {size} bytes; in an archive with one file, at most {MAX_HEADER_BYTES} are \
-             allowed"
+            "its header has {size} bytes, and at most {MAX_HEADER_BYTES} are allowed"
         )));
     }
     Ok(())
@@ -114,20 +165,30 @@ fn read_exactly(file: &mut (impl Read + Seek), begin: u64, size: u64) -> io::Res
     if (bytes.len() as u64) < size { Err(cut_short()) } else { Ok(bytes) }
 }
 
-/// Opens a stream for decompression. The stream must end at `end` or before.
+/// Opens a stream for decompression, and checks its size and checksum. The stream must end at `end` or before.
 fn open_stream<'a>(
     file: &'a mut CountingReader<File>,
     end: u64,
     packed: &PackedStream<'_>,
     memory: u64,
 ) -> io::Result<ContentReader<Box<dyn Read + 'a>>> {
+    let decoder = open_packed(file, end, packed, memory)?;
+    Ok(ContentReader::new(decoder, packed.unpack_size, packed.crc))
+}
+
+/// Opens a stream for decompression. The stream must end at `end` or before.
+fn open_packed<'a>(
+    file: &'a mut CountingReader<File>,
+    end: u64,
+    packed: &PackedStream<'_>,
+    memory: u64,
+) -> io::Result<Box<dyn Read + 'a>> {
     if packed.begin.checked_add(packed.size).is_none_or(|packed_end| packed_end > end) {
         return Err(damaged("it declares a stream that is not within the archive"));
     }
     file.seek(SeekFrom::Start(packed.begin))?;
     let input = BufReader::with_capacity(1 << 16, file.take(packed.size));
-    let decoder = make_decoder(input, packed, memory)?;
-    Ok(ContentReader { decoder, left: packed.unpack_size, crc: flate2::Crc::new(), expected: packed.crc })
+    make_decoder(input, packed, memory)
 }
 
 /// Makes the decoder of a compression method, within the memory limit.
@@ -189,6 +250,12 @@ struct ContentReader<R> {
     left: u64,
     crc: flate2::Crc,
     expected: Option<u32>,
+}
+
+impl<R> ContentReader<R> {
+    fn new(decoder: R, left: u64, expected: Option<u32>) -> Self {
+        Self { decoder, left, crc: flate2::Crc::new(), expected }
+    }
 }
 
 impl<R: Read> Read for ContentReader<R> {
