@@ -2,11 +2,13 @@
 
 use std::{fmt, io, sync::Arc};
 
+use rashomon_buckets::{Shown, visible};
+
 use crate::compression::SpoolError;
 
 /// The error for an input that cannot be read to its end. All complete events before the position have been returned.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{position}: {problem}")]
+#[error("{position}: {}", visible(&problem.to_string(), Shown::InLine))]
 pub struct ReadError {
     /// The problem.
     #[source]
@@ -54,8 +56,12 @@ pub enum Problem {
 /// A position in an input.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InputPosition {
+    /// The file in the archive, if the input is an archive with several files.
+    pub member: Option<String>,
     /// The page that contains the position, or the last page before the position.
     pub page: Option<String>,
+    /// The line in which that page begins, if the page has not ended before the position.
+    pub page_line: Option<u64>,
     /// The revision that contains the position, or the last revision of that page before the position.
     pub revision: Option<String>,
     /// Whether the position is inside that revision, rather than after it.
@@ -70,6 +76,9 @@ pub struct InputPosition {
 
 impl fmt::Display for InputPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(member) = &self.member {
+            write!(f, "in {member:?} of the archive, ")?;
+        }
         match self.line {
             0 => f.write_str("at the beginning of the input")?,
             line => write!(f, "line {line}, byte {}", self.offset)?,
@@ -79,15 +88,25 @@ impl fmt::Display for InputPosition {
         }
         let preposition = if self.inside { "in" } else { "after" };
         match (&self.page, &self.revision) {
-            (Some(page), Some(revision)) => write!(f, ", {preposition} revision {revision} of page {page:?}"),
+            (Some(page), Some(revision)) => {
+                write!(f, ", {preposition} revision {revision} of page {page:?}")?;
+            }
             // The page may have ended before the position.
-            (Some(page), None) => write!(f, ", after the beginning of page {page:?}"),
-            (None, _) => Ok(()),
+            (Some(page), None) => write!(f, ", after the beginning of page {page:?}")?,
+            (None, _) if self.page_line.is_some() => f.write_str(", in a page")?,
+            (None, _) => {}
         }
+        self.page_line.map_or(Ok(()), |line| write!(f, " that begins in line {line}"))
     }
 }
 
 impl ReadError {
+    /// Whether the problem is within a page, and pages after it can be read.
+    #[must_use]
+    pub const fn concerns_a_page(&self) -> bool {
+        self.position.page_line.is_some() && self.problem.concerns_a_part()
+    }
+
     /// Whether the position in the compressed data is worth reporting: the source failed, or the input is
     /// damaged or cut short.
     pub(crate) const fn concerns_compressed_data(&self) -> bool {
@@ -96,6 +115,11 @@ impl ReadError {
 }
 
 impl Problem {
+    /// Whether the problem concerns only a part of the input, and what follows can be read.
+    pub(crate) const fn concerns_a_part(&self) -> bool {
+        matches!(self, Self::Malformed(_) | Self::Unsupported(_) | Self::TooLarge(_))
+    }
+
     /// Converts an error of the decompressed stream.
     pub(crate) fn from_io_error(error: impl Into<Arc<io::Error>>) -> Self {
         let error = error.into();

@@ -7,7 +7,7 @@ use rashomon_clock::Timestamp;
 
 use crate::{Event, InputPosition, Problem};
 
-/// Limits on the sizes and times in an input.
+/// Limits on the sizes and times in an input, and what becomes of broken pages.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadLimits {
     /// The maximum size of a text in XML, in bytes.
@@ -16,13 +16,20 @@ pub struct ReadLimits {
     pub line: usize,
     /// The latest allowed time. A revision with a later time is left out, since it is in the future.
     pub latest: Timestamp,
+    /// Whether a page that cannot be read is reported and skipped. Otherwise, it is the end of the input.
+    pub skip_broken: bool,
 }
 
 impl Default for ReadLimits {
     /// Texts may be as large as a property may be by default. Lines may have 512 MiB: the bodies of one write have
     /// at most 256 MiB, and their JSON form is longer. Times are not limited.
     fn default() -> Self {
-        Self { text: Definitions::DEFAULT_MAX_SIZE as usize, line: 512 << 20, latest: Timestamp::MAX }
+        Self {
+            text: Definitions::DEFAULT_MAX_SIZE as usize,
+            line: 512 << 20,
+            latest: Timestamp::MAX,
+            skip_broken: false,
+        }
     }
 }
 

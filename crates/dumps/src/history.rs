@@ -1,6 +1,6 @@
 //! The parts of a history, independent of its format.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use bytes::Bytes;
 use rashomon_buckets::{
@@ -21,6 +21,12 @@ pub enum Event {
     PageEnd(Title, Option<PageInfo>),
     /// Revisions that cannot be stored, or only in part.
     LeftOut(LeftOut),
+    /// An element of an export at an unexpected place. It is not imported.
+    Misplaced(Misplaced),
+    /// A page that cannot be read. Reading goes on with the next page.
+    Broken(BrokenPage),
+    /// A peculiarity of the input that is no fault of its content.
+    Notice(String),
     /// An element that is not supported, by its name.
     Skipped(String),
 }
@@ -67,6 +73,59 @@ pub struct SourceProperty {
     pub body: Bytes,
 }
 
+/// An element of an export, or characters, at an unexpected place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misplaced {
+    /// The line in which the element begins.
+    pub line: u64,
+    /// The title of the page that has the element, if it is known.
+    pub title: Option<String>,
+    /// The name of the element. Empty for characters between elements.
+    pub element: String,
+    /// What is wrong.
+    pub fault: MisplacedFault,
+}
+
+/// What is wrong with the place of an element.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MisplacedFault {
+    /// Exports have no such element within this element.
+    #[error("exports have none directly within <{0}>")]
+    Within(String),
+    /// The element may occur only once, and an earlier one was imported.
+    #[error("it occurs twice, and the first one counts")]
+    Repeated,
+}
+
+impl fmt::Display for Misplaced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.element {
+            "" => f.write_str("characters between the elements")?,
+            element => write!(f, "element <{element}>")?,
+        }
+        write!(f, " not imported: {}", self.fault)
+    }
+}
+
+/// A page that cannot be read to its end, and was skipped from there on. Its revisions before that are read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokenPage {
+    /// The line in which the page begins.
+    pub line: u64,
+    /// The title of the page, if it was read. It may be shortened.
+    pub title: Option<String>,
+    /// The line from which on the page was skipped.
+    pub broken_line: u64,
+    /// What is wrong.
+    pub problem: String,
+}
+
+impl fmt::Display for BrokenPage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "broken, and skipped from line {} on: {}", self.broken_line, self.problem)
+    }
+}
+
 /// Revisions that cannot be stored, or only in part, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
@@ -108,7 +167,7 @@ pub enum LeftOutReason {
     /// The time is not valid.
     #[error(
         "the revision's timestamp is {0:?}, not a time of RFC 3339 from 1583 to 5235 with at most six digits \
-         after the second"
+         after the second, and with no leap second (60)"
     )]
     BadTimestamp(String),
     /// A time of the revision is in the future.
@@ -128,6 +187,15 @@ pub enum LeftOutReason {
         /// The fault of its headers.
         fault: HeaderError,
     },
+    /// A property of the revision belongs to renders.
+    #[error(
+        "property {0} is one per render: put it into a line of kind render, or define it as one per revision in the \
+         configuration"
+    )]
+    OnePerRender(PropertyName),
+    /// A property of a render belongs to the revision.
+    #[error("property {0} is one per revision: put it into the line of kind revision")]
+    OnePerRevision(PropertyName),
     /// A property is larger than its definition allows.
     #[error("property {name} has {size} bytes, and at most {limit} are allowed: raise max_size of {name}")]
     TooLarge {
@@ -165,9 +233,51 @@ pub enum LeftOutReason {
     BadTitle(#[from] NameError),
     /// A slot of the revision cannot become a property.
     #[error(
-        "slot {0:?} cannot be stored as a property: its role is `main`, is empty, or has forbidden characters"
+        "slot {role:?} cannot be stored: its role becomes a part of a property's name, which may have a-z, 0-9, '_' \
+         and '-', but not {character:?}"
     )]
-    BadSlot(String),
+    BadSlot {
+        /// The role.
+        role: String,
+        /// The first character of the role that is not allowed.
+        character: char,
+    },
+    /// A slot of the revision has no role.
+    #[error("an element <content> has no role")]
+    NoRole,
+    /// The role of a slot is too long.
+    #[error("slot {0:?} cannot be stored: its role has more than 59 characters")]
+    LongRole(String),
+    /// The revision is within an element that has no revisions in exports.
+    #[error("it is within <{within}>, and exports have revisions only in a <page> of <mediawiki>")]
+    Misplaced {
+        /// The element.
+        within: String,
+    },
+    /// An element of the revision occurs twice, so it is not known which one is right.
+    #[error("its element <{element}> occurs twice, again in line {line}")]
+    Repeated {
+        /// The name of the element.
+        element: String,
+        /// The line of the second one.
+        line: u64,
+    },
+    /// An element that belongs to another place is within the revision.
+    #[error("element <{element}> is within its <{within}>, in line {line}, where exports have none")]
+    MisplacedElement {
+        /// The name of the element.
+        element: String,
+        /// Its line.
+        line: u64,
+        /// The element of the revision that has it.
+        within: String,
+    },
+    /// There are characters between the elements of the revision.
+    #[error("there are characters between its elements, in line {line}")]
+    Characters {
+        /// Their line.
+        line: u64,
+    },
     /// A slot of the revision comes twice.
     #[error("slot {0:?} occurs twice")]
     SlotTwice(String),

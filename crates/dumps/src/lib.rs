@@ -17,6 +17,7 @@ pub mod json_lines;
 mod loss;
 mod parent;
 mod reader;
+mod recognise;
 mod sha1;
 mod timestamps;
 pub mod xml;
@@ -29,9 +30,13 @@ pub use export::{
     ExportError, ExportOptions, ExportProgress, ExportReport, Format, Unreadable, Warning, export,
 };
 pub use format::ReadLimits;
-pub use history::{Event, LeftOut, LeftOutReason, SourceProperty, SourceRender, SourceRevision};
+pub use history::{
+    BrokenPage, Event, LeftOut, LeftOutReason, Misplaced, MisplacedFault, SourceProperty, SourceRender,
+    SourceRevision,
+};
 pub use import::{
-    Conflict, ImportError, ImportFailure, ImportOptions, ImportProgress, ImportReport, Mismatch, import,
+    Conflict, ImportError, ImportFailure, ImportOptions, ImportProgress, ImportReport, Mismatch,
+    check_beginning, import,
 };
 pub use loss::Loss;
 pub use reader::HistoryReader;

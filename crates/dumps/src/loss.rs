@@ -22,6 +22,14 @@ pub enum Loss {
         /// The limit in bytes.
         limit: usize,
     },
+    /// A title has spaces at an end or several in a row, or another field has spaces at an end. Readers leave them out.
+    #[error("{field} is {value:?}, and readers of exports leave out some of its spaces")]
+    Spaces {
+        /// The field.
+        field: &'static str,
+        /// The value.
+        value: String,
+    },
     /// A text is not UTF-8.
     #[error("the text of slot {slot} is not UTF-8")]
     NotUtf8 {
@@ -61,6 +69,15 @@ pub enum Loss {
 }
 
 impl Loss {
+    /// The loss of the first field that has spaces at an end, if any.
+    pub(crate) fn of_spaces<'a>(
+        fields: impl IntoIterator<Item = (&'static str, Option<&'a str>)>,
+    ) -> Option<Self> {
+        let mut fields = fields.into_iter().filter_map(|(field, value)| Some((field, value?)));
+        let (field, value) = fields.find(|(_, value)| value.trim_ascii() != *value)?;
+        Some(Self::Spaces { field, value: LeftOut::shorten(value) })
+    }
+
     /// Makes the loss for a value that the schema does not allow.
     pub(crate) fn invalid(field: &str, value: &str) -> Self {
         Self::InvalidValue { field: field.to_owned(), value: LeftOut::shorten(value) }

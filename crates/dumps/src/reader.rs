@@ -6,8 +6,12 @@ use std::{
 };
 
 use crate::{
-    Event, InputPosition, Problem, ReadError, ReadLimits, format::FormatReader, input::Input,
-    json_lines::JsonLinesReader, xml::XmlReader,
+    Event, InputPosition, Problem, ReadError, ReadLimits,
+    format::FormatReader,
+    input::Input,
+    json_lines::JsonLinesReader,
+    recognise::{LOOK_BYTES, describe_other_format},
+    xml::XmlReader,
 };
 
 /// Returns the content of a history, one event after another. After an error it returns no more events.
@@ -42,15 +46,23 @@ impl<'a> HistoryReader<'a> {
             None => {
                 return Err(ReadError { problem: Problem::Empty, position: position_in(&input) });
             }
-            Some(0xfe | 0xff | 0) => {
-                let what = "the input is not UTF-8, the only supported encoding (UTF-16 is not supported)";
-                let problem = Problem::Unsupported(what.to_owned());
-                return Err(ReadError { problem, position: position_in(&input) });
-            }
-            Some(_) => {
-                let what = "the input is neither XML nor JSON lines, nor in a supported compression \
-                            (gzip, bzip2, xz, lzma, zstd, 7z)";
-                let problem = Problem::Unsupported(what.to_owned());
+            Some(first) => {
+                let known = match input.peek(LOOK_BYTES) {
+                    Ok(bytes) => describe_other_format(bytes),
+                    Err(error) => {
+                        let problem = Problem::from_io_error(error);
+                        return Err(ReadError { problem, position: position_in(&input) });
+                    }
+                };
+                let what = known.unwrap_or_else(|| match first {
+                    0xfe | 0xff | 0 => {
+                        "the input is not UTF-8, the only supported encoding (UTF-16 is not supported)".to_owned()
+                    }
+                    _ => "the input is neither XML nor JSON lines, nor in a supported compression (gzip, bzip2, xz, \
+                          lzma, zstd, 7z)"
+                        .to_owned(),
+                });
+                let problem = Problem::Unsupported(what);
                 return Err(ReadError { problem, position: position_in(&input) });
             }
         };

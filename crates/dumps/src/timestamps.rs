@@ -17,14 +17,24 @@ pub(crate) fn check_not_future(time: Timestamp, latest: Timestamp) -> Result<(),
     if time > latest { Err(LeftOutReason::InFuture(rfc3339::format(time))) } else { Ok(()) }
 }
 
-/// Reads a time. `None` if it is invalid, is no whole number of microseconds, or cannot be part of a tid
-/// (before 1582, after 5236).
+/// Reads a time. `None` if it is invalid, is no whole number of microseconds, is in a leap second, or cannot be part of
+/// a tid (before 1582, after 5236).
 pub(crate) fn parse(text: &str) -> Option<Timestamp> {
     let text = text.trim();
     let time: jiff::Timestamp = text.parse().ok()?;
+    if is_leap_second(text) {
+        return None;
+    }
     let exact = time.subsec_nanosecond() % 1000 == 0;
     let time = Timestamp::from_micros(time.as_microsecond());
     (exact && Tid::new(time, 0).time() == time).then_some(time)
+}
+
+/// Whether a time has the second 60, which a parser reads as 59.
+fn is_leap_second(text: &str) -> bool {
+    let time = text.split_once(['T', 't', ' ']).map_or("", |(_, time)| time);
+    let mut digits = time.bytes().filter(|byte| *byte != b':').skip(4);
+    digits.next() == Some(b'6') && digits.next() == Some(b'0')
 }
 
 #[cfg(test)]
@@ -52,6 +62,9 @@ mod tests {
             "0000-00-00T00:00:00Z",
             "1500-01-01T00:00:00Z",
             "9000-01-01T00:00:00Z",
+            "2016-12-31T23:59:60Z",
+            "2017-01-01t00:59:60.5+01:00",
+            "20161231T235960Z",
         ] {
             assert_eq!(parse(text), None, "{text}");
         }

@@ -5,7 +5,9 @@ use std::{
     sync::Arc,
 };
 
-use rashomon_dumps::{DecompressionLimits, HistoryReader, ReadLimits, Source, SpoolSpace, compression};
+use rashomon_dumps::{
+    DecompressionLimits, Event, HistoryReader, ReadLimits, Source, SpoolSpace, compression,
+};
 
 /// The memory limit of decompression. It is low, so that the fuzzer's own limit finds code that exceeds it.
 const MEMORY: u64 = 16 << 20;
@@ -20,8 +22,11 @@ fn decompress(magic: &[u8], input: &[u8]) {
     let spool = Arc::new(SpoolSpace::new(1 << 20, 1 << 20));
     let limits = DecompressionLimits { memory: MEMORY, spool: Arc::clone(&spool) };
     let source = Source::stream(Cursor::new(input));
-    let _ = compression::read(source, &limits, |reader, _| {
-        io::copy(&mut reader.take(MAX_OUTPUT), &mut io::sink())
+    let mut left = MAX_OUTPUT;
+    let _ = compression::read_each(source, &limits, |reader, _, _| {
+        let read = io::copy(&mut reader.take(left), &mut io::sink());
+        left -= read.as_ref().map_or(left, |read| *read);
+        left > 0
     });
     assert_eq!(spool.used(), 0, "all space of the spool is released");
 }
@@ -86,10 +91,30 @@ pub fn json_lines(input: &[u8]) {
 }
 
 fn history(input: &[u8]) {
-    let limits = ReadLimits { text: MAX_PART, line: MAX_PART, ..ReadLimits::default() };
-    let Ok(mut reader) = HistoryReader::new(input, limits) else { return };
-    while let Ok(Some(_)) = reader.next() {}
-    assert!(matches!(reader.next(), Ok(None)), "nothing comes after the end or an error");
+    // All events of an input that is read to its end.
+    let mut whole = None;
+    for skip_broken in [false, true] {
+        let limits = ReadLimits { text: MAX_PART, line: MAX_PART, skip_broken, ..ReadLimits::default() };
+        let Ok(mut reader) = HistoryReader::new(input, limits) else { return };
+        let mut events = Vec::new();
+        let end = loop {
+            match reader.next() {
+                Ok(Some(event)) => events.push(event),
+                end => break end,
+            }
+        };
+        assert!(matches!(reader.next(), Ok(None)), "nothing comes after the end or an error");
+        let has_broken = events.iter().any(|event| matches!(event, Event::Broken(_)));
+        assert!(skip_broken || !has_broken, "a broken page is an error unless it is to be skipped");
+        match (skip_broken, end) {
+            (false, Ok(_)) => whole = Some(events),
+            (true, Ok(_)) if !has_broken && whole.is_some() => {
+                assert_eq!(whole, Some(events), "an input without broken pages is read the same");
+                return;
+            }
+            _ => {}
+        }
+    }
 }
 
 /// The CRC-32 that 7z uses.

@@ -10,7 +10,9 @@ mod report;
 
 use std::io::Write;
 
-use rashomon_buckets::{BucketName, Catalog, DomainName, Error, Page, RevisionStore, StoreError, Title};
+use rashomon_buckets::{
+    BucketName, Catalog, DomainName, Error, Page, RevisionStore, SiteInfo, StoreError, Title,
+};
 
 pub use self::report::{ExportError, ExportProgress, ExportReport, Unreadable, Warning};
 use self::{pages::PageExport, pipe::Pipe};
@@ -63,7 +65,7 @@ pub async fn export<W: Write + Send + 'static>(
             damaged.add(format!("the imported metadata of the wiki {domain}: {why}"));
             None
         }
-        site => site?.map(|(site, _)| site),
+        site => site?.map(|(site, _)| SiteInfo { as_of: None, ..site }),
     };
     let sink = match options.format {
         Format::Xml => Sink::Xml(XmlWriter::new(Vec::new(), site.as_ref())?),

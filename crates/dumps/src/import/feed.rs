@@ -1,6 +1,9 @@
 //! The thread that reads and parses an input.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    io::{self, Read as _},
+    sync::{Arc, atomic::Ordering},
+};
 
 use rashomon_buckets::{Definitions, PageInfo, SiteInfo, Title};
 use tokio::{
@@ -10,9 +13,10 @@ use tokio::{
 
 use super::{ImportFailure, size};
 use crate::{
-    Event, HistoryReader, InputPosition, LeftOut, LeftOutReason, Problem, ReadError, ReadLimits, Source,
-    SourceRevision,
+    BrokenPage, CountedItems, Event, HistoryReader, InputPosition, LeftOut, LeftOutReason, Misplaced,
+    Problem, ReadError, ReadLimits, Source, SourceRevision,
     compression::{self, Compression, DecompressionLimits},
+    recognise::{LOOK_BYTES, looks_like_export},
 };
 
 /// The maximum number of revisions in a group.
@@ -30,6 +34,9 @@ pub(super) enum Item {
     /// The last page was not read to its end, since reading failed.
     IncompletePage,
     LeftOut(LeftOut),
+    Misplaced(Misplaced),
+    Broken(BrokenPage),
+    Notice(String),
     Skipped(String),
 }
 
@@ -88,15 +95,32 @@ impl Feed {
         let consumed = source.consumed();
         // Stays false if nothing could be read: then there is no position to report.
         let mut compressed = false;
-        let read = compression::read(source, decompression, |input, compression| {
+        let (mut outcome, mut names) = (Ok(()), CountedItems::<String>::default());
+        let mut has_export = false;
+        let read = compression::read_each(source, decompression, |input, compression, name| {
             compressed = compression != Compression::None;
-            self.read(input, limits)
+            outcome = match name {
+                None => {
+                    has_export = true;
+                    self.read(input, limits)
+                }
+                Some(name) => self.read_member(input, name, limits, &mut has_export, &mut names),
+            };
+            outcome.is_ok()
         });
-        let mut error = match read {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => error,
-            Err(error) => {
+        let mut error = match (read, outcome) {
+            (_, Err(error)) => error,
+            (Err(error), _) => {
                 ReadError { problem: Problem::from_io_error(error), position: InputPosition::default() }
+            }
+            (Ok(()), Ok(())) if has_export => return Ok(()),
+            (Ok(()), Ok(())) => {
+                let CountedItems { count, first } = names;
+                let problem = Problem::Unsupported(format!(
+                    "none of the {count} files in the archive is an export, such as {}",
+                    first.join(", ")
+                ));
+                ReadError { problem, position: InputPosition::default() }
             }
         };
         if compressed && error.concerns_compressed_data() {
@@ -105,7 +129,36 @@ impl Feed {
         Err(error.into())
     }
 
-    fn read(&mut self, input: &mut dyn std::io::Read, limits: ReadLimits) -> Result<(), ReadError> {
+    /// Reads a file of an archive, if it is an export. Reports it otherwise.
+    fn read_member(
+        &mut self,
+        mut input: &mut dyn io::Read,
+        name: &str,
+        limits: ReadLimits,
+        has_export: &mut bool,
+        names: &mut CountedItems<String>,
+    ) -> Result<(), ReadError> {
+        let mut first = Vec::new();
+        let begun = input.by_ref().take(LOOK_BYTES as u64).read_to_end(&mut first);
+        let position = || InputPosition { member: Some(LeftOut::shorten(name)), ..InputPosition::default() };
+        if let Err(error) = begun {
+            return Err(ReadError { problem: Problem::from_io_error(error), position: position() });
+        }
+        if !looks_like_export(&first) {
+            names.add(format!("{:?}", LeftOut::shorten(name)));
+            let notice =
+                format!("{:?} in the archive is not an export, and not imported", LeftOut::shorten(name));
+            // If the receiver is gone, the import reports the reason.
+            return self.send(Item::Notice(notice)).or(Ok(()));
+        }
+        *has_export = true;
+        self.read(&mut io::Cursor::new(first).chain(input), limits).map_err(|mut error| {
+            error.position.member = position().member;
+            error
+        })
+    }
+
+    fn read(&mut self, input: &mut dyn io::Read, limits: ReadLimits) -> Result<(), ReadError> {
         let mut history = HistoryReader::new(input, limits)?;
         loop {
             match history.next() {
@@ -138,6 +191,13 @@ impl Feed {
                 Ok(())
             }
             Event::LeftOut(left_out) => self.send(Item::LeftOut(left_out)),
+            Event::Misplaced(misplaced) => self.send(Item::Misplaced(misplaced)),
+            Event::Broken(broken) => {
+                self.send_incomplete_page()?;
+                self.in_page = false;
+                self.send(Item::Broken(broken))
+            }
+            Event::Notice(notice) => self.send(Item::Notice(notice)),
             Event::Skipped(name) => self.send(Item::Skipped(name)),
         }
     }
@@ -147,7 +207,7 @@ impl Feed {
         if revision.continued && self.leaves_out_parts {
             return Ok(());
         }
-        let left_out = size::remove_too_large(&title, &mut revision, &self.definitions);
+        let left_out = size::remove_not_allowed(&title, &mut revision, &self.definitions);
         self.leaves_out_parts = left_out.is_some();
         if let Some(left_out) = left_out {
             self.send(Item::LeftOut(left_out))?;

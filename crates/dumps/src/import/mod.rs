@@ -6,6 +6,7 @@
 //! stored in their order, and everything else happens concurrently. An import into blocks stores the groups
 //! of all pages in their order, since pages share blocks. The bytes between parsing and storing are bounded.
 
+mod beginning;
 mod check;
 mod feed;
 mod report;
@@ -20,9 +21,12 @@ use std::{
     },
 };
 
-use rashomon_buckets::{BucketName, Catalog, Definitions, DomainName, PropertyName, RevisionStore, Title};
+use rashomon_buckets::{
+    BucketName, Catalog, Definitions, DomainName, PropertyName, Revision, RevisionStore, SiteInfo, Title,
+};
 use tokio::{sync::mpsc, task::JoinSet};
 
+pub use self::beginning::check_beginning;
 pub use self::report::{Conflict, ImportError, ImportFailure, ImportProgress, ImportReport, Mismatch};
 use self::{
     feed::{Feed, Group, Item},
@@ -57,6 +61,8 @@ pub struct ImportOptions {
     pub max_buffered_bytes: u32,
     /// Whether revisions of new pages are sealed in blocks at once, if the archive is on.
     pub archive: bool,
+    /// Whether pages that cannot be read are reported and skipped. Otherwise, such a page ends the import.
+    pub skip_broken: bool,
 }
 
 impl Default for ImportOptions {
@@ -69,6 +75,7 @@ impl Default for ImportOptions {
             max_line: ReadLimits::default().line,
             max_buffered_bytes: MAX_BUFFERED_BYTES,
             archive: false,
+            skip_broken: false,
         }
     }
 }
@@ -105,6 +112,7 @@ pub async fn import(
         text: usize::try_from(text).unwrap_or(usize::MAX),
         line: options.max_line,
         latest: buckets.latest_time(),
+        skip_broken: options.skip_broken,
     };
     let (decompression, max_buffered_bytes) = (options.decompression.clone(), options.max_buffered_bytes);
     let parser = tokio::task::spawn_blocking(move || {
@@ -118,6 +126,8 @@ pub async fn import(
         consumed,
         report: ImportReport::default(),
         tasks: JoinSet::new(),
+        site: None,
+        highest: None,
         last: HashMap::new(),
         next: 0,
     };
@@ -142,6 +152,9 @@ pub async fn import(
         Err(error) => Err(ImportFailure::Interrupted(error.to_string())),
     };
     let sealed = run.importer.finish(&mut run.report).await;
+    if done.is_ok() {
+        done = run.finish_site().await;
+    }
     // An error of the store takes precedence: it may be the reason why the parser stopped.
     let done = done.and(sealed).and(parsed);
     let report = run.report;
@@ -155,6 +168,10 @@ struct ImportRun {
     consumed: Arc<AtomicU64>,
     report: ImportReport,
     tasks: JoinSet<Result<TaskResult, ImportFailure>>,
+    /// The metadata of the wiki in the input.
+    site: Option<SiteInfo>,
+    /// The highest revision of the pages with metadata.
+    highest: Option<Revision>,
     /// The last running task of each page. In an import into blocks, the last running task of all pages.
     last: HashMap<Option<Title>, (u64, PreviousTask)>,
     next: u64,
@@ -165,8 +182,13 @@ impl ImportRun {
     fn start_task(&mut self, item: Item) {
         match item {
             Item::Site(info) => {
+                let info = SiteInfo { as_of: None, ..info };
+                self.site = Some(info.clone());
                 let importer = Arc::clone(&self.importer);
-                self.tasks.spawn(async move { importer.store_site(&info).await });
+                self.tasks.spawn(async move {
+                    // Differences are reported at the end, when it is known how old the input is.
+                    importer.store_site(&info).await.map(|_| TaskResult::default())
+                });
             }
             Item::Group(group) => {
                 let (title, number) = (group.title.clone(), self.next_number());
@@ -184,12 +206,24 @@ impl ImportRun {
             Item::PageEnd(title, info) => {
                 self.report.pages += 1;
                 let Some(info) = info else { return };
+                self.highest = self.highest.max(Some(info.as_of));
                 let importer = Arc::clone(&self.importer);
                 self.tasks.spawn(async move { importer.store_page(title, &info).await });
             }
             Item::LeftOut(left_out) => self.report.left_out.add_many(left_out.revisions, left_out),
+            Item::Misplaced(misplaced) => self.report.misplaced.add(misplaced),
+            Item::Broken(broken) => self.report.broken.add(broken),
+            Item::Notice(notice) => self.report.notices.add(notice),
             Item::Skipped(name) => self.report.skip(name),
         }
+    }
+
+    /// Stores the metadata of the wiki, with the highest revision of the input.
+    async fn finish_site(&mut self) -> Result<(), ImportFailure> {
+        let Some(mut site) = self.site.take() else { return Ok(()) };
+        site.as_of = self.highest;
+        self.report.add(self.importer.store_site(&site).await?.report);
+        Ok(())
     }
 
     fn next_number(&mut self) -> u64 {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rashomon_buckets::{Revision, RowReason, SealReport, Title};
+use rashomon_buckets::{Revision, RowReason, SealReport, SiteChange, Title};
 
-use crate::{CountedItems, LeftOut, ReadError};
+use crate::{BrokenPage, CountedItems, LeftOut, Misplaced, ReadError};
 
 /// The report of an import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,6 +23,14 @@ pub struct ImportReport {
     pub left_out: CountedItems<LeftOut>,
     /// Bodies that do not match the SHA-1 of the input. Such bodies are stored unchanged.
     pub mismatches: CountedItems<Mismatch>,
+    /// Elements of an export at unexpected places. They are not imported.
+    pub misplaced: CountedItems<Misplaced>,
+    /// Pages that could not be read to their end, and were skipped from there on.
+    pub broken: CountedItems<BrokenPage>,
+    /// Differences between the metadata of the wiki in the input and in the store.
+    pub site_changes: CountedItems<SiteChange>,
+    /// Peculiarities of the input that are no faults of its content.
+    pub notices: CountedItems<String>,
     /// Elements that are not supported, by their names: uploads, log items and unknown ones.
     pub skipped: BTreeMap<String, u64>,
     /// The size in bytes of all bodies that were ready to be stored, also of revisions that were unchanged or in
@@ -127,11 +135,14 @@ impl ImportReport {
     /// The maximum number of names of skipped elements that are counted separately. The rest is counted as `others`.
     const MAX_SKIPPED: usize = 32;
 
-    /// Whether everything is stored unchanged: nothing was left out, and there is no conflict. A body whose
+    /// Whether everything is stored unchanged: nothing was left out or skipped, and there is no conflict. A body whose
     /// SHA-1 does not match is stored unchanged too.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
-        self.conflicts.is_empty() && self.left_out.is_empty()
+        self.conflicts.is_empty()
+            && self.left_out.is_empty()
+            && self.misplaced.is_empty()
+            && self.broken.is_empty()
     }
 
     /// The number of processed revisions. A revision that is stored without its last renders counts twice.
@@ -148,6 +159,10 @@ impl ImportReport {
         self.conflicts.append(other.conflicts);
         self.left_out.append(other.left_out);
         self.mismatches.append(other.mismatches);
+        self.misplaced.append(other.misplaced);
+        self.broken.append(other.broken);
+        self.site_changes.append(other.site_changes);
+        self.notices.append(other.notices);
         for (name, count) in other.skipped {
             self.skip_many(name, count);
         }

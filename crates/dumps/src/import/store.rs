@@ -77,6 +77,8 @@ impl Importer {
 
     /// Stores the metadata of the wiki from the input. A domain has such metadata only once. So an import into a
     /// further bucket keeps existing metadata.
+    ///
+    /// Without [`SiteInfo::as_of`], only adds values that are not stored yet.
     pub(super) async fn store_site(&self, info: &SiteInfo) -> std::result::Result<TaskResult, ImportFailure> {
         if self.bucket != BucketName::page() {
             let stored = self.catalog.site_info(&self.domain).await.map_err(ImportFailure::Catalog)?;
@@ -84,8 +86,11 @@ impl Importer {
                 return Ok(TaskResult::default());
             }
         }
-        self.catalog.put_site_info(&self.domain, info).await.map_err(ImportFailure::Catalog)?;
-        Ok(TaskResult::default())
+        let changes =
+            self.catalog.merge_site_info(&self.domain, info).await.map_err(ImportFailure::Catalog)?;
+        let mut result = TaskResult::default();
+        changes.into_iter().for_each(|change| result.report.site_changes.add(change));
+        Ok(result)
     }
 
     /// Stores the metadata of a page from the input.

@@ -17,7 +17,8 @@ use super::{
     },
 };
 use crate::{
-    Event, InputPosition, LeftOut, LeftOutReason, Problem, SourceProperty, SourceRender, SourceRevision,
+    BrokenPage, Event, InputPosition, LeftOut, LeftOutReason, Problem, SourceProperty, SourceRender,
+    SourceRevision,
     format::{FormatReader, ReadLimits},
     input::Input,
     parent, timestamps,
@@ -38,6 +39,18 @@ pub(crate) struct JsonLinesReader<R> {
     page: Option<CurrentPage>,
     pending: Option<PendingRevision>,
     counts: EndLine,
+    skipping: Skipping,
+}
+
+/// Whether lines are skipped, since a page is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Skipping {
+    /// No line was skipped.
+    Never,
+    /// Lines were skipped, so the counts of the last line cannot be checked.
+    Before,
+    /// Lines are skipped up to the next page.
+    Now,
 }
 
 /// The page to which the last line belongs.
@@ -71,6 +84,7 @@ impl<R: Read> JsonLinesReader<R> {
             page: None,
             pending: None,
             counts: EndLine { kind: Kind::End, pages: 0, revisions: 0, renders: 0 },
+            skipping: Skipping::Never,
         }
     }
 
@@ -199,7 +213,7 @@ impl<R: Read> JsonLinesReader<R> {
 
     fn read_end(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
         let line: EndLine = parse(&self.buffer)?;
-        if line != self.counts {
+        if line != self.counts && self.skipping == Skipping::Never {
             let EndLine { pages, revisions, renders, .. } = &self.counts;
             return Err(Problem::Malformed(format!(
                 "the last line counts {} pages, {} revisions, {} renders, but the input has {pages}, \
@@ -248,8 +262,8 @@ impl<R: Read> JsonLinesReader<R> {
 /// The beginning of an export of a key-value bucket.
 const ENTRY_EXPORT_BEGINNING: &[u8] = b"{\"bucket\":";
 
-impl<R: Read> FormatReader for JsonLinesReader<R> {
-    fn step(&mut self, found: &mut VecDeque<Event>) -> Result<bool, Problem> {
+impl<R: Read> JsonLinesReader<R> {
+    fn read_next(&mut self, found: &mut VecDeque<Event>) -> Result<bool, Problem> {
         if !self.read_line()? {
             return Err(Problem::CutShort("there is no line of kind `end`".to_owned()));
         }
@@ -261,7 +275,16 @@ impl<R: Read> FormatReader for JsonLinesReader<R> {
                         `rashomon import --bucket NAME`";
             return Err(Problem::Malformed(what.to_owned()));
         }
-        let kind = parse::<AnyLine>(&self.buffer)?.kind;
+        let kind = match parse::<AnyLine>(&self.buffer) {
+            Ok(line) => line.kind,
+            Err(_) if self.skipping == Skipping::Now => return Ok(true),
+            Err(problem) => return Err(problem),
+        };
+        match kind {
+            Kind::Page | Kind::End if self.skipping == Skipping::Now => self.skipping = Skipping::Before,
+            _ if self.skipping == Skipping::Now => return Ok(true),
+            _ => {}
+        }
         if !self.site_seen && kind != Kind::Siteinfo {
             let what = "the first line is not of kind `siteinfo`, which states the version of the format";
             return Err(Problem::Malformed(what.to_owned()));
@@ -279,6 +302,47 @@ impl<R: Read> FormatReader for JsonLinesReader<R> {
         Ok(true)
     }
 
+    /// Reports the page of the last line as broken. Its revisions before are returned, except the last one, which may lack
+    /// renders.
+    fn break_page(&mut self, problem: &Problem, found: &mut VecDeque<Event>) {
+        self.skipping = Skipping::Now;
+        self.pending = None;
+        let page = self.page.take();
+        found.push_back(Event::Broken(BrokenPage {
+            line: page.as_ref().map_or(self.line, |page| page.line),
+            title: page.map(|page| page.shown),
+            broken_line: self.line,
+            problem: problem.to_string(),
+        }));
+    }
+
+    /// Skips the rest of a line that is too long.
+    fn skip_line(&mut self) -> Result<(), Problem> {
+        while !self.buffer.ends_with(b"\n") {
+            let available = self.input.fill_buf().map_err(Problem::from_io_error)?;
+            let end = memchr::memchr(b'\n', available);
+            let count = end.map_or(available.len(), |end| end + 1);
+            self.input.consume(count);
+            if end.is_some() || count == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<R: Read> FormatReader for JsonLinesReader<R> {
+    fn step(&mut self, found: &mut VecDeque<Event>) -> Result<bool, Problem> {
+        match self.read_next(found) {
+            Err(problem) if self.limits.skip_broken && self.site_seen && problem.concerns_a_part() => {
+                self.break_page(&problem, found);
+                self.skip_line()?;
+                Ok(true)
+            }
+            result => result,
+        }
+    }
+
     fn position(&self, _: &Problem) -> InputPosition {
         let revision = match &self.pending {
             Some(PendingRevision::Kept { revision, .. }) => Some(revision.record.rev),
@@ -286,7 +350,9 @@ impl<R: Read> FormatReader for JsonLinesReader<R> {
             Some(PendingRevision::WithPage) | None => None,
         };
         InputPosition {
+            member: None,
             page: self.page.as_ref().map(|page| page.shown.clone()),
+            page_line: self.page.as_ref().map(|page| page.line),
             revision: revision.map(|rev| rev.to_string()),
             inside: false,
             line: self.line,

@@ -3,7 +3,8 @@
 //! **Reading**: texts are what an XML parser returns, and everything that XML forbids is an error. Examples
 //! are an entity other than XML's own five, a forbidden character, or a byte that is not UTF-8. In addition,
 //! a DOCTYPE is refused, since exports have none, and depths and sizes are bounded. The versions differ in
-//! their fields and in the order of the fields, so neither is checked. Only a title must precede the revisions.
+//! their fields and in the order of the fields, so neither is checked. Only a title must precede the revisions. Nothing
+//! of an export is lost silently: an element at a place where exports do not have it, or that occurs twice, is reported.
 //!
 //! An empty text, an absent text and a hidden text look nearly the same in an export: see
 //! `TextAttributes::empty_is_a_text`. A hidden text and an absent text are not stored as properties; the
@@ -23,6 +24,7 @@ mod reader;
 mod revision;
 mod site_info;
 mod tokens;
+mod unexpected;
 mod writer;
 
 pub use self::writer::{Outcome, PageHead, WrittenRevision, WrittenSlot, WrittenText, XmlWriter};

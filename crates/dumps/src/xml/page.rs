@@ -1,13 +1,32 @@
 //! The state of the page that is being read.
 
+use std::borrow::Cow;
+
 use rashomon_buckets::{NameError, PageInfo, Revision, Title};
 
 use crate::{LeftOut, LeftOutReason};
+
+/// Returns a title as MediaWiki normalises it: without spaces, line breaks and underscores at its ends, and with one space
+/// for each run of spaces and underscores.
+pub(super) fn normalise_title(text: &str) -> Cow<'_, str> {
+    let is_space = |c: char| matches!(c, ' ' | '_');
+    let trimmed = text.trim_matches(|c: char| is_space(c) || matches!(c, '\t' | '\n' | '\r'));
+    let mut last_is_space = false;
+    let has_runs =
+        trimmed.chars().any(|c| std::mem::replace(&mut last_is_space, is_space(c)) && last_is_space);
+    if !has_runs {
+        return Cow::Borrowed(trimmed);
+    }
+    let words: Vec<&str> = trimmed.split(is_space).filter(|word| !word.is_empty()).collect();
+    Cow::Owned(words.join(" "))
+}
 
 /// The page that is being read.
 #[derive(Debug, Default)]
 pub(super) struct PageState {
     pub(super) line: u64,
+    /// The elements that have occurred and may occur once.
+    pub(super) seen: Vec<&'static str>,
     pub(super) title: Option<Result<Title, NameError>>,
     /// The title from the input, as messages show it.
     pub(super) shown: Option<String>,
@@ -22,8 +41,9 @@ pub(super) struct PageState {
 
 impl PageState {
     pub(super) fn set_title(&mut self, text: &str) {
-        self.shown = Some(LeftOut::shorten(text));
-        self.title = Some(Title::new(text));
+        let text = normalise_title(text);
+        self.shown = Some(LeftOut::shorten(&text));
+        self.title = Some(Title::new(&text));
     }
 
     /// Records that a revision was parsed, and is passed on to the import.

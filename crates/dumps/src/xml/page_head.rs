@@ -73,6 +73,7 @@ mod tests {
             case: None,
             namespaces: vec![namespace(-1, "Special"), namespace(0, ""), namespace(3, "User talk")],
             language: None,
+            as_of: None,
         };
         let of = |title: &str| page_head(&Title::new(title).unwrap(), None, Some(&site)).namespace;
         assert_eq!(of("User talk:Ann"), 3);

@@ -6,10 +6,11 @@ use super::{
     page::PageState,
     revision::{self, RawRevision},
     site_info,
-    tokens::{Token, Tokens, attribute, shorten_name},
+    tokens::{ROOT, Token, Tokens, attribute, shorten_name},
+    unexpected::{Unexpected, nested_page},
 };
 use crate::{
-    Event, InputPosition, LeftOut, Problem,
+    BrokenPage, Event, InputPosition, LeftOut, MisplacedFault, Problem,
     format::{FormatReader, ReadLimits},
     input::Input,
 };
@@ -24,9 +25,10 @@ pub(crate) struct XmlReader<R> {
     open_element: OpenElement,
     root_seen: bool,
     page_seen: bool,
+    site_seen: bool,
     language: Option<String>,
     page: PageState,
-    skipped: Vec<String>,
+    unexpected: Unexpected,
     position: InputPosition,
 }
 
@@ -38,9 +40,19 @@ enum OpenElement {
     Page { in_root: bool },
 }
 
+impl OpenElement {
+    /// The name of the element, for messages.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::None | Self::Root => ROOT,
+            Self::Page { .. } => "page",
+        }
+    }
+}
+
 /// An element, by its meaning in the element that contains it.
 enum Element {
-    Root { language: Option<String> },
+    Root { language: Option<String>, schema: Schema },
     Site,
     Page,
     Revision,
@@ -52,25 +64,63 @@ enum Element {
     Other(String),
 }
 
+/// What a root says about the format.
+struct Schema {
+    namespace: Option<String>,
+    version: Option<String>,
+}
+
+impl Schema {
+    /// Describes a namespace or a version that is not one of MediaWiki's exports.
+    fn notice(&self) -> Option<String> {
+        const NAMESPACE: &str = "http://www.mediawiki.org/xml/export-";
+        let shown = |text: &str| LeftOut::shorten(text);
+        let is_known = |version: &str| {
+            let minor = version.strip_prefix("0.").and_then(|minor| minor.parse().ok());
+            minor.is_some_and(|minor: u8| (1..=11).contains(&minor))
+        };
+        if let Some(namespace) = &self.namespace {
+            let version = namespace.strip_prefix(NAMESPACE).and_then(|rest| rest.strip_suffix('/'));
+            if !version.is_some_and(is_known) {
+                return Some(format!(
+                    "the namespace {:?} is not that of an export from 0.1 to 0.11: elements are read as those of 0.11",
+                    shown(namespace)
+                ));
+            }
+        }
+        let version = self.version.as_deref().filter(|version| !is_known(version))?;
+        Some(format!(
+            "the version {:?} is not one from 0.1 to 0.11: elements are read as those of 0.11",
+            shown(version)
+        ))
+    }
+}
+
 /// The next part of a document, on the levels above revisions.
 enum Step {
     Start(Element),
     End,
     Eof,
+    /// Characters that are not only spaces.
+    Characters,
     Nothing,
 }
 
 impl<R: Read> XmlReader<R> {
-    pub(crate) fn new(input: Input<R>, limits: ReadLimits) -> Self {
+    pub(crate) fn new(mut input: Input<R>, limits: ReadLimits) -> Self {
+        if limits.skip_broken {
+            input.split_at_pages();
+        }
         Self {
             tokens: Tokens::new(input, limits.text),
             limits,
             open_element: OpenElement::None,
             root_seen: false,
             page_seen: false,
+            site_seen: false,
             language: None,
             page: PageState::default(),
-            skipped: Vec::new(),
+            unexpected: Unexpected::default(),
             position: InputPosition::default(),
         }
     }
@@ -79,10 +129,14 @@ impl<R: Read> XmlReader<R> {
         let open_element = self.open_element;
         Ok(match self.tokens.next()? {
             Token::Start(start) => Step::Start(match (open_element, start.name().as_ref()) {
-                (OpenElement::None, "mediawiki") => {
-                    Element::Root { language: attribute(&start, "xml:lang")? }
-                }
-                (OpenElement::None | OpenElement::Root, "page") => Element::Page,
+                (OpenElement::None, ROOT) => Element::Root {
+                    language: attribute(&start, "xml:lang")?,
+                    schema: Schema {
+                        namespace: attribute(&start, "xmlns")?,
+                        version: attribute(&start, "version")?,
+                    },
+                },
+                (_, "page") => Element::Page,
                 (OpenElement::Root, "siteinfo") => Element::Site,
                 (OpenElement::Page { .. }, "revision") => Element::Revision,
                 (OpenElement::Page { .. }, "title") => Element::Title,
@@ -99,7 +153,9 @@ impl<R: Read> XmlReader<R> {
             Token::Text(text) if open_element == OpenElement::None && !text.trim().is_empty() => {
                 return Err(Problem::Malformed("text outside of all elements".to_owned()));
             }
-            Token::Text(_) | Token::Char(_) | Token::Nothing => Step::Nothing,
+            Token::Text(text) if text.trim_ascii().is_empty() => Step::Nothing,
+            Token::Text(_) | Token::Char(_) => Step::Characters,
+            Token::Nothing => Step::Nothing,
         })
     }
 
@@ -109,45 +165,89 @@ impl<R: Read> XmlReader<R> {
             return Err(Problem::Malformed("data follows the end of the export".to_owned()));
         }
         match element {
-            Element::Root { language } => {
+            Element::Root { language, schema } => {
                 self.root_seen = true;
                 self.language = language;
                 self.open_element = OpenElement::Root;
+                self.tokens.set_root(true);
+                found.extend(schema.notice().map(Event::Notice));
             }
             Element::Other(name) if self.open_element == OpenElement::None => {
-                let what = format!("not a MediaWiki export: <{name}> instead of <mediawiki>");
+                let what =
+                    format!("not a MediaWiki export: <{name}> instead of <mediawiki>{}", advice(&name));
                 return Err(Problem::Unsupported(what));
             }
+            Element::Site if self.site_seen => {
+                self.unexpected.add(self.tokens.position().0, "siteinfo", MisplacedFault::Repeated);
+                self.tokens.skip()?;
+            }
             Element::Site => {
-                let info = site_info::read(&mut self.tokens, self.language.clone(), &mut self.skipped)?;
+                self.site_seen = true;
+                let info = site_info::read(&mut self.tokens, self.language.clone(), &mut self.unexpected)?;
                 found.push_back(Event::Site(info));
             }
+            Element::Page if matches!(self.open_element, OpenElement::Page { .. }) => {
+                return Err(nested_page(&mut self.tokens, "page"));
+            }
             Element::Page => {
-                self.page = PageState { line: self.tokens.position().0, ..PageState::default() };
+                let line = self.tokens.position().0;
+                self.page = PageState { line, ..PageState::default() };
                 self.page_seen = true;
-                self.position.revision = None;
-                self.position.page = None;
+                self.position = InputPosition {
+                    page_line: Some(line),
+                    page: None,
+                    revision: None,
+                    ..self.position.clone()
+                };
                 self.open_element = OpenElement::Page { in_root };
             }
             Element::Revision => self.read_revision(found)?,
             Element::Title => {
-                let title = self.tokens.text(self.limits.text)?;
-                self.page.set_title(&title);
-                self.position.page.clone_from(&self.page.shown);
+                if self.is_first("title")? {
+                    let title = self.tokens.text(self.limits.text)?;
+                    self.page.set_title(&title);
+                    self.position.page.clone_from(&self.page.shown);
+                    self.unexpected.page.clone_from(&self.page.shown);
+                }
             }
-            Element::Id => self.page.page_id = number(self.tokens.field()?),
-            Element::Namespace => self.page.namespace = number(self.tokens.field()?),
+            Element::Id => {
+                if self.is_first("id")? {
+                    self.page.page_id = number(self.tokens.field()?);
+                }
+            }
+            Element::Namespace => {
+                if self.is_first("ns")? {
+                    self.page.namespace = number(self.tokens.field()?);
+                }
+            }
             Element::Redirect { title } => {
-                self.tokens.skip()?;
-                self.page.redirect = Some(title.unwrap_or_default());
+                if self.is_first("redirect")? {
+                    self.tokens.skip()?;
+                    self.page.redirect = Some(title.unwrap_or_default());
+                }
             }
-            Element::Restrictions => self.page.restrictions = self.tokens.field()?,
+            Element::Restrictions => {
+                if self.is_first("restrictions")? {
+                    self.page.restrictions = self.tokens.field()?;
+                }
+            }
             Element::Other(name) => {
-                self.skipped.push(name);
-                self.tokens.skip()?;
+                let within = self.open_element.name();
+                self.unexpected.skip(&mut self.tokens, &name, within)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether the element that has just begun is the first of its name in the page. If it is not, reports and skips it.
+    fn is_first(&mut self, name: &'static str) -> Result<bool, Problem> {
+        if !self.page.seen.contains(&name) {
+            self.page.seen.push(name);
+            return Ok(true);
+        }
+        self.unexpected.add(self.tokens.position().0, name, MisplacedFault::Repeated);
+        self.tokens.skip()?;
+        Ok(false)
     }
 
     fn read_revision(&mut self, found: &mut VecDeque<Event>) -> Result<(), Problem> {
@@ -155,7 +255,13 @@ impl<R: Read> XmlReader<R> {
         self.position.inside = true;
         self.position.revision = Some("without id".to_owned());
         let mut raw = RawRevision::at(line);
-        revision::read(&mut self.tokens, &mut raw, self.limits.text, &mut self.position, &mut self.skipped)?;
+        revision::read(
+            &mut self.tokens,
+            &mut raw,
+            self.limits.text,
+            &mut self.position,
+            &mut self.unexpected,
+        )?;
         self.position.inside = false;
         let Some(Ok(title)) = self.page.title.clone() else {
             self.page.left_out += 1;
@@ -174,7 +280,9 @@ impl<R: Read> XmlReader<R> {
         Ok(())
     }
 
-    fn end_page(&self, found: &mut VecDeque<Event>) {
+    fn end_page(&mut self, found: &mut VecDeque<Event>) {
+        self.position.page_line = None;
+        self.unexpected.page = None;
         found.extend(self.page.untitled().map(Event::LeftOut));
         if let Some(Ok(title)) = &self.page.title {
             found.push_back(Event::PageEnd(title.clone(), self.page.info()));
@@ -182,28 +290,69 @@ impl<R: Read> XmlReader<R> {
     }
 }
 
-impl<R: Read> FormatReader for XmlReader<R> {
-    fn step(&mut self, found: &mut VecDeque<Event>) -> Result<bool, Problem> {
+impl<R: Read> XmlReader<R> {
+    fn read_next(&mut self, found: &mut VecDeque<Event>) -> Result<bool, Problem> {
         match self.next_step()? {
             Step::Nothing => {}
-            Step::Start(element) => {
-                let started = self.begin_element(element, found);
-                found.extend(self.skipped.drain(..).map(Event::Skipped));
-                started?;
+            Step::Characters => {
+                let (line, within) = (self.tokens.position().0, self.open_element.name());
+                self.unexpected.add(line, "", MisplacedFault::Within(within.to_owned()));
             }
+            Step::Start(element) => self.begin_element(element, found)?,
             Step::End => match self.open_element {
                 OpenElement::Page { in_root } => {
                     self.end_page(found);
                     self.open_element = if in_root { OpenElement::Root } else { OpenElement::None };
                 }
-                OpenElement::Root | OpenElement::None => self.open_element = OpenElement::None,
+                OpenElement::Root | OpenElement::None => {
+                    self.open_element = OpenElement::None;
+                    self.tokens.set_root(false);
+                }
             },
-            Step::Eof if !self.root_seen && !self.page_seen => {
+            Step::Eof if self.tokens.is_at_end() && !self.root_seen && !self.page_seen => {
                 return Err(Problem::CutShort("the document has no element".to_owned()));
             }
             Step::Eof => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Reports the page that is being read as broken. Its revisions before the problem have been returned.
+    fn break_page(&mut self, problem: &Problem, found: &mut VecDeque<Event>) {
+        let broken_line = self.position(problem).line;
+        let is_in_page = matches!(self.open_element, OpenElement::Page { .. });
+        let line = if is_in_page { self.page.line } else { broken_line };
+        found.extend(self.page.untitled().filter(|_| is_in_page).map(Event::LeftOut));
+        let title = self.page.shown.take().filter(|_| is_in_page);
+        found.push_back(Event::Broken(BrokenPage { line, title, broken_line, problem: problem.to_string() }));
+        self.page = PageState::default();
+        self.position = InputPosition::default();
+        self.unexpected.page = None;
+    }
+
+    /// Begins the next part of the input. Returns `false` if there is none.
+    fn begin_part(&mut self) -> Result<bool, Problem> {
+        self.open_element = match self.open_element {
+            OpenElement::None | OpenElement::Page { in_root: false } => OpenElement::None,
+            OpenElement::Root | OpenElement::Page { in_root: true } => OpenElement::Root,
+        };
+        self.tokens.next_part()
+    }
+}
+
+impl<R: Read> FormatReader for XmlReader<R> {
+    fn step(&mut self, found: &mut VecDeque<Event>) -> Result<bool, Problem> {
+        let result = self.read_next(found);
+        found.extend(self.unexpected.take());
+        let is_export = self.root_seen || self.page_seen;
+        match result {
+            Ok(false) if self.limits.skip_broken => self.begin_part(),
+            Err(problem) if self.limits.skip_broken && is_export && problem.concerns_a_part() => {
+                self.break_page(&problem, found);
+                self.begin_part()
+            }
+            result => result,
+        }
     }
 
     fn position(&self, problem: &Problem) -> InputPosition {
@@ -220,6 +369,15 @@ impl<R: Read> FormatReader for XmlReader<R> {
             | Problem::Disk(_) => self.tokens.reached(),
         };
         InputPosition { line, offset, ..self.position.clone() }
+    }
+}
+
+/// Says what to do with another document that is often taken for an export.
+fn advice(root: &str) -> &'static str {
+    if root.eq_ignore_ascii_case("html") {
+        ". It is a web page, perhaps with an error message: download the export again"
+    } else {
+        ""
     }
 }
 

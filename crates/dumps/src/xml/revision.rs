@@ -10,10 +10,14 @@ use super::{
     content_type::{content_type, content_type_of_slot},
     reader::number,
     tokens::{Token, Tokens, attribute, attributes, shorten_name},
+    unexpected::{Unexpected, nested_page},
 };
 use crate::{
     InputPosition, LeftOut, LeftOutReason, Problem, SourceProperty, SourceRevision, parent, timestamps,
 };
+
+/// The role of the main slot, whose elements usually are directly in the revision.
+const MAIN_ROLE: &str = "main";
 
 /// The maximum number of slots in addition to the main slot.
 const MAX_SLOTS: usize = 64;
@@ -35,7 +39,41 @@ pub(super) struct RawRevision {
     sha1: Option<String>,
     main: RawSlot,
     slots: Vec<RawSlot>,
+    /// The elements of [`FIELDS`] that have occurred.
+    seen: Seen,
+    /// Why the revision cannot be stored, if an element occurs twice or at an unexpected place.
+    fault: Option<LeftOutReason>,
 }
+
+/// A set of elements that may occur once, by their indices in a list of names.
+#[derive(Debug, Default)]
+struct Seen(u32);
+
+impl Seen {
+    /// Adds an element. Returns `false` if it has occurred before.
+    fn add(&mut self, names: &[&str], name: &str) -> bool {
+        let Some(index) = names.iter().position(|known| *known == name) else { return true };
+        let bit = 1 << index;
+        let is_first = self.0 & bit == 0;
+        self.0 |= bit;
+        is_first
+    }
+}
+
+/// The elements that occur once in a revision.
+const FIELDS: [&str; 11] = [
+    "id",
+    "parentid",
+    "timestamp",
+    "contributor",
+    "minor",
+    "comment",
+    "sha1",
+    "origin",
+    "model",
+    "format",
+    "text",
+];
 
 /// The elements of a slot. The elements of the main slot are directly in the revision.
 #[derive(Debug, Default)]
@@ -47,28 +85,46 @@ struct RawSlot {
     text: Option<String>,
 }
 
-/// Reads the element that has just begun. `skipped` takes the names of unknown elements.
+/// The elements that occur once in a slot.
+const SLOT_FIELDS: [&str; 5] = ["role", "origin", "model", "format", "text"];
+
+/// Reads the element that has just begun. Names unknown elements to `unexpected`.
 pub(super) fn read<R: Read>(
     tokens: &mut Tokens<R>,
     raw: &mut RawRevision,
     max_text: usize,
     position: &mut InputPosition,
-    skipped: &mut Vec<String>,
+    unexpected: &mut Unexpected,
 ) -> Result<(), Problem> {
     loop {
-        let (name, deleted) = match tokens.next()? {
-            Token::Start(start) => {
-                let name = start.name();
-                if name.as_ref() == "text" {
-                    let attributes = TextAttributes::of(&start)?;
-                    raw.main.read_text(tokens, attributes, max_text)?;
-                    continue;
-                }
-                (name.as_ref().to_owned(), attribute(&start, "deleted")?.is_some())
-            }
+        let start = match tokens.next()? {
+            Token::Start(start) => start,
             Token::End | Token::Eof => return Ok(()),
-            _ => continue,
+            Token::Text(text) => {
+                let is_space = text.trim_ascii().is_empty();
+                raw.check_characters(is_space, tokens.position().0);
+                continue;
+            }
+            Token::Char(_) => {
+                raw.check_characters(false, tokens.position().0);
+                continue;
+            }
+            Token::Nothing => continue,
         };
+        let name = start.name();
+        if name.as_ref() == "text" && raw.seen.add(&FIELDS, "text") {
+            let attributes = TextAttributes::of(&start)?;
+            raw.main.read_text(tokens, attributes, max_text)?;
+            continue;
+        }
+        let deleted = attribute(&start, "deleted")?.is_some();
+        let name = name.as_ref().to_owned();
+        let line = tokens.position().0;
+        if !raw.seen.add(&FIELDS, &name) {
+            raw.repeated(&name, line);
+            tokens.skip()?;
+            continue;
+        }
         match name.as_str() {
             "id" => {
                 raw.id = tokens.field()?;
@@ -78,7 +134,7 @@ pub(super) fn read<R: Read>(
             "timestamp" => raw.timestamp = tokens.field()?,
             "contributor" => {
                 raw.user_deleted = deleted;
-                read_contributor(tokens, raw, skipped)?;
+                read_contributor(tokens, raw, unexpected)?;
             }
             "minor" => {
                 raw.minor = true;
@@ -88,17 +144,17 @@ pub(super) fn read<R: Read>(
                 raw.comment_deleted = deleted;
                 raw.comment = tokens.field()?;
             }
-            "sha1" => raw.sha1 = tokens.field()?,
+            "sha1" => raw.sha1 = tokens.word()?,
             "content" => {
                 if raw.slots.len() == MAX_SLOTS {
                     return Err(Problem::TooLarge(format!("a revision has more than {MAX_SLOTS} slots")));
                 }
-                raw.slots.push(read_content(tokens, max_text, skipped)?);
+                let slot = read_content(tokens, raw, max_text, unexpected)?;
+                raw.slots.push(slot);
             }
             _ => {
                 if !raw.main.read_field(tokens, &name)? {
-                    skipped.push(shorten_name(&name));
-                    tokens.skip()?;
+                    raw.skip(tokens, &name, "revision", unexpected)?;
                 }
             }
         }
@@ -108,37 +164,41 @@ pub(super) fn read<R: Read>(
 fn read_contributor<R: Read>(
     tokens: &mut Tokens<R>,
     raw: &mut RawRevision,
-    skipped: &mut Vec<String>,
+    unexpected: &mut Unexpected,
 ) -> Result<(), Problem> {
+    let mut seen = Seen::default();
     loop {
         let name = match tokens.next()? {
             Token::Start(start) => start.name().as_ref().to_owned(),
             Token::End | Token::Eof => return Ok(()),
             _ => continue,
         };
+        if !seen.add(&["username", "ip", "id"], &name) {
+            raw.repeated(&name, tokens.position().0);
+            tokens.skip()?;
+            continue;
+        }
         match name.as_str() {
             "username" => raw.user = tokens.field()?,
             "ip" => raw.ip = tokens.field()?,
             "id" => raw.user_id = number(tokens.field()?).filter(|id| *id >= 0),
-            _ => {
-                skipped.push(shorten_name(&name));
-                tokens.skip()?;
-            }
+            _ => raw.skip(tokens, &name, "contributor", unexpected)?,
         }
     }
 }
 
 fn read_content<R: Read>(
     tokens: &mut Tokens<R>,
+    raw: &mut RawRevision,
     max_text: usize,
-    skipped: &mut Vec<String>,
+    unexpected: &mut Unexpected,
 ) -> Result<RawSlot, Problem> {
-    let mut slot = RawSlot::default();
+    let (mut slot, mut seen) = (RawSlot::default(), Seen::default());
     loop {
         let name = match tokens.next()? {
             Token::Start(start) => {
                 let name = start.name();
-                if name.as_ref() == "text" {
+                if name.as_ref() == "text" && seen.add(&SLOT_FIELDS, "text") {
                     let attributes = TextAttributes::of(&start)?;
                     slot.read_text(tokens, attributes, max_text)?;
                     continue;
@@ -148,11 +208,13 @@ fn read_content<R: Read>(
             Token::End | Token::Eof => return Ok(slot),
             _ => continue,
         };
-        if name == "role" {
-            slot.role = tokens.field()?;
-        } else if !slot.read_field(tokens, &name)? {
-            skipped.push(shorten_name(&name));
+        if !seen.add(&SLOT_FIELDS, &name) {
+            raw.repeated(&name, tokens.position().0);
             tokens.skip()?;
+        } else if name == "role" {
+            slot.role = tokens.word()?;
+        } else if !slot.read_field(tokens, &name)? {
+            raw.skip(tokens, &name, "content", unexpected)?;
         }
     }
 }
@@ -161,8 +223,8 @@ impl RawSlot {
     /// Reads the element that has just begun, if it is a field of a slot. Otherwise reads nothing, and returns `false`.
     fn read_field<R: Read>(&mut self, tokens: &mut Tokens<R>, name: &str) -> Result<bool, Problem> {
         match name {
-            "model" => self.record.model = tokens.field()?,
-            "format" => self.record.format = tokens.field()?,
+            "model" => self.record.model = tokens.word()?,
+            "format" => self.record.format = tokens.word()?,
             "origin" => self.record.origin = number(tokens.field()?).filter(|origin| *origin > 0),
             _ => return Ok(false),
         }
@@ -242,12 +304,51 @@ impl RawRevision {
         Self { line, ..Self::default() }
     }
 
+    /// Records that an element occurs twice, so it is not clear which one is right.
+    fn repeated(&mut self, element: &str, line: u64) {
+        let element = shorten_name(element);
+        self.fault.get_or_insert(LeftOutReason::Repeated { element, line });
+    }
+
+    /// Records characters between the elements of the revision.
+    fn check_characters(&mut self, is_space: bool, line: u64) {
+        if !is_space {
+            self.fault.get_or_insert(LeftOutReason::Characters { line });
+        }
+    }
+
+    /// Skips the element `name` that has just begun. If it is an element of an export, or has one, the revision is not
+    /// complete without it.
+    fn skip<R: Read>(
+        &mut self,
+        tokens: &mut Tokens<R>,
+        name: &str,
+        within: &str,
+        unexpected: &mut Unexpected,
+    ) -> Result<(), Problem> {
+        if name == "page" {
+            return Err(nested_page(tokens, within));
+        }
+        let line = tokens.position().0;
+        let mut inner = Unexpected { page: unexpected.page.clone(), ..Unexpected::default() };
+        inner.skip(tokens, name, within)?;
+        if let Some(element) = unexpected.add_inner(inner) {
+            let within = within.to_owned();
+            self.fault.get_or_insert(LeftOutReason::MisplacedElement { element, line, within });
+        }
+        Ok(())
+    }
+
     /// Returns the revision, or its number and why it cannot be stored. A time after `latest` is such a reason.
     pub(super) fn parse(
         mut self,
         latest: Timestamp,
     ) -> Result<SourceRevision, (Option<Revision>, LeftOutReason)> {
-        let rev = self.rev().map_err(|reason| (None, reason))?;
+        let rev = self.rev();
+        if let Some(fault) = self.fault.take() {
+            return Err((rev.ok(), fault));
+        }
+        let rev = rev.map_err(|reason| (None, reason))?;
         let fail = |reason| (Some(rev), reason);
         let timestamp = timestamps::parse_revision_time(self.timestamp.as_deref(), latest).map_err(fail)?;
         let parent = parent::parse_parent(rev, self.parent.as_deref()).map_err(fail)?;
@@ -255,8 +356,11 @@ impl RawRevision {
         let mut slots = BTreeMap::new();
         for mut slot in std::mem::take(&mut self.slots) {
             let role = slot.role.take().unwrap_or_default();
-            let name =
-                slot_property(&role).ok_or_else(|| fail(LeftOutReason::BadSlot(LeftOut::shorten(&role))))?;
+            if role == MAIN_ROLE && !self.main.present {
+                self.main = slot;
+                continue;
+            }
+            let name = slot_property(&role).map_err(fail)?;
             let content_type = content_type_of_slot(&slot.record);
             properties.extend(slot.property(name, Some(content_type)));
             if slots.insert(role.clone(), slot.record).is_some() {
@@ -294,9 +398,19 @@ impl RawRevision {
     }
 }
 
-/// The property of a slot: `slot-` and its role. `None` for the main slot, and for roles that cannot be part
-/// of a property's name.
-pub(super) fn slot_property(role: &str) -> Option<PropertyName> {
-    let usable = !role.is_empty() && role != "main";
-    usable.then(|| PropertyName::new(&format!("slot-{role}")).ok()).flatten()
+/// The property of a slot: `slot-` and its role. An error for roles that cannot be part of a property's name, and for a
+/// main slot besides the one that is directly in the revision.
+fn slot_property(role: &str) -> Result<PropertyName, LeftOutReason> {
+    if role == MAIN_ROLE {
+        return Err(LeftOutReason::SlotTwice(role.to_owned()));
+    }
+    let shown = || LeftOut::shorten(role);
+    if role.is_empty() {
+        return Err(LeftOutReason::NoRole);
+    }
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
+    if let Some(character) = role.chars().find(|c| !is_allowed(*c)) {
+        return Err(LeftOutReason::BadSlot { role: shown(), character });
+    }
+    PropertyName::new(&format!("slot-{role}")).map_err(|_| LeftOutReason::LongRole(shown()))
 }

@@ -4,17 +4,20 @@ use std::io::Read;
 
 use rashomon_buckets::{Namespace, SiteInfo, excerpt};
 
-use super::tokens::{MAX_FIELD_BYTES, Token, Tokens, attribute, shorten_name};
-use crate::Problem;
+use super::{
+    tokens::{MAX_FIELD_BYTES, Token, Tokens, attribute},
+    unexpected::{Unexpected, nested_page},
+};
+use crate::{MisplacedFault, Problem};
 
 /// The maximum number of namespaces of a wiki.
 const MAX_NAMESPACES: usize = 10_000;
 
-/// Reads the rest of the element, whose start tag has been read. Adds the names of unknown elements to `skipped`.
+/// Reads the rest of the element, whose start tag has been read. Reports other elements to `unexpected`.
 pub(super) fn read<R: Read>(
     tokens: &mut Tokens<R>,
     language: Option<String>,
-    skipped: &mut Vec<String>,
+    unexpected: &mut Unexpected,
 ) -> Result<SiteInfo, Problem> {
     let mut info = SiteInfo {
         name: None,
@@ -24,13 +27,23 @@ pub(super) fn read<R: Read>(
         case: None,
         namespaces: Vec::new(),
         language,
+        as_of: None,
     };
+    let mut seen = Vec::new();
     loop {
         let name = match tokens.next()? {
             Token::Start(start) => start.name().as_ref().to_owned(),
             Token::End | Token::Eof => return Ok(info),
             _ => continue,
         };
+        if seen.contains(&name) {
+            unexpected.add(tokens.position().0, &name, MisplacedFault::Repeated);
+            tokens.skip()?;
+            continue;
+        }
+        if ["sitename", "dbname", "base", "generator", "case", "namespaces"].contains(&&*name) {
+            seen.push(name.clone());
+        }
         match name.as_str() {
             "sitename" => info.name = tokens.field()?,
             "dbname" => info.database = tokens.field()?,
@@ -38,10 +51,8 @@ pub(super) fn read<R: Read>(
             "generator" => info.generator = tokens.field()?,
             "case" => info.case = tokens.field()?,
             "namespaces" => info.namespaces = namespaces(tokens)?,
-            _ => {
-                skipped.push(shorten_name(&name));
-                tokens.skip()?;
-            }
+            "page" => return Err(nested_page(tokens, "siteinfo")),
+            _ => unexpected.skip(tokens, &name, "siteinfo")?,
         }
     }
 }

@@ -27,6 +27,9 @@ pub(super) const MAX_FIELD_BYTES: usize = 1 << 16;
 /// The maximum number of bytes that are reserved for a text because of its declared size.
 const MAX_RESERVED_BYTES: usize = 1 << 20;
 
+/// The name of the root.
+pub(super) const ROOT: &str = "mediawiki";
+
 /// A part of a document.
 pub(super) enum Token<'a> {
     /// The start tag of an element, also of an empty one.
@@ -49,6 +52,9 @@ pub(super) struct Tokens<R> {
     buffer: Vec<u8>,
     budget: usize,
     depth: usize,
+    /// Whether the root is open. A part of an input may end within the root, and later parts have its end, but not its
+    /// beginning.
+    root_is_open: bool,
     line: u64,
     offset: u64,
 }
@@ -56,18 +62,48 @@ pub(super) struct Tokens<R> {
 impl<R: Read> Tokens<R> {
     /// Reads the tokens of an input. No token may be larger than `max_text` bytes plus [`MAX_TAG_BYTES`].
     pub(super) fn new(input: Input<R>, max_text: usize) -> Self {
-        let mut xml = Reader::from_reader(input);
-        let config = xml.config_mut();
-        config.expand_empty_elements = true;
-        config.check_end_names = true;
         Self {
-            xml,
+            xml: parser(input),
             buffer: Vec::new(),
             budget: max_text.saturating_add(MAX_TAG_BYTES),
             depth: 0,
+            root_is_open: false,
             line: 1,
             offset: 0,
         }
+    }
+
+    /// Skips the rest of the part of the input that is being read, and begins the next one: see
+    /// [`Input::split_at_pages`]. Returns `false` if there is none.
+    pub(super) fn next_part(&mut self) -> Result<bool, Problem> {
+        if !self.xml.get_mut().next_part().map_err(Problem::from_io_error)? {
+            return Ok(false);
+        }
+        let input = self.xml.get_mut().take();
+        self.xml = parser(input);
+        self.xml.config_mut().allow_unmatched_ends = true;
+        self.depth = usize::from(self.root_is_open);
+        Ok(true)
+    }
+
+    /// Records that the root has begun or ended.
+    pub(super) const fn set_root(&mut self, is_open: bool) {
+        self.root_is_open = is_open;
+    }
+
+    /// Whether the input was read to its end, and not only to the end of a part.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.xml.get_ref().saw_end()
+    }
+
+    /// The number of open elements.
+    pub(super) const fn depth(&self) -> usize {
+        self.depth
+    }
+
+    /// Sets the position of the problem that is returned next to an earlier token.
+    pub(super) const fn set_position(&mut self, (line, offset): (u64, u64)) {
+        (self.line, self.offset) = (line, offset);
     }
 
     /// Returns the next token.
@@ -94,6 +130,13 @@ impl<R: Read> Tokens<R> {
                 }
                 Ok(Token::Start(start))
             }
+            // In a part, this is the end of an element that began in an earlier part, which was broken.
+            Event::End(end)
+                if self.depth == 0
+                    || (self.depth == 1 && self.root_is_open && end.name().as_ref() != ROOT) =>
+            {
+                Ok(Token::Nothing)
+            }
             Event::End(_) => {
                 self.depth -= 1;
                 Ok(Token::End)
@@ -108,9 +151,22 @@ impl<R: Read> Tokens<R> {
                 check_declaration(&declaration)?;
                 Ok(Token::Nothing)
             }
+            Event::DocType(name) if name.trim_ascii_start().get(..4).is_some_and(is_html) => {
+                let what = "not a MediaWiki export, but a web page, perhaps with an error message: download the \
+                            export again";
+                Err(Problem::Unsupported(what.to_owned()))
+            }
             Event::DocType(_) => {
                 let what = "DOCTYPE is not supported: exports have none, and entities are not expanded";
                 Err(Problem::Unsupported(what.to_owned()))
+            }
+            Event::Eof if !self.xml.get_ref().saw_end() => {
+                if self.depth > usize::from(self.root_is_open) {
+                    return Err(Problem::Malformed(
+                        "it is not closed before the next page begins".to_owned(),
+                    ));
+                }
+                Ok(Token::Eof)
             }
             Event::Eof => {
                 if self.depth > 0 {
@@ -162,6 +218,13 @@ impl<R: Read> Tokens<R> {
         Ok(Some(self.text(MAX_FIELD_BYTES)?).filter(|text| !text.is_empty()))
     }
 
+    /// Reads a field without the spaces around it. `None` if the field is empty.
+    pub(super) fn word(&mut self) -> Result<Option<String>, Problem> {
+        let text = self.text(MAX_FIELD_BYTES)?;
+        let word = text.trim_ascii();
+        Ok((!word.is_empty()).then(|| word.to_owned()))
+    }
+
     /// Skips the element that has just begun, with its content.
     pub(super) fn skip(&mut self) -> Result<(), Problem> {
         let depth = self.depth;
@@ -181,6 +244,18 @@ impl<R: Read> Tokens<R> {
         let input = self.xml.get_ref();
         (input.line(), input.offset())
     }
+}
+
+fn is_html(name: &str) -> bool {
+    name.eq_ignore_ascii_case("html")
+}
+
+fn parser<R: Read>(input: Input<R>) -> Reader<Input<R>> {
+    let mut xml = Reader::from_reader(input);
+    let config = xml.config_mut();
+    config.expand_empty_elements = true;
+    config.check_end_names = true;
+    xml
 }
 
 /// Calls `each` with the names and values of an element's attributes.

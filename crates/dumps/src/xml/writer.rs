@@ -9,9 +9,10 @@ use super::{
     chars,
     content_type::format_and_model,
     escape::{push_attribute, push_text},
+    page::normalise_title,
     tokens::MAX_FIELD_BYTES,
 };
-use crate::{Loss, sha1};
+use crate::{LeftOut, Loss, sha1};
 
 /// The language of an export without one: undetermined, in BCP 47.
 const NO_LANGUAGE: &str = "und";
@@ -139,7 +140,11 @@ impl<W: Write> XmlWriter<W> {
     pub fn begin_page(&mut self, head: &PageHead<'_>) -> io::Result<Outcome> {
         let fields = [("title", Some(head.title.as_str())), ("restrictions", head.restrictions)];
         let loss = first_loss(MAX_FIELD_BYTES, fields)
-            .or_else(|| first_loss(MAX_ATTRIBUTE_BYTES, [("redirect", head.redirect)]));
+            .or_else(|| first_loss(MAX_ATTRIBUTE_BYTES, [("redirect", head.redirect)]))
+            .or_else(|| {
+                let value = LeftOut::shorten(&head.title);
+                (normalise_title(&head.title) != head.title).then_some(Loss::Spaces { field: "title", value })
+            });
         if let Some(loss) = loss {
             return Ok(Outcome::LeftOut(loss));
         }
@@ -364,6 +369,7 @@ fn find_loss(revision: &WrittenRevision<'_>) -> Option<Loss> {
     let main = [("main", &revision.main)];
     let slots = main.into_iter().chain(revision.slots.iter().map(|(role, slot)| (*role, slot)));
     first_loss(MAX_FIELD_BYTES, fields)
+        .or_else(|| Loss::of_spaces([("sha1", record.export.sha1.as_deref())]))
         .or_else(|| slots.into_iter().find_map(|(role, slot)| find_slot_loss(role, slot)))
 }
 
@@ -375,8 +381,9 @@ fn find_slot_loss(role: &str, slot: &WrittenSlot<'_>) -> Option<Loss> {
             ("text's id", record.id.as_deref()),
             ("text's location", record.location.as_deref()),
         ];
-        let loss =
-            first_loss(MAX_FIELD_BYTES, elements).or_else(|| first_loss(MAX_ATTRIBUTE_BYTES, attributes));
+        let loss = first_loss(MAX_FIELD_BYTES, elements)
+            .or_else(|| first_loss(MAX_ATTRIBUTE_BYTES, attributes))
+            .or_else(|| Loss::of_spaces(elements));
         if loss.is_some() {
             return loss;
         }

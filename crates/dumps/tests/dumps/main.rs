@@ -7,5 +7,6 @@ mod export;
 mod import;
 mod properties;
 mod real_data;
+mod unexpected;
 mod wiki;
 mod xml_reader;

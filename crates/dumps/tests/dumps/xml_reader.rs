@@ -336,11 +336,16 @@ fn truncated_export_is_an_error_after_the_complete_revisions() {
 #[test]
 fn error_in_or_after_a_page_without_revisions_is_reported_after_the_beginning_of_the_page() {
     let page = "<page><title>P</title>";
-    for input in [format!("<mediawiki>{page}</page></mediawiki>x"), format!("<mediawiki>{page}</mediawiki>")]
-    {
+    for (input, place) in [
+        (format!("<mediawiki>{page}</page></mediawiki>x"), ", after the beginning of page \"P\": "),
+        (
+            format!("<mediawiki>\n{page}\n</mediawiki>"),
+            ", after the beginning of page \"P\" that begins in line 2: ",
+        ),
+    ] {
         let error = events(&input).1.unwrap_err();
         assert_eq!(error.position.page.as_deref(), Some("P"));
-        assert!(error.to_string().contains(", after the beginning of page \"P\": "), "{error}");
+        assert!(error.to_string().contains(place), "{error}");
     }
 }
 
@@ -405,8 +410,12 @@ fn revisions_in_the_future_are_left_out() {
 fn revisions_with_slots_that_cannot_be_properties_are_left_out() {
     let content = |role: &str| format!("<content><role>{role}</role><text>a</text></content>");
     for (slots, reason) in [
-        (content("Ä"), LeftOutReason::BadSlot("Ä".into())),
-        (content("main"), LeftOutReason::BadSlot("main".into())),
+        (content("Ä"), LeftOutReason::BadSlot { role: "Ä".into(), character: 'Ä' }),
+        (content("my-Slot"), LeftOutReason::BadSlot { role: "my-Slot".into(), character: 'S' }),
+        (content("v1.2"), LeftOutReason::BadSlot { role: "v1.2".into(), character: '.' }),
+        (content(""), LeftOutReason::NoRole),
+        (content(&"x".repeat(60)), LeftOutReason::LongRole("x".repeat(60))),
+        ("<model>wikitext</model>".to_owned() + &content("main"), LeftOutReason::SlotTwice("main".into())),
         (content("a") + &content("a"), LeftOutReason::SlotTwice("a".into())),
     ] {
         let (events, end) = events(with_text(&slots));
