@@ -148,7 +148,8 @@ pub(super) const WRITING: &[Operation] = &[
         body: Some(RequestBody::Export),
         description: "`?bucket=` names the bucket of the pages, which exists and has the type `revisioned`; without it, \
                       the bucket is `page`. The body is streamed and may have any length. Importing again changes nothing. Revisions that \
-                      are stored with different content are counted, named and left as they are. Limits: 128 MiB for \
+                      are stored with different content are counted, named and left as they are. With \
+                      `?skip_broken=true`, broken pages are named and skipped. Limits: 128 MiB for \
                       the window of a zstd, 256 MiB of memory for decompression, 8 GiB for a 7z, and `body_limit` for \
                       a line of JSON lines. The command `rashomon import` has higher limits.",
         curl: "-T enwiki-history.xml.zst",

@@ -72,7 +72,7 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
     let (head, body) = request.into_parts();
     let domain = (head.uri.path().strip_prefix("/v1/")).and_then(|rest| rest.strip_suffix("/import"));
     let domain = DomainName::new(domain.unwrap_or_default())?;
-    let name = bucket_of_query(head.uri.query(), &api.page_bucket)?;
+    let Query { bucket: name, skip_broken } = Query::parse(head.uri.query(), &api.page_bucket)?;
     match head.method {
         Method::OPTIONS => Ok(options(METHODS)),
         Method::POST if api.settings.read_only => Err(Problem::read_only()),
@@ -82,7 +82,8 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
             let bucket = page_bucket(&api, caller, &target).await?;
             let BucketTarget { domain, bucket: name } = target;
             let may_read = api.access.may(caller, Right::Read, &domain, &name, BucketKind::Revisioned);
-            let client = Client { may_read, is_behind_a_proxy: came_through_a_proxy(&head.headers) };
+            let client =
+                Client { may_read, is_behind_a_proxy: came_through_a_proxy(&head.headers), skip_broken };
             run(&api, (domain, bucket), Audit::of(&head.extensions), body, client).await
         }
         // The request is for a bucket with the name `import`, which no bucket can have.
@@ -93,15 +94,36 @@ pub(crate) async fn v1(State(api): State<Api>, request: Request) -> Result<Respo
     }
 }
 
-/// The name of the bucket in the query `?bucket=docs`; `page` without a query.
-fn bucket_of_query(query: Option<&str>, page: &BucketName) -> Result<BucketName> {
-    let Some(query) = query.filter(|query| !query.is_empty()) else { return Ok(page.clone()) };
-    match query.strip_prefix("bucket=") {
-        Some(name) => parse_bucket(name),
-        None => Err(Problem::malformed(format!(
-            "an import takes no query except ?bucket=, but this URL has another query, of {} bytes: leave it out",
-            query.len()
-        ))),
+/// The query of an import.
+struct Query {
+    bucket: BucketName,
+    /// Whether broken pages are skipped.
+    skip_broken: bool,
+}
+
+impl Query {
+    /// Parses a query such as `?bucket=docs&skip_broken=true`. The bucket is `page` without one.
+    fn parse(query: Option<&str>, page: &BucketName) -> Result<Self> {
+        let query = query.unwrap_or_default();
+        let (mut bucket, mut skip_broken) = (None, None);
+        for parameter in query.split('&').filter(|_| !query.is_empty()) {
+            match parameter.split_once('=') {
+                Some(("bucket", name)) if bucket.is_none() => bucket = Some(parse_bucket(name)?),
+                Some(("skip_broken", "true")) if skip_broken.is_none() => skip_broken = Some(true),
+                Some(("skip_broken", "false")) if skip_broken.is_none() => skip_broken = Some(false),
+                _ => {
+                    return Err(Problem::malformed(format!(
+                        "an import takes no query except bucket= and skip_broken=true, each once, but this URL has \
+                         another query, of {} bytes: leave it out",
+                        query.len()
+                    )));
+                }
+            }
+        }
+        Ok(Self {
+            bucket: bucket.unwrap_or_else(|| page.clone()),
+            skip_broken: skip_broken.unwrap_or_default(),
+        })
     }
 }
 
@@ -126,6 +148,8 @@ async fn page_bucket(api: &Api, caller: &Caller, target: &BucketTarget) -> Resul
 struct Client {
     may_read: bool,
     is_behind_a_proxy: bool,
+    /// Whether the client wants broken pages to be skipped.
+    skip_broken: bool,
 }
 
 /// A line of the answer.
@@ -180,7 +204,7 @@ async fn import_into(
     api: Api,
     (domain, bucket): (DomainName, BucketName),
     body: RequestBody,
-    Client { may_read, is_behind_a_proxy }: Client,
+    Client { may_read, is_behind_a_proxy, skip_broken }: Client,
     lines: mpsc::Sender<Line>,
 ) -> std::result::Result<ImportReport, ImportError> {
     let may_answer = Arc::new(AtomicBool::new(!is_behind_a_proxy));
@@ -226,6 +250,7 @@ async fn import_into(
         decompression,
         max_line,
         max_buffered_bytes: MAX_IMPORT_BUFFERED_BYTES,
+        skip_broken,
         ..ImportOptions::default()
     };
     let done = import(&api.buckets, catalog, &domain, Source::async_stream(reader), &options, progress).await;

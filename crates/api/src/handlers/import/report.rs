@@ -49,6 +49,12 @@ pub(super) struct ReportJson<'a> {
     conflicts: u64,
     left_out: u64,
     mismatches: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    misplaced: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    broken: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    notices: u64,
     text_bytes: u64,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     skipped: &'a BTreeMap<String, u64>,
@@ -58,6 +64,12 @@ pub(super) struct ReportJson<'a> {
     first_left_out: Vec<ExceptionJson<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     first_mismatches: Vec<ExceptionJson<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    first_misplaced: Vec<ExceptionJson<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    first_broken: Vec<ExceptionJson<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    first_notices: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,9 +90,17 @@ struct ExceptionJson<'a> {
 struct PositionJson<'a> {
     page: Option<&'a str>,
     revision: Option<&'a str>,
+    /// The line in which the page begins, if the page has not ended before the position.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    page_line: Option<u64>,
     line: u64,
     offset: u64,
     compressed_offset: Option<u64>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl<'a> ReportJson<'a> {
@@ -104,6 +124,9 @@ impl<'a> ReportJson<'a> {
             conflicts: report.conflicts.count,
             left_out: report.left_out.count,
             mismatches: report.mismatches.count,
+            misplaced: report.misplaced.count,
+            broken: report.broken.count,
+            notices: report.notices.count + if may_read { report.site_changes.count } else { 0 },
             text_bytes: report.text_bytes,
             skipped: &report.skipped,
             first_conflicts: (report.conflicts.first.iter())
@@ -136,6 +159,26 @@ impl<'a> ReportJson<'a> {
                     ),
                 })
                 .collect(),
+            first_misplaced: (report.misplaced.first.iter())
+                .map(|misplaced| ExceptionJson {
+                    title: misplaced.title.as_deref(),
+                    rev: None,
+                    line: misplaced.line,
+                    detail: misplaced.to_string(),
+                })
+                .collect(),
+            first_broken: (report.broken.first.iter())
+                .map(|broken| ExceptionJson {
+                    title: broken.title.as_deref(),
+                    rev: None,
+                    line: broken.line,
+                    detail: broken.to_string(),
+                })
+                .collect(),
+            first_notices: (report.site_changes.first.iter().filter(|_| may_read))
+                .map(ToString::to_string)
+                .chain(report.notices.first.iter().cloned())
+                .collect(),
             error: error.map(|error| match &error.failure {
                 ImportFailure::Store { error: cause, .. } | ImportFailure::Catalog(cause) if !may_read => {
                     Problem::of_bucket(cause.clone()).concealed().detail().to_owned()
@@ -152,6 +195,7 @@ impl<'a> PositionJson<'a> {
         Self {
             page: position.page.as_deref(),
             revision: position.revision.as_deref(),
+            page_line: position.page_line,
             line: position.line,
             offset: position.offset,
             compressed_offset: position.compressed,
