@@ -48,6 +48,17 @@ pub(crate) struct ImportArguments {
     #[arg(long, conflicts_with_all = ["archive", "to"])]
     pub(crate) rows: bool,
 
+    /// Leave out pages that are broken, for example not closed or not well-formed, and go on with the next page
+    ///
+    /// Each is named with its line, and its revisions before the broken place are imported. Without this flag, a broken
+    /// page ends the import.
+    #[arg(long)]
+    pub(crate) skip_broken: bool,
+
+    /// Write the counts and the first exceptions of each kind as JSON to standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+
     /// Files to import, in any order; - is standard input
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,

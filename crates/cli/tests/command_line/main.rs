@@ -37,6 +37,7 @@ mod serving;
 mod stores;
 mod test_stores;
 mod to_server;
+mod unusual_files;
 mod upgrading;
 mod vacuuming;
 mod wiki;

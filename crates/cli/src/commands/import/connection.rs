@@ -7,13 +7,13 @@ use futures::TryStreamExt as _;
 use http::{Method, StatusCode, header};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
-use rashomon_buckets::{BucketName, DomainName};
+use rashomon_buckets::BucketName;
 use rashomon_http_client::{ServerUrl, connect, last_cause, refusal_reason};
 use tokio::io::AsyncRead;
 use tokio_util::io::ReaderStream;
 
 use super::is_standard_input;
-use crate::{errors::CommandError, output};
+use crate::{arguments::ImportArguments, errors::CommandError, output};
 
 /// The number of bytes of the dump that one read returns.
 const READ_BYTES: usize = 1 << 16;
@@ -51,20 +51,24 @@ pub(super) struct Answer {
 /// Sends the dump. Returns the answer, which begins before the whole dump is sent.
 pub(super) async fn send(
     server: &ServerUrl,
-    domain: &DomainName,
-    bucket: &BucketName,
+    arguments: &ImportArguments,
     upload: Upload,
 ) -> Result<Answer, CommandError> {
     let mut client = connect(server).await?;
     output::warn_of_exposed_token(server, &client);
     let Upload { reader, size } = upload;
     let pieces = ReaderStream::with_capacity(reader, READ_BYTES).map_ok(Frame::data);
-    // A server of an earlier version accepts only the path without a bucket.
-    let path = if *bucket == BucketName::page() {
-        format!("/v1/{domain}/import")
-    } else {
-        format!("/v1/{domain}/import?bucket={bucket}")
-    };
+    // A server of an earlier version accepts only the path without a query.
+    let ImportArguments { domain, bucket, skip_broken, .. } = arguments;
+    let mut query = Vec::new();
+    if *bucket != BucketName::page() {
+        query.push(format!("bucket={bucket}"));
+    }
+    if *skip_broken {
+        query.push("skip_broken=true".to_owned());
+    }
+    let separator = if query.is_empty() { "" } else { "?" };
+    let path = format!("/v1/{domain}/import{separator}{}", query.join("&"));
     let mut request =
         (client.request(Method::POST, &path)).header(header::CONTENT_TYPE, "application/octet-stream");
     if let Some(size) = size {

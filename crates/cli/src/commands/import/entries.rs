@@ -2,6 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
+use rashomon_buckets::{Shown, visible};
 use rashomon_clock::Clock;
 use rashomon_dumps::{CountedItems, DecompressionLimits};
 use rashomon_entry_dumps::{
@@ -30,8 +31,13 @@ pub(super) async fn run<T: EntryTarget>(
 ) -> Result<Exit, CommandError> {
     let bucket = &arguments.bucket;
     check_new_bucket(bucket).map_err(|error| CommandError::Usage(error.to_string()))?;
-    let only_pages =
-        [("--archive", arguments.archive), ("--rows", arguments.rows), ("--jobs", arguments.jobs.is_some())];
+    let only_pages = [
+        ("--archive", arguments.archive),
+        ("--rows", arguments.rows),
+        ("--jobs", arguments.jobs.is_some()),
+        ("--skip-broken", arguments.skip_broken),
+        ("--json", arguments.json),
+    ];
     if let Some((flag, _)) = only_pages.into_iter().find(|(_, is_given)| *is_given) {
         return Err(CommandError::Usage(format!(
             "{flag} is for pages, and not for entries of the bucket {bucket}: omit {flag}"
@@ -142,6 +148,7 @@ fn print(report: &EntryImportReport, file: &Path, arguments: &ImportArguments) -
 
 fn print_items(file: &str, items: &CountedItems<String>, what: &str) {
     for item in &items.first {
+        let item = visible(item, Shown::InLine);
         output::to_stderr(format_args!("{file}: an entry {what}: {item}"));
     }
     let rest = items.count.saturating_sub(items.first.len() as u64);

@@ -4,7 +4,7 @@ use std::{fs::File, path::Path, sync::Arc};
 
 use rashomon_buckets::BucketName;
 use rashomon_clock::Clock;
-use rashomon_dumps::{ImportError, ImportOptions, ImportProgress, Source};
+use rashomon_dumps::{ImportError, ImportFailure, ImportOptions, ImportProgress, Source};
 use rashomon_entry_dumps::StoreTarget;
 
 use super::{display_name, entries, is_standard_input, list_unread_files, progress_label, report::Outcome};
@@ -31,6 +31,9 @@ pub(super) async fn run(
     clock: Arc<dyn Clock>,
     mut signals: Signals,
 ) -> Result<Exit, CommandError> {
+    if arguments.bucket == BucketName::page() {
+        check_beginnings(arguments)?;
+    }
     let store = match arguments.archive {
         true => Store::open_with_archive(&arguments.store, Arc::clone(&clock)).await,
         false => Store::open_offline(&arguments.store, Arc::clone(&clock), IfMissing::Create).await,
@@ -66,14 +69,18 @@ async fn import_files(
         match import_file(arguments, bucket, file, store, clock, signals).await? {
             FileOutcome::Finished(outcome) => {
                 outcome.print_exceptions(&display_name(file));
-                total.add(&outcome);
+                total.add(&outcome, &display_name(file));
             }
             FileOutcome::Failed(error) => {
                 let outcome = Outcome::from(*error.report);
                 outcome.print_exceptions(&display_name(file));
-                total.add(&outcome);
-                output::line(total.summary(clock.monotonic().saturating_sub(started)))?;
-                let message = format!("{}: {}", display_name(file), error.failure);
+                total.add(&outcome, &display_name(file));
+                let message = input_error(file, &error.failure, arguments.skip_broken);
+                total.print_total(
+                    arguments.json,
+                    clock.monotonic().saturating_sub(started),
+                    Some(&message),
+                )?;
                 return Err(CommandError::Import(message + &list_unread_files(&arguments.files, file)));
             }
             FileOutcome::Stopped(exit, progress) => {
@@ -86,7 +93,7 @@ async fn import_files(
             }
         }
     }
-    output::line(total.summary(clock.monotonic().saturating_sub(started)))?;
+    total.print_total(arguments.json, clock.monotonic().saturating_sub(started), None)?;
     Ok(if total.is_clean() { Exit::Done } else { Exit::Partly })
 }
 
@@ -103,7 +110,7 @@ async fn import_file(
     // into blocks, but servers may write to a cluster during the import.
     let is_alone = store.sqlite().is_some();
     let archive = arguments.archive || (is_alone && !arguments.rows);
-    let mut options = ImportOptions { bucket: bucket.clone(), archive, ..ImportOptions::default() };
+    let mut options = ImportOptions { bucket: bucket.clone(), archive, ..options_of(arguments) };
     if let Some(jobs) = arguments.jobs {
         options.jobs = jobs.get();
     }
@@ -125,6 +132,33 @@ async fn import_file(
         Ok(Err(error)) => FileOutcome::Failed(error),
         Err(exit) => FileOutcome::Stopped(exit, last),
     })
+}
+
+/// The options that do not depend on the store.
+fn options_of(arguments: &ImportArguments) -> ImportOptions {
+    ImportOptions { skip_broken: arguments.skip_broken, ..ImportOptions::default() }
+}
+
+/// Describes the error that ended the import of a file.
+fn input_error(file: &Path, failure: &ImportFailure, skips_broken: bool) -> String {
+    let advice = match failure {
+        ImportFailure::Read(error) if error.concerns_a_page() && !skips_broken => {
+            ". The pages before are stored. To leave out pages that are broken, and go on with the next one, add \
+             --skip-broken"
+        }
+        _ => "",
+    };
+    format!("{}: {failure}{advice}", display_name(file))
+}
+
+/// Checks that the files are exports, as far as their beginnings show, before a store is created for them. Standard input
+/// is not checked.
+fn check_beginnings(arguments: &ImportArguments) -> Result<(), CommandError> {
+    for file in arguments.files.iter().filter(|file| file.is_file()) {
+        rashomon_dumps::check_beginning(open_source(file)?)
+            .map_err(|error| CommandError::Import(input_error(file, &error.into(), true)))?;
+    }
+    Ok(())
 }
 
 pub(super) fn open_source(file: &Path) -> Result<Source, CommandError> {

@@ -13,6 +13,7 @@ use std::{
     sync::Arc,
 };
 
+use rashomon_buckets::{Shown, visible};
 use rashomon_clock::{Clock, SystemClock};
 
 use crate::{arguments::ImportArguments, errors::CommandError, exit::Exit, logging, signals::Signals};
@@ -57,13 +58,16 @@ fn is_standard_input(file: &Path) -> bool {
 
 /// Returns the name of a file for messages.
 fn display_name(file: &Path) -> String {
-    if is_standard_input(file) { "standard input".to_owned() } else { file.display().to_string() }
+    if is_standard_input(file) {
+        return "standard input".to_owned();
+    }
+    visible(&file.display().to_string(), Shown::InLine).into_owned()
 }
 
 /// Returns the name of a file for the progress, without its path, which would be too long.
 fn progress_label(file: &Path) -> String {
     let name = file.file_name().filter(|_| !is_standard_input(file));
-    name.map_or_else(|| display_name(file), |name| name.display().to_string())
+    name.map_or_else(|| display_name(file), |name| display_name(Path::new(name)))
 }
 
 /// Lists, for messages, the files that were not read because `file` stopped the import.

@@ -67,14 +67,14 @@ pub(super) async fn run(
             }
         };
         outcome.print_exceptions(&display_name(file));
-        total.add(&outcome);
+        total.add(&outcome, &display_name(file));
         if let Some(error) = error {
-            output::line(total.summary(clock.monotonic().saturating_sub(started)))?;
             let message = format!("{}: {}", display_name(file), shorten(error, MAX_ERROR_BYTES));
+            total.print_total(arguments.json, clock.monotonic().saturating_sub(started), Some(&message))?;
             return Err(CommandError::Import(message + &list_unread_files(&arguments.files, file)));
         }
     }
-    output::line(total.summary(clock.monotonic().saturating_sub(started)))?;
+    total.print_total(arguments.json, clock.monotonic().saturating_sub(started), None)?;
     Ok(if total.is_clean() { Exit::Done } else { Exit::Partly })
 }
 
@@ -108,7 +108,7 @@ async fn send_file(
     progress: &mut Progress,
 ) -> Result<(Outcome, Option<String>), CommandError> {
     let upload = Upload::open(file).await?;
-    let mut answer = send(server, &arguments.domain, &arguments.bucket, upload).await?;
+    let mut answer = send(server, arguments, upload).await?;
     loop {
         match next_line(&mut answer, server).await? {
             Line::Progress { revisions, text_bytes, read_bytes } => {
