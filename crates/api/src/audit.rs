@@ -23,7 +23,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use rashomon_access::Caller;
 use rashomon_audit::{AuditLog, Entry, WriteState};
-use rashomon_buckets::{Shown, shorten, visible};
+use rashomon_buckets::shorten;
 use rashomon_clock::{Clock, Timestamp};
 
 use crate::observe::MAX_LOGGED_METHOD_BYTES;
@@ -179,12 +179,11 @@ impl Drop for AuditEntry {
 
 /// Returns the path and the query of a request in the form that is logged.
 fn logged_path(uri: &Uri) -> String {
-    let path = match uri.path_and_query() {
+    match uri.path_and_query() {
         Some(path) => shorten(path, MAX_PATH_BYTES),
         // The target of a CONNECT is a host.
         None => shorten(uri, MAX_PATH_BYTES),
-    };
-    visible(&path, Shown::InLine).into_owned()
+    }
 }
 
 pin_project! {

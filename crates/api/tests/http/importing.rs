@@ -108,6 +108,30 @@ async fn truncated_import_names_the_place() {
     assert_eq!(world.get(&format!("{PAGE}?rev/")).await.json()["revisions"].as_array().unwrap().len(), 2);
 }
 
+#[tokio::test]
+async fn broken_page_is_an_error_or_is_skipped_on_request() {
+    let world = World::new().await;
+    let export = export();
+    let broken = "<page><title>Broken</title>\n<revision><id>9</id></page>\n";
+    let input = export.replace("<page>", &format!("{broken}<page>"));
+    let refused = import(&world, input.clone()).await.expect(400).json();
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(detail.contains("page \"Broken\" that begins in line 2"), "{detail}");
+    let url = |skip: &str| {
+        let separator = if IMPORT.contains('?') { '&' } else { '?' };
+        format!("{IMPORT}{separator}skip_broken={skip}")
+    };
+    world.request("POST", &url("maybe"), &[], input.clone()).await.expect(400);
+    world.request("POST", &url("true&skip_broken=true"), &[], input.clone()).await.expect(400);
+    let answer = lines(&world.request("POST", &url("true"), &[], input).await.expect(200));
+    let last = answer.last().unwrap();
+    assert_eq!((&last["status"], &last["created"], &last["broken"]), (&json!("done"), &json!(3), &json!(1)));
+    assert_eq!(
+        (&last["first_broken"][0]["title"], &last["first_broken"][0]["line"]),
+        (&json!("Broken"), &json!(2))
+    );
+}
+
 /// A proxy such as nginx stops sending the body once the answer has begun.
 #[tokio::test]
 async fn answer_waits_for_the_end_of_a_body_that_comes_through_a_proxy() {

@@ -7,7 +7,7 @@ use tempfile::tempdir;
 
 use crate::{
     home::Home,
-    http::{answer, get},
+    http::{answer, get, request},
     process::{RunningProcess, rashomon, run},
 };
 
@@ -89,6 +89,33 @@ fn long_url_is_shortened_in_the_log() {
     let ran = server.stop().ends_with(0);
     let line = ran.stderr.lines().find(|line| line.contains("xxx")).unwrap();
     assert!(line.len() < 3_000 && line.contains("xend ") && line.contains("status=404"), "{line}");
+}
+
+#[test]
+fn control_characters_of_a_url_and_long_methods_are_not_written_to_the_log() {
+    for format in ["text", "json"] {
+        let directory = tempdir().unwrap();
+        let mut command = rashomon(directory.path());
+        let serve = ["serve", "--store", "memory:", "--listen", "127.0.0.1:0", "--access-log", "all"];
+        command.args([&serve[..], &["--log-format", format]].concat());
+        let mut server = RunningProcess::start(&mut command);
+        let address = server.line().split(['/', ',']).nth(2).unwrap().to_owned();
+        get(&address, "/v1/wiki/page/A\u{9b}2J\u{202e}\u{2066}B?rev/latest/html");
+        request(&address, &"M".repeat(120_000), "/v1/wiki/page/C", "");
+        let ran = server.stop().ends_with(0);
+        let raw = |c: char| c != '\n' && (c.is_control() || matches!(c, '\u{202e}' | '\u{2066}'));
+        assert!(!ran.stderr.contains(raw), "{}", ran.stderr);
+        assert!(ran.stderr.contains("202e"), "{}", ran.stderr);
+        let longest = ran.stderr.lines().map(str::len).max().unwrap();
+        assert!(longest < 2_000, "{longest}");
+        if format == "json" {
+            let lines: Vec<Value> =
+                ran.stderr.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+            let has_url =
+                |line: &Value| line["url"].as_str().is_some_and(|url| url.contains("A\u{9b}2J\u{202e}"));
+            assert!(lines.iter().any(has_url), "{}", ran.stderr);
+        }
+    }
 }
 
 #[test]
