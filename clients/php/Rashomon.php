@@ -931,7 +931,7 @@ final class Answer {
     public array $headers = [];
     public bool $headIsComplete = false;
     public string $body = '';
-    /** The error, if the answer is too large. */
+    /** The error, if the answer is too large, or switches to another protocol. */
     public ?string $excess = null;
     private int $maxBody;
     private int $head = 0;
@@ -940,7 +940,7 @@ final class Answer {
         $this->maxBody = $maxBody;
     }
 
-    /** Takes a line of the head. Returns its length, or 0 if the head is too large. */
+    /** Takes a line of the head. Returns its length, or 0 if the answer cannot be used. */
     public function line( string $line ): int {
         $this->head += strlen( $line );
         if ( $this->head > self::MAX_HEAD ) {
@@ -954,6 +954,11 @@ final class Answer {
             $this->headIsComplete = false;
         } elseif ( trim( $line ) === '' ) {
             $this->headIsComplete = $this->status >= 200;
+            if ( $this->status === 101 ) {
+                // This answer has no body and no end.
+                $this->excess = 'the server switched to another protocol (101), which the request did not ask for';
+                return 0;
+            }
         } elseif ( strpos( $line, ':' ) !== false ) {
             [ $name, $value ] = explode( ':', $line, 2 );
             $name = strtolower( trim( $name ) );

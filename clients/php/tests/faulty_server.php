@@ -99,6 +99,10 @@ while ( true ) {
             usleep( 20000 );
             fwrite( $client, "5678901234\r\n0\r\nX-Trailer: t\r\n\r\n" );
             break;
+        case 'switch':
+            fwrite( $client, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n" );
+            sleep( 3600 );
+            break;
         case 'no length':
             fwrite( $client, "HTTP/1.1 200 OK\r\n\r\nall of it" );
             break;

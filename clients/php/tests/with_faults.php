@@ -146,6 +146,16 @@ test( 'early answer to a large body is read', static function () {
     same( [ 413, 'big' ], [ $result->status, $result->body ], (string)$result->error );
 } );
 
+test( 'switch to another protocol is an error at once', static function () {
+    $server = Process::faulty( 'switch' );
+    $begin = microtime( true );
+    $result = store( [ $server->url ], [ 'timeout' => 20 ] )->get( '/x' );
+    same( [ 0, '' ], [ $result->status, $result->body ] );
+    contains( '101', $result->error );
+    same( true, microtime( true ) - $begin < 10, 'without waiting:' );
+    $server->kill();
+} );
+
 test( 'interim answers, chunks and repeated headers are read', static function () {
     $result = store( [ Process::faulty( 'interim' )->url ] )->get( '/x' );
     same( [ 200, '012345678901234', '1, 2' ], [ $result->status, $result->body, $result->headers['x-a'] ?? $result->error ] );

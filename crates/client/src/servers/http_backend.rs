@@ -3,7 +3,7 @@
 use std::{error::Error as _, fmt, sync::Arc, time::Duration};
 
 use futures::{future::BoxFuture, stream};
-use http::{Request, Response, Uri, header, request::Parts};
+use http::{Request, Response, StatusCode, Uri, header, request::Parts};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use hyper_util::{
@@ -35,6 +35,9 @@ const POOL_IDLE_CONNECTIONS: usize = 32;
 
 /// The maximum pause between two attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
+
+/// The reason why an answer with the status 101 is an error.
+const SWITCHED: &str = "the server switched to another protocol (101), which the request did not ask for";
 
 type Connector = BoxCloneSyncService<Uri, ServerStream, BoxError>;
 
@@ -148,6 +151,10 @@ impl HttpBackend {
             return Err(TransportError::TimedOut { server, limit });
         };
         match sent {
+            // This answer has no body and no end. Other answers of the statuses 100 to 199 were passed over.
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                Err(TransportError::Broken { server, source: SWITCHED.into() })
+            }
             Ok(response) => {
                 self.counts[index].count_answer();
                 let counts = Arc::clone(&self.counts);

@@ -72,6 +72,26 @@ async fn only_harmless_requests_are_repeated_after_bytes_were_sent() {
 }
 
 #[tokio::test]
+async fn switch_to_another_protocol_is_502_and_other_interim_answers_are_passed_over() {
+    const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nx";
+    for (method, body) in [("GET", ""), ("PUT", "x"), ("POST", "html=x")] {
+        let backend = SocketBackend::start(Behavior::Stall(SWITCH)).await;
+        let list = ServerList { attempts: 1, ..ServerList::new(vec![backend.url()]) };
+        let server = Server::forwarding(vec![entry_of("/", list)]).await;
+        let headers = [("upgrade", "x"), ("connection", "upgrade")];
+        let answer = send(server.address, request(method, "/v1/enwiki/clicks/a", &headers, body)).await;
+        assert_eq!(failed(&answer), (502, "backend-failed".to_owned()), "{method}");
+        wait_until(async || backend.ended_connections() == 1).await;
+    }
+    let interim = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n\
+                   HTTP/1.1 199 Later\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+    let backend = SocketBackend::start(Behavior::Answer(interim)).await;
+    let server = Server::forwarding(vec![entry("/", [backend.url()])]).await;
+    let answer = get(server.address, PAGE).await;
+    assert_eq!((answer.status.as_u16(), answer.text(), answer.header("link")), (200, "hi", ""));
+}
+
+#[tokio::test]
 async fn unreachable_servers_are_502_and_the_server_stays_ready() {
     let servers = [refusing_url().await, refusing_url().await];
     let server = Server::forwarding(vec![entry("/enwiki", servers)]).await;
