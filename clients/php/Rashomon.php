@@ -422,10 +422,9 @@ final class Store {
         if ( $method === 'GET' || $method === 'HEAD' || $method === 'OPTIONS' ) {
             return true;
         }
-        if ( $method === 'POST' ) {
-            return substr( (string)strstr( $path, '?' ), 1 ) === 'rev/' || isset( $headers['idempotency-key'] );
-        }
-        return !preg_grep( '/^if-/', array_keys( $headers ) );
+        // The server that failed may carry out a PUT or DELETE later, and undo a newer write.
+        return $method === 'POST'
+            && ( substr( (string)strstr( $path, '?' ), 1 ) === 'rev/' || isset( $headers['idempotency-key'] ) );
     }
 
     /** Returns a prefix with its domain: `/enwiki/math-png` for `/math-png` and for `//enwiki/math-png`. */

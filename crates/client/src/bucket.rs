@@ -91,14 +91,15 @@ impl Bucket {
         StoredDefinition::of(self.store.send(Method::PUT, &self.path, headers, body.into()).await?).await
     }
 
-    /// Deletes the bucket with everything in it. Needs the right `admin`. `page` cannot be deleted.
+    /// Deletes the bucket with everything in it. Needs the right `admin`. `page` cannot be deleted. The request is not
+    /// repeated after bytes were sent.
     ///
     /// From then on, requests for the bucket are answered with 404. A new bucket with the same name is empty.
     ///
     /// # Errors
     ///
     /// Returns [`Error::Problem`](crate::Error::Problem) with the kind [`NotFound`](crate::ProblemKind::NotFound) if
-    /// there is no such bucket. A request that was repeated after a failure may have this result, too.
+    /// there is no such bucket.
     pub async fn delete(&self) -> Result<()> {
         delete(&self.store, &self.path, HeaderMap::new()).await
     }

@@ -73,7 +73,8 @@ impl Entry {
         Put::new(self.clone(), body.into())
     }
 
-    /// Deletes the entry. To delete an entry that does not exist is no error.
+    /// Deletes the entry. To delete an entry that does not exist is no error. The request is not repeated after bytes
+    /// were sent.
     ///
     /// # Errors
     ///

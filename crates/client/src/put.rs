@@ -9,8 +9,8 @@ use crate::{
 
 /// A write of an entry.
 ///
-/// Without a condition, the write is repeated after a lost connection. With a condition, it is not repeated after bytes
-/// were sent, because the condition would not hold for an entry that the first attempt has stored.
+/// The write is not repeated after bytes were sent, because the first attempt may be carried out late, and undo a newer
+/// write. After an error of the connection, read the entry to see whether it was stored.
 ///
 /// ```no_run
 /// use rashomon_client::{Body, Bucket};
@@ -96,6 +96,6 @@ impl Put {
 pub struct StoredEntry {
     /// The version of the entry. Each write gives the entry a new one, also for the same bytes.
     pub etag: ETag,
-    /// Whether the key had no entry before. A repeated write replaces the entry of its first attempt.
+    /// Whether the key had no entry before.
     pub is_new: bool,
 }

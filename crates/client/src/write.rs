@@ -237,7 +237,8 @@ async fn post(page: Page, query: &str, form: Form) -> Result<Written> {
 
 /// A replacement of the stored bytes of a property.
 ///
-/// With a condition, the write is not repeated after bytes were sent.
+/// The write is not repeated after bytes were sent, because the first attempt may be carried out late, and undo a newer
+/// write.
 #[derive(Debug)]
 #[must_use = "a write does nothing until it is sent"]
 pub struct Replacement {

@@ -33,8 +33,9 @@ use token::{Token, TokenFile};
 /// [attempts](Self::attempts):
 ///
 /// - any request, if no connection could be opened, so that nothing was sent;
-/// - after bytes were sent: GET, HEAD, PUT and DELETE without `If-*`, `POST ?rev/` (a server recognizes a repeated
-///   write), and POST with an `Idempotency-Key`. A conditional GET is repeated, too.
+/// - after bytes were sent: GET, HEAD, `POST ?rev/` (a server recognizes a repeated write), and POST with an
+///   `Idempotency-Key`. A PUT or DELETE is not repeated then: the server that failed may carry it out later, and undo a
+///   newer write.
 ///
 /// For this, up to 1 MiB of a body is kept in memory. After more was read from the body, the request is not repeated. A
 /// request whose answer has begun is not repeated, either.

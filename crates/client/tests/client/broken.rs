@@ -77,16 +77,39 @@ async fn post_with_a_key_is_repeated() {
 }
 
 #[tokio::test]
-async fn put_is_repeated_unless_it_has_a_condition() {
+async fn put_is_never_repeated_after_bytes_were_sent() {
     let tid = TID.parse().unwrap();
-    let server = FakeServer::start(&[Close, Answer(WRITTEN)]).await;
-    page_of(quick([server.url()])).replace(tid, "html", "x").send().await.unwrap();
-    assert_eq!(server.connections(), 2);
-    let server = FakeServer::start(&[Close, Answer(WRITTEN)]).await;
     let etag = "\"1/x\"".parse().unwrap();
-    let replacement = page_of(quick([server.url()])).replace(tid, "html", "x").if_match(&etag);
-    assert!(is_broken(&replacement.send().await.unwrap_err()));
+    for cut in [Close, Reset(1), Silent] {
+        for has_condition in [false, true] {
+            let server = FakeServer::start(&[cut, Answer(WRITTEN)]).await;
+            let servers = quick([server.url()]).idle_timeout(Duration::from_millis(300));
+            let mut replacement = page_of(servers).replace(tid, "html", "x");
+            if has_condition {
+                replacement = replacement.if_match(&etag);
+            }
+            let error = replacement.send().await.unwrap_err();
+            assert!(matches!(&error, Error::Transport(error) if !error.is_unsent()), "{error}");
+            assert_eq!(server.connections(), 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn switch_to_another_protocol_is_an_error_and_other_interim_answers_are_passed_over() {
+    const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
+    const INTERIM: &str = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: <a>\r\n\r\n\
+                           HTTP/1.1 102 Processing\r\n\r\n\
+                           HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+    let server = FakeServer::start(&[Stop(SWITCH)]).await;
+    let error = page_of(quick([server.url()])).new_render(1).property("html", "x").send().await.unwrap_err();
+    assert!(is_broken(&error), "{error}");
+    assert!(error.to_string().contains("101"), "{error}");
     assert_eq!(server.connections(), 1);
+    let server = FakeServer::start(&[Answer(INTERIM)]).await;
+    let registry = Registry::for_domain("enwiki").unwrap().servers("/", quick([server.url()]));
+    let results = Store::of(registry).unwrap().run([RawRequest::get("/clicks/A")]).await;
+    assert_eq!(results[0].as_ref().unwrap().body, "ok");
 }
 
 #[tokio::test]

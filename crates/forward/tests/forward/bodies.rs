@@ -11,8 +11,11 @@ use crate::{
 
 const MIB: usize = 1 << 20;
 
-/// The path of an entry, whose PUT may be repeated.
+/// The path of an entry.
 const ENTRY: &str = "/v1/enwiki/math-png/a";
+
+/// The path of a page's revisions. A POST to it may be repeated.
+const REVISIONS: &str = "/v1/enwiki/page/A?rev/";
 
 #[tokio::test]
 async fn bodies_of_any_size_arrive_as_a_whole() {
@@ -38,7 +41,7 @@ async fn body_up_to_a_mebibyte_is_sent_again_and_a_larger_one_is_not() {
         let broken = SocketBackend::start(Behavior::CloseAfter(size + 20)).await;
         let backend = Recorder::start();
         let server = Server::forwarding(vec![entry("/", [broken.url(), backend.url()])]).await;
-        let answer = send(server.address, request("PUT", ENTRY, &[], vec![b'x'; size])).await;
+        let answer = send(server.address, request("POST", REVISIONS, &[], vec![b'x'; size])).await;
         assert_eq!(answer.status, status, "{size}");
         assert_eq!(broken.connections(), 1);
         match status {
@@ -55,7 +58,7 @@ async fn body_without_memory_is_sent_once() {
         let backend = Recorder::start();
         let entries = vec![entry("/", [broken.url(), backend.url()])];
         let server = Server::with(Parts { entries, replay_bytes, ..Parts::default() }).await;
-        let answer = send(server.address, request("PUT", ENTRY, &[], vec![b'x'; 100_000])).await;
+        let answer = send(server.address, request("POST", REVISIONS, &[], vec![b'x'; 100_000])).await;
         assert_eq!(answer.status, status);
         // A connection that was refused needs no memory: the body has not been read.
         let entries = vec![entry("/", [crate::backends::refusing_url().await, backend.url()])];

@@ -18,7 +18,7 @@ use crate::{
 const KINDS: [(&str, &str, bool); 5] = [
     ("GET", "/v1/enwiki/page/A?rev/latest/html", true),
     ("POST", "/v1/enwiki/page/A?rev/", true),
-    ("PUT", "/v1/enwiki/math-png/a", true),
+    ("PUT", "/v1/enwiki/math-png/a", false),
     ("POST", "/v1/enwiki/page/A?rev/7/", false),
     ("POST", "/v1/enwiki/clicks/a", false),
 ];
