@@ -35,12 +35,57 @@ const NOT_FORWARDED_HEADERS: [&str; 8] = [
     "sec-fetch-user",
 ];
 
-/// Removes the headers that hold for one connection only, and those that `Connection` names.
+/// Headers that reach the last server even if `Connection` names them: all those by which a server of this service, or a
+/// cache in front of it, decides something. RFC 9110, section 7.6.1, forbids senders to name such headers. If one was
+/// removed here, this server would have decided by other headers than the backend.
+const END_TO_END_HEADERS: [&str; 28] = [
+    "age",
+    "allow",
+    "authorization",
+    "cache-control",
+    "date",
+    "etag",
+    "expires",
+    "forwarded",
+    "from",
+    "host",
+    "idempotency-key",
+    "last-event-id",
+    "last-modified",
+    "link",
+    "location",
+    "memento-datetime",
+    "origin",
+    "pragma",
+    "range",
+    "rashomon-rights",
+    "referer",
+    "retry-after",
+    "set-cookie",
+    "user-agent",
+    "vary",
+    "via",
+    "www-authenticate",
+    "x-request-id",
+];
+
+/// The beginnings of the names of further such headers.
+const END_TO_END_PREFIXES: [&str; 6] =
+    ["accept", "access-control-", "content-", "if-", "sec-", "x-forwarded-"];
+
+fn is_end_to_end(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    END_TO_END_HEADERS.contains(&name) || END_TO_END_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Removes the headers that hold for one connection only, and those that `Connection` names, unless they are for the
+/// last server.
 fn remove_connection_headers(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = (headers.get_all(header::CONNECTION).iter())
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .filter_map(|name| name.trim().parse().ok())
+        .filter(|name| !is_end_to_end(name))
         .collect();
     for name in named {
         headers.remove(name);
@@ -199,6 +244,54 @@ mod tests {
         assert_eq!(forwarded("/v1/enwiki/page/A", &lines, sender(false), false), kept);
         let with_token = forwarded("/v1/enwiki/page/A", &lines, sender(false), true);
         assert!(with_token.contains(&"authorization: Bearer secret".to_owned()));
+    }
+
+    #[test]
+    fn connection_cannot_remove_headers_by_which_servers_decide() {
+        for (name, value) in [
+            ("authorization", "Bearer secret"),
+            ("if-match", "\"1\""),
+            ("if-none-match", "*"),
+            ("if-modified-since", "Thu, 01 Jan 2099 00:00:00 GMT"),
+            ("if-unmodified-since", "Thu, 01 Jan 2099 00:00:00 GMT"),
+            ("if-range", "\"1\""),
+            ("range", "bytes=0-0"),
+            ("content-type", "text/html"),
+            ("content-range", "bytes 0-0/2"),
+            ("content-disposition", "inline"),
+            ("cache-control", "no-store"),
+            ("accept", "text/html"),
+            ("accept-datetime", "Thu, 01 Jan 2026 00:00:00 GMT"),
+            ("idempotency-key", "1"),
+            ("rashomon-rights", "write"),
+            ("forwarded", "for=192.0.2.1"),
+            ("x-forwarded-proto", "https"),
+            ("x-request-id", "7"),
+        ] {
+            let title = name.to_uppercase();
+            for named in [name, &title, &format!("close , {name},"), &format!("x-a,{name}")] {
+                let lines = [("host", "inner"), ("connection", named), (name, value)];
+                let found = forwarded("/v1/enwiki/page/A", &lines, sender(true), true);
+                assert!(found.contains(&format!("{name}: {value}")), "{named}: {found:?}");
+            }
+        }
+        let lines = [("host", "en.example.org"), ("connection", "host"), ("via", "1.1 first")];
+        let found = forwarded("/wiki/A?rev/", &lines, sender(false), false);
+        assert!(found.contains(&"host: en.example.org".to_owned()), "{found:?}");
+        assert!(found.contains(&"x-forwarded-host: en.example.org".to_owned()), "{found:?}");
+        let mut answer = HeaderMap::new();
+        for (name, value) in [
+            ("connection", "cache-control, etag, content-security-policy, vary, location"),
+            ("cache-control", "private"),
+            ("etag", "\"1\""),
+            ("content-security-policy", "sandbox"),
+            ("vary", "accept"),
+            ("location", "/v1/"),
+        ] {
+            answer.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        rewrite_for_client(&mut answer, Version::HTTP_11, "us");
+        assert_eq!(answer.len(), 6, "{answer:?}");
     }
 
     #[test]
