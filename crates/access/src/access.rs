@@ -17,7 +17,7 @@ use rashomon_clock::{Clock, Timestamp};
 use rashomon_records::{BucketName, DomainName};
 
 use crate::{
-    BucketKind, Grant, JwksError, NewToken, Policy, Right, TokenId, TokenStore, TokenText,
+    BucketKind, Grant, JwksError, NewToken, Policy, Right, Rights, TokenId, TokenStore, TokenText,
     attempts::Attempts, jwks_file::JwksFile, jwt::VerifiedToken, token::PREFIX,
 };
 
@@ -61,6 +61,15 @@ pub enum Caller {
     Anonymous,
     /// A client with a valid token.
     Token(Arc<Identity>),
+    /// A caller that waives all its rights except some.
+    Limited(Arc<Limited>),
+}
+
+/// A caller with the rights that it keeps.
+#[derive(Debug)]
+pub struct Limited {
+    caller: Caller,
+    rights: Rights,
 }
 
 /// The holder of a valid token.
@@ -79,6 +88,35 @@ impl Caller {
         match self {
             Self::Anonymous => None,
             Self::Token(identity) => Some(&identity.name),
+            Self::Limited(limited) => limited.caller.token(),
+        }
+    }
+
+    /// This caller with no other rights than these. The caller gets no right that it does not have.
+    #[must_use]
+    pub fn limited_to(self, rights: Rights) -> Self {
+        Self::Limited(Arc::new(Limited { caller: self, rights }))
+    }
+
+    /// Whether the caller has sent no token, and has not waived this right. A refusal then asks for a token.
+    #[must_use]
+    pub fn lacks_token_for(&self, right: Right) -> bool {
+        self.identity().is_none() && self.keeps(right)
+    }
+
+    /// Whether the caller keeps this right, if it has it.
+    fn keeps(&self, right: Right) -> bool {
+        match self {
+            Self::Limited(limited) => limited.rights.contains(right) && limited.caller.keeps(right),
+            Self::Anonymous | Self::Token(_) => true,
+        }
+    }
+
+    fn identity(&self) -> Option<&Identity> {
+        match self {
+            Self::Anonymous => None,
+            Self::Token(identity) => Some(identity),
+            Self::Limited(limited) => limited.caller.identity(),
         }
     }
 }
@@ -234,13 +272,28 @@ impl Access {
         bucket: &BucketName,
         kind: BucketKind,
     ) -> bool {
+        if !caller.keeps(right) {
+            return false;
+        }
         if self.anybody_may(right, domain, bucket, kind) {
             return true;
         }
-        let Caller::Token(identity) = caller else { return false };
+        let Some(identity) = caller.identity() else { return false };
         let reads_public = kind == BucketKind::Public && right == Right::Read;
         identity.grant.allows(right, domain, bucket)
             || (reads_public && identity.grant.allows(right, domain, &self.page_bucket))
+    }
+
+    /// The rights of a caller on a bucket of a domain.
+    #[must_use]
+    pub fn rights_on(
+        &self,
+        caller: &Caller,
+        domain: &DomainName,
+        bucket: &BucketName,
+        kind: BucketKind,
+    ) -> Rights {
+        Right::ALL.into_iter().filter(|right| self.may(caller, *right, domain, bucket, kind)).collect()
     }
 
     /// Whether a client without a token has a right on a bucket of a domain.
@@ -265,7 +318,8 @@ impl Access {
             Policy::Open => true,
             Policy::Anonymous(rights) => rights.hold_in(right, domain),
         };
-        anonymous || matches!(caller, Caller::Token(identity) if identity.grant.allows_in(right, domain))
+        let by_token = || caller.identity().is_some_and(|identity| identity.grant.allows_in(right, domain));
+        caller.keeps(right) && (anonymous || by_token())
     }
 
     /// Whether a caller has a right on every bucket of every domain. Private buckets do not count if clients without
@@ -276,13 +330,14 @@ impl Access {
             Policy::Open => true,
             Policy::Anonymous(rights) => rights.hold_everywhere(right),
         };
-        anonymous || self.token_grants_everywhere(caller, right)
+        (caller.keeps(right) && anonymous) || self.token_grants_everywhere(caller, right)
     }
 
     /// Whether the token of a caller grants a right on every bucket of every domain.
     #[must_use]
     pub fn token_grants_everywhere(&self, caller: &Caller, right: Right) -> bool {
-        matches!(caller, Caller::Token(identity) if identity.grant.allows_everywhere(right))
+        caller.keeps(right)
+            && caller.identity().is_some_and(|identity| identity.grant.allows_everywhere(right))
     }
 
     /// Whether a caller has a right on at least one bucket of at least one domain. Neither need exist.
@@ -292,9 +347,12 @@ impl Access {
             Policy::Open => true,
             Policy::Anonymous(rights) => rights.hold_somewhere(right),
         };
-        anonymous
-            || matches!(caller, Caller::Token(identity)
-                if identity.grant.rights.contains(right) && !identity.grant.domains.is_empty())
+        let by_token = || {
+            caller.identity().is_some_and(|identity| {
+                identity.grant.rights.contains(right) && !identity.grant.domains.is_empty()
+            })
+        };
+        caller.keeps(right) && (anonymous || by_token())
     }
 
     /// Whether every client may do everything.

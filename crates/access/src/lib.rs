@@ -24,7 +24,7 @@ pub mod signer;
 mod store;
 mod token;
 
-pub use access::{Access, AccessOptions, Caller, Identity, MAX_TOKEN_BYTES, TokenRefusal};
+pub use access::{Access, AccessOptions, Caller, Identity, Limited, MAX_TOKEN_BYTES, TokenRefusal};
 pub use document::TokenDocument;
 pub use grant::{Grant, MAX_PATTERNS};
 pub use jwks_file::{JwksError, check_jwks_file};

@@ -29,7 +29,20 @@ pub(crate) const CONDITIONS: [http::HeaderName; 5] = [
     header::IF_RANGE,
 ];
 
+/// The header of a request that waives all rights of the caller except those that it lists. A server that forwards
+/// requests with a token of its own sends the rights of its client, so that the backend answers by them.
+pub(crate) const RIGHTS: http::HeaderName = http::HeaderName::from_static("rashomon-rights");
+
 static ANONYMOUS: Caller = Caller::Anonymous;
+
+/// The caller of a request, without the rights that the request waives. An unknown name is a right that this server
+/// does not have.
+pub(crate) fn limited_by(headers: &HeaderMap, caller: Caller) -> Caller {
+    headers.get_all(RIGHTS).iter().fold(caller, |caller, value| {
+        let names = value.to_str().unwrap_or_default().split(',');
+        caller.limited_to(names.filter_map(|name| name.trim().parse::<Right>().ok()).collect())
+    })
+}
 
 /// The caller of a request.
 pub(crate) fn caller_of(extensions: &Extensions) -> &Caller {
@@ -150,7 +163,7 @@ impl Api {
             return Ok(());
         }
         let needed = format!("the right '{right}' on a bucket of the domain '{domain}'");
-        Err(refusal(matches!(caller, Caller::Anonymous), needed))
+        Err(refusal(caller.lacks_token_for(right), needed))
     }
 
     /// Checks that a caller may read a page.
@@ -202,7 +215,7 @@ impl Api {
             return Ok(());
         }
         let needed = format!("the right '{right}' on every domain and every bucket");
-        Err(refusal(matches!(caller, Caller::Anonymous), needed))
+        Err(refusal(caller.lacks_token_for(right), needed))
     }
 
     /// Checks that a caller has a right on some domain, which need not exist.
@@ -210,7 +223,7 @@ impl Api {
         if self.access.may_somewhere(caller, right) {
             return Ok(());
         }
-        Err(refusal(matches!(caller, Caller::Anonymous), format!("the right '{right}' on a domain")))
+        Err(refusal(caller.lacks_token_for(right), format!("the right '{right}' on a domain")))
     }
 
     /// Checks that a caller may read `/metrics`, `/docs` and `/openapi.json`. If these resources are not open, a token
@@ -221,7 +234,7 @@ impl Api {
             return Ok(());
         }
         let needed = "the right 'read' on every domain and every bucket, granted by the token itself";
-        Err(refusal(matches!(caller, Caller::Anonymous), needed.to_owned()))
+        Err(refusal(caller.lacks_token_for(Right::Read), needed.to_owned()))
     }
 
     /// Keeps shared caches from storing a page for operators, if clients need a token to read the page.
@@ -269,7 +282,7 @@ impl Writer {
 /// The problem for a missing right on a bucket.
 fn refusal_on(caller: &Caller, right: Right, domain: &DomainName, bucket: &BucketName) -> Problem {
     let needed = format!("the right '{right}' on the bucket '{bucket}' of the domain '{domain}'");
-    refusal(matches!(caller, Caller::Anonymous), needed)
+    refusal(caller.lacks_token_for(right), needed)
 }
 
 /// Returns the kind of a bucket, on which rights depend.

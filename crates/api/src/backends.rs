@@ -62,6 +62,9 @@ pub trait Upstream: fmt::Debug + Send + Sync + 'static {
     /// Whether this server treats the buckets other than `page` as public, since it does not know their definitions.
     fn is_public(&self) -> bool;
 
+    /// Whether the backend gets the token of the caller, so that it answers by the rights of the caller.
+    fn gets_token_of_caller(&self) -> bool;
+
     /// Sends a request on, and returns the answer with a body that is streamed.
     ///
     /// The rights of the caller have been checked. The headers are those that the client sent, and `x-request-id`.

@@ -5,6 +5,8 @@
 //! limits the body, as the handlers do for other requests. Everything else about other servers is behind the trait
 //! [`Upstream`].
 
+mod concealment;
+mod listing;
 mod target;
 
 use std::{
@@ -23,19 +25,20 @@ use axum::{
 };
 use futures::future::{self, Either};
 use http::{HeaderMap, HeaderValue, Method, header, request::Parts};
-use rashomon_access::{BucketKind, Right};
+use rashomon_access::{BucketKind, Right, Rights};
 use rashomon_buckets::BucketName;
 use rashomon_connections::{Encrypted, PeerAddress};
 use rashomon_forms::{BodyLimits, RequestBody};
 use tower::{Layer, Service, ServiceExt as _};
 
-use self::target::ForwardTarget;
+use self::target::{ForwardTarget, TargetKind};
 use crate::{
     Api, all_routes,
-    authorize::{CONDITIONS, caller_of},
+    authorize::{RIGHTS, caller_of},
     backends::{Backend, BackendHealth, Backends, ForwardError, Forwarding, OtherStore, Sender, Upstream},
     browsers::EverybodyMayRead,
     caching,
+    extract::BucketTarget,
     handlers::batch,
     problem::{Kind, Problem, Result},
 };
@@ -226,25 +229,51 @@ async fn send(
         true => BucketKind::Public,
         false => BucketKind::Private,
     };
-    let caller = caller_of(&head.extensions);
-    let check = |right| api.check_right(caller, right, &target.domain, &target.bucket, kind);
-    check(right)?;
-    if !is_read && CONDITIONS.iter().any(|name| head.headers.contains_key(name)) {
-        check(Right::Read)?;
+    let caller = caller_of(&head.extensions).clone();
+    if target.kind == TargetKind::Domain && !upstream.gets_token_of_caller() {
+        api.check_domain(&caller, right, &target.domain)?;
+        let mut list = listing::list(api, target, upstream, &caller, head).await?;
+        restrict(list.headers_mut());
+        return Ok(list);
     }
+    api.check_right(&caller, right, &target.domain, &target.bucket, kind)?;
+    let may_read = is_read || {
+        let bucket = BucketTarget { domain: target.domain.clone(), bucket: target.bucket.clone() };
+        api.writer_to(&caller, &bucket, kind, &head.headers)?.may_read()
+    };
     let limits = match target.is_import {
         true => BodyLimits { bytes: u64::MAX, total: IMPORT_TIME_LIMIT, ..api.body_limits() },
         false => api.body_limits(),
     };
     let body = RequestBody::new(body, limits, api.metrics.received_bytes.clone())?;
     let sender = sender_of(api, &head);
+    let mut head = head;
+    let is_concealed = !may_read && !upstream.gets_token_of_caller();
+    if !upstream.gets_token_of_caller() {
+        let rights = api.access.rights_on(&caller, &target.domain, &target.bucket, kind);
+        waive_other_rights(&mut head.headers, rights);
+    }
+    let (method, query) = (head.method.clone(), head.uri.query().map(str::to_owned));
+    if is_concealed {
+        // A document may have to be changed.
+        head.headers.remove(header::ACCEPT_ENCODING);
+    }
     let mut response = upstream.send(head, body, sender).await?;
+    if is_concealed {
+        response = concealment::conceal(target, &method, query.as_deref(), response).await?;
+    }
     if !api.access.anybody_may(Right::Read, &target.domain, &target.bucket, kind) {
         restrict(response.headers_mut());
     } else if is_read && !api.access.is_open() && target.bucket != BucketName::page() {
         response.extensions_mut().insert(EverybodyMayRead);
     }
     Ok(response)
+}
+
+/// Has a backend that sees the token of this server answer by the rights of the caller.
+fn waive_other_rights(headers: &mut HeaderMap, rights: Rights) {
+    let names = HeaderValue::from_str(&rights.to_string());
+    headers.insert(RIGHTS, names.unwrap_or(HeaderValue::from_static("")));
 }
 
 fn sender_of(api: &Api, head: &Parts) -> Sender {

@@ -25,6 +25,7 @@ use tower::{Layer, Service};
 use crate::{
     Api,
     audit::Audit,
+    authorize,
     browsers::{self, CrossOrigin, EverybodyMayRead},
     client_address::client_address,
     credentials,
@@ -184,15 +185,24 @@ fn recognize(api: &Api, request: &mut Request, audit: &Audit) -> Result<Option<S
     }
     let access = &api.access;
     let Some(token) = credentials::token_of(request.headers(), access.is_open())? else {
+        insert_caller(request, Caller::Anonymous);
         return Ok(None);
     };
     match access.recognize(token) {
         Some(caller) => {
             audit.set_caller(&caller);
-            request.extensions_mut().insert(caller);
+            insert_caller(request, caller);
             Ok(None)
         }
         None => Ok(Some(token.to_owned())),
+    }
+}
+
+/// Adds the caller to a request, with the rights that the request waives.
+fn insert_caller(request: &mut Request, caller: Caller) {
+    let caller = authorize::limited_by(request.headers(), caller);
+    if !matches!(caller, Caller::Anonymous) {
+        request.extensions_mut().insert(caller);
     }
 }
 
@@ -247,7 +257,7 @@ where
         match found.and_then(|found| found.map_err(Problem::from)) {
             Ok(caller) => {
                 audit.set_caller(&caller);
-                request.extensions_mut().insert::<Caller>(caller);
+                insert_caller(&mut request, caller);
                 inner.call(audit.attach(request)).await
             }
             Err(problem) => Ok(problem.into_response()),

@@ -81,6 +81,10 @@ impl Upstream for PrefixServers {
         self.settings.public
     }
 
+    fn gets_token_of_caller(&self) -> bool {
+        self.settings.forward_authorization
+    }
+
     fn send(
         &self,
         head: Parts,

@@ -19,11 +19,11 @@ pub(super) struct ForwardTarget {
     /// The domain, the bucket, and the parts of the title or the key. For `/v1/{domain}/`, only the domain.
     pub(super) path: Vec<String>,
     pub(super) is_import: bool,
-    kind: TargetKind,
+    pub(super) kind: TargetKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TargetKind {
+pub(super) enum TargetKind {
     /// `/v1/{domain}/`
     Domain,
     /// `/v1/{domain}/import`
@@ -158,7 +158,7 @@ fn with_underscores(title: &str) -> String {
 }
 
 /// Whether a query names a sub-resource of a page.
-fn is_of_page(query: Option<&str>) -> bool {
+pub(super) fn is_of_page(query: Option<&str>) -> bool {
     let begins = |query: &str| ["rev/", "timegate/", "timemap/"].iter().any(|name| query.starts_with(name));
     query.is_some_and(|query| query == "rev" || begins(query))
 }

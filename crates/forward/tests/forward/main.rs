@@ -10,5 +10,6 @@ mod forwarding;
 mod http;
 mod load;
 mod registry;
+mod rights;
 mod server;
 mod tokens;

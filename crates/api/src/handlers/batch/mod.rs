@@ -57,7 +57,8 @@ const FAR_FUTURE: Duration = Duration::from_secs(1 << 30);
 
 /// The headers that a request takes from its batch, besides the host and the headers that begin with `x-forwarded-`.
 /// The host comes from the URL of the batch if the URL has one.
-const INHERITED: [&str; 6] = ["authorization", "forwarded", "origin", "sec-fetch-site", "via", "x-real-ip"];
+const INHERITED: [&str; 7] =
+    ["authorization", "forwarded", "origin", "rashomon-rights", "sec-fetch-site", "via", "x-real-ip"];
 const INHERITED_PREFIX: &str = "x-forwarded-";
 
 /// `/v1/batch`, with the router for the requests of the batch.
