@@ -282,7 +282,9 @@ final class Store {
         if ( $location[0] === '?' ) {
             return explode( '?', $path, 2 )[0] . $location;
         }
-        return preg_match( '#^/v1(/' . self::DOMAIN . '/.*)$#D', $location, $match ) ? '/' . $match[1] : null;
+        // A proxy may have put a prefix before the path.
+        return preg_match( '#^(?:/[^/?]+)*?/v1(/' . self::DOMAIN . '/.*)$#D', $location, $match )
+            ? '/' . $match[1] : null;
     }
 
     private static function checkOptions( array $options ): array {

@@ -342,7 +342,9 @@ test( 'result gives JSON and problems', static function () {
 test( 'get follows redirects inside the store only', static function () {
     foreach ( [
         '?rev/x/html' => 'http://a GET /v1/enwiki/page/A?rev/x/html',
+        '/v1/enwiki/page/A?rev/x/html' => 'http://a GET /v1/enwiki/page/A?rev/x/html',
         '/v1/dewiki/page/B?rev/' => 'http://a GET /v1/dewiki/page/B?rev/',
+        '/store/v1/dewiki/page/v1/a?rev/' => 'http://a GET /v1/dewiki/page/v1/a?rev/',
         'http://evil/v1/enwiki/page/A' => null, '//evil/v1/x' => null, '/other' => null, "?a b" => null, '' => null,
     ] as $location => $next ) {
         $transport = new ScriptedTransport( static fn ( $_, $request ) => [ $request['path'] === '/v1/enwiki/page/A?rev/1/html'

@@ -1,6 +1,7 @@
 //! Checks answers of a server, and reads their documents.
 
 use http::{HeaderMap, Method, Response, StatusCode, header};
+use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 
 use crate::{AnswerError, Body, ETag, Problem, Result};
@@ -55,7 +56,18 @@ pub(crate) fn redirect(method: &Method, path: &str, response: &Response<Body>) -
         return Ok(None);
     }
     let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok());
-    relative(path, location.ok_or(AnswerError::Header("Location"))?, REVISION_QUERY_PREFIX).map(Some)
+    let location = location.ok_or(AnswerError::Header("Location"))?;
+    relative(path, query_of_same_page(path, location).unwrap_or(location), REVISION_QUERY_PREFIX).map(Some)
+}
+
+/// Returns the query of an absolute path if the path is that of the request, in any spelling. A proxy may have put a
+/// prefix before it.
+fn query_of_same_page<'a>(path: &str, location: &'a str) -> Option<&'a str> {
+    let (to, query) = location.split_at(location.find('?')?);
+    let is_path = to.starts_with('/') && !to.starts_with("//");
+    let decoded = |path: &str| percent_decode_str(path).collect::<Vec<u8>>();
+    let page = path.split('?').next().unwrap_or_default();
+    (is_path && decoded(to).ends_with(&decoded(page))).then_some(query)
 }
 
 /// The beginning of the queries that name revisions of a page.
@@ -95,6 +107,36 @@ mod tests {
         ] {
             let error = relative("/v1/a/page/B?rev/", href, REVISION_QUERY_PREFIX).unwrap_err();
             assert!(matches!(error, Error::Answer(AnswerError::ForeignLink(_))), "{href}");
+        }
+    }
+
+    #[test]
+    fn redirects_lead_to_the_same_page_only() {
+        let path = "/v1/a/page/R%26D?rev/1/html";
+        let target = |location: &str| {
+            let response = Response::builder().status(302).header("location", location);
+            redirect(&Method::GET, path, &response.body(Body::empty()).unwrap())
+        };
+        for location in [
+            "?rev/x/html",
+            "/v1/a/page/R%26D?rev/x/html",
+            "/v1/a/page/R&D?rev/x/html",
+            "/store/v1/a/page/R%26D?rev/x/html",
+        ] {
+            let found = target(location).unwrap();
+            assert_eq!(found.as_deref(), Some("/v1/a/page/R%26D?rev/x/html"), "{location}");
+        }
+        for location in [
+            "/v1/a/page/R?rev/x/html",
+            "/v1/a/page/R%26D",
+            "/v1/a/page/R%26D?timemap/html",
+            "//host/v1/a/page/R%26D?rev/x/html",
+            "http://host/v1/a/page/R%26D?rev/x/html",
+        ] {
+            assert!(
+                matches!(target(location), Err(Error::Answer(AnswerError::ForeignLink(_)))),
+                "{location}"
+            );
         }
     }
 }
