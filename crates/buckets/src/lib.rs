@@ -34,6 +34,6 @@ pub use rashomon_retention::{
 /// The error of a store, and the reason why a store is unavailable.
 pub use rashomon_tables::{Error as StoreError, Outage as StoreOutage};
 pub use revisions::{
-    CacheStats, MAX_COUNTED_RENDERS, Maintenance, MementoPosition, RendersBeside, RevisionStore, Settings,
-    StoreParts, TableValue,
+    CacheStats, MAX_COUNTED_RENDERS, Maintenance, MementoPosition, MementosAround, RendersBeside,
+    RevisionStore, Settings, StoreParts, TableValue,
 };

@@ -117,6 +117,18 @@ impl RevisionStore {
         Ok(property)
     }
 
+    /// Returns the version of a property of the latest render. Reads no bytes, and asks no renderer. `None` if the render
+    /// lacks the property.
+    #[boxed]
+    pub async fn latest_version(&self, page: &Page, name: &PropertyName) -> Result<Option<PropertyVersion>> {
+        if let Some(property) = self.0.cached_latest(cache_key(page, name), page, name) {
+            return Ok(Some(property.version));
+        }
+        let Render { record, tid, properties } = self.0.latest_render(page).await?;
+        let info = properties.get(name).filter(|_| record.check_not_erased().is_ok());
+        Ok(info.map(|info| PropertyVersion { rev: record.rev, tid, rewritten_at: info.rewritten_at }))
+    }
+
     /// Returns the statistics of the cache of latest properties.
     #[must_use]
     pub fn cache_stats(&self) -> CacheStats {

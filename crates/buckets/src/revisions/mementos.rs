@@ -8,11 +8,13 @@
 //! No index maps a time to a revision that has the property, so revisions are examined one after another. A
 //! request examines a bounded number of revisions, see [`walk`].
 
+mod around;
 mod walk;
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 
+pub use self::around::MementosAround;
 use self::walk::{Walk, WalkStep};
 use super::{RevisionStore, StoreInner, read::render_of};
 use crate::{Error, Listing, Missing, Page, PropertyName, PropertyVersion, Render, Result, Revision, Tid};

@@ -31,7 +31,7 @@ use self::{collect::ChunkCollector, generated::RendersInFlight, import::Importer
 pub use self::{
     latest::CacheStats,
     listing::{MAX_COUNTED_RENDERS, RendersBeside},
-    mementos::MementoPosition,
+    mementos::{MementoPosition, MementosAround},
     parts::StoreParts,
     replacing::TableValue,
 };

@@ -131,6 +131,14 @@ async fn timemap_of_a_rare_property_is_complete() {
         assert_eq!(memento(Some(at(second))).await.unwrap(), rev, "{second}");
     }
     assert_eq!(memento(None).await.unwrap(), 4_900);
+    // The states around a state cost as much as four searches, at most.
+    for second in [3, 2_000, 9_999] {
+        let selected = world.buckets.memento(&page, &name("html"), Some(at(second))).await.unwrap();
+        let read = world.buckets.mementos_around(&page, &name("html"), &selected);
+        let (around, calls, rows) = cost(&store, read).await;
+        assert_eq!(around.unwrap().last.unwrap().rev.get(), 4_900);
+        assert!(calls <= 4 * MAX_CALLS && rows <= 4 * MAX_ROWS, "{calls} calls, {rows} rows");
+    }
     // The 2,289 revisions between revision 10 and this time have no html.
     let far = memento(Some(at(2_299))).await;
     assert!(matches!(far, Err(Error::NotFound(Missing::OutOfReach { .. }))), "{far:?}");

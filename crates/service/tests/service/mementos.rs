@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use rashomon_buckets::{Error, ImportRender, ImportRevision, Missing, Page, PropertyVersion, Tid};
+use rashomon_buckets::{
+    Error, ImportRender, ImportRevision, MementosAround, Missing, Page, PropertyVersion, Tid,
+};
 use rashomon_clock::Timestamp;
 
 use crate::support::{START, World, at, block_on, name, page, record, rev};
@@ -121,6 +123,16 @@ proptest! {
                     continue;
                 }
                 let listed = all_mementos(&world, &page, property, limit).await;
+                for (index, selected) in listed.iter().enumerate() {
+                    let around = world.buckets.mementos_around(&page, &name(property), selected).await.unwrap();
+                    let expected = MementosAround {
+                        first: listed.first().copied(),
+                        previous: index.checked_sub(1).map(|before| listed[before]),
+                        next: listed.get(index + 1).copied(),
+                        last: listed.last().copied(),
+                    };
+                    assert_eq!(around, expected, "{property} at {index}");
+                }
                 let listed: Vec<_> = listed.iter().map(|version| (version.rev.get(), version.tid)).collect();
                 assert_eq!(listed, expected, "{property}");
             }
