@@ -6,6 +6,7 @@ use rashomon_buckets::{Page, Written};
 use rashomon_http_semantics::{
     conditional::{self, Verdict},
     spec_version::{self, Choice},
+    spelling::canonical,
 };
 use serde::Serialize;
 
@@ -24,7 +25,8 @@ pub fn of_type(content_type: HeaderValue, caching: Caching, body: impl Into<Body
     response
 }
 
-/// Makes a 302 to another URL. A URL relative to the page also works behind a proxy that adds a prefix.
+/// Makes a 302 to another URL: a path, or the query of another resource of the same page. The middleware of the API
+/// makes an absolute path of a query.
 pub fn redirect(location: &str, caching: Caching) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::FOUND;
@@ -58,7 +60,9 @@ pub fn written(page: &Page, status: StatusCode, message: &'static str, written: 
     let body = serde_json::to_vec(&document).unwrap_or_default();
     let mut response = of_type(json_type("written"), Caching::NoStore, body);
     *response.status_mut() = status;
-    response.headers_mut().insert(header::LOCATION, header_value(&document.href));
+    let Page { domain, bucket, title } = page;
+    let location = format!("/v1/{domain}/{bucket}/{}{}", canonical(title.as_str()), document.href);
+    response.headers_mut().insert(header::LOCATION, header_value(&location));
     response
 }
 

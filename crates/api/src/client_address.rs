@@ -43,7 +43,8 @@ pub(crate) fn came_through_a_proxy(headers: &HeaderMap) -> bool {
         .any(|name| headers.contains_key(name))
 }
 
-fn is_proxy(address: IpAddr, proxies: &[IpNet]) -> bool {
+/// Whether an address is that of one of the configured proxies.
+pub(crate) fn is_proxy(address: IpAddr, proxies: &[IpNet]) -> bool {
     proxies.iter().any(|network| network.contains(&address))
 }
 

@@ -37,7 +37,7 @@ use crate::{
     authorize::{RIGHTS, caller_of},
     backends::{Backend, BackendHealth, Backends, ForwardError, Forwarding, OtherStore, Sender, Upstream},
     browsers::EverybodyMayRead,
-    caching,
+    caching, client_url,
     extract::BucketTarget,
     handlers::batch,
     problem::{Kind, Problem, Result},
@@ -247,6 +247,8 @@ async fn send(
     };
     let body = RequestBody::new(body, limits, api.metrics.received_bytes.clone())?;
     let sender = sender_of(api, &head);
+    let prefix = client_url::prefix(&head.headers, &head.extensions, &api.settings.proxies);
+    let path = prefix.is_some().then(|| head.uri.path().to_owned());
     let mut head = head;
     let is_concealed = !may_read && !upstream.gets_token_of_caller();
     if !upstream.gets_token_of_caller() {
@@ -259,6 +261,9 @@ async fn send(
         head.headers.remove(header::ACCEPT_ENCODING);
     }
     let mut response = upstream.send(head, body, sender).await?;
+    if let (Some(prefix), Some(path)) = (prefix, path) {
+        client_url::remove_prefix(response.headers_mut(), &path, &prefix);
+    }
     if is_concealed {
         response = concealment::conceal(target, &method, query.as_deref(), response).await?;
     }

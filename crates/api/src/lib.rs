@@ -11,6 +11,7 @@ mod authorize;
 mod backends;
 mod browsers;
 mod client_address;
+mod client_url;
 mod collecting;
 mod credentials;
 mod entry_answer;

@@ -28,6 +28,7 @@ use crate::{
     authorize,
     browsers::{self, CrossOrigin, EverybodyMayRead},
     client_address::client_address,
+    client_url::{self, make_location_absolute},
     credentials,
     extract::idempotency_key,
     gzip,
@@ -147,6 +148,7 @@ fn begin(
     let mut record = Record::begin(api, id, method, uri);
     record.in_batch = in_batch.is_some();
     record.wants_gzip = in_batch.is_none() && gzip::is_wanted(&record.method, request.headers());
+    record.prefix = client_url::prefix(request.headers(), request.extensions(), &api.settings.proxies);
     if record.route == Route::Batch {
         request.extensions_mut().insert(BatchId(record.id.clone()));
     }
@@ -372,6 +374,8 @@ pub(crate) struct Record {
     uri: Uri,
     route: Route,
     started: Duration,
+    /// The prefix that a proxy has removed from the path.
+    prefix: Option<String>,
     /// The headers for a web page of another origin.
     cross_origin: Option<CrossOrigin>,
     /// Whether everybody may read the answer, because `[access]` says so. `None` if it is not for a browser.
@@ -393,6 +397,7 @@ impl Record {
             uri,
             route,
             started,
+            prefix: None,
             cross_origin: None,
             is_open: None,
             in_batch: false,
@@ -419,8 +424,8 @@ impl Record {
         record
     }
 
-    /// Writes the body of a problem, counts and logs the answer, and adds the request's id and the headers for
-    /// browsers.
+    /// Writes the body of a problem, counts and logs the answer, adds the request's id and the headers for browsers, and
+    /// makes `Location` an absolute path.
     pub(crate) fn finish(mut self, mut response: Response) -> Response {
         let problem = response.extensions_mut().remove::<Problem>();
         let is_marked = response.extensions_mut().remove::<EverybodyMayRead>().is_some();
@@ -448,6 +453,7 @@ impl Record {
         let status = response.status();
         let headers = response.headers_mut();
         headers.insert(REQUEST_ID, self.id.clone());
+        make_location_absolute(headers, self.uri.path(), self.prefix.as_deref());
         browsers::add_headers(
             headers,
             status,

@@ -6,6 +6,7 @@ use rashomon_api::Sender;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The headers that hold for one connection only (RFC 9110, section 7.6.1).
@@ -142,11 +143,11 @@ pub(crate) fn rewrite_for_backend(
 }
 
 /// Adds the headers of a proxy. If the client is not a trusted proxy, its own `X-Forwarded-Proto` and
-/// `X-Forwarded-Host` are replaced, and its `Forwarded` is removed. The list of addresses always stays: readers of the
+/// `X-Forwarded-Host` are replaced, and its `X-Forwarded-Prefix` and `Forwarded` are removed. The list of addresses always stays: readers of the
 /// list trust only the addresses that trusted proxies have appended.
 fn add_forwarded(headers: &mut HeaderMap, host: Option<&HeaderValue>, sender: &Sender) {
     if !sender.is_trusted_proxy {
-        for name in [FORWARDED_PROTO, FORWARDED_HOST, header::FORWARDED] {
+        for name in [FORWARDED_PROTO, FORWARDED_HOST, FORWARDED_PREFIX, header::FORWARDED] {
             headers.remove(name);
         }
     }
@@ -312,19 +313,23 @@ mod tests {
             ("x-forwarded-for", "198.51.100.1"),
             ("x-forwarded-proto", "ftp"),
             ("x-forwarded-host", "outer"),
+            ("x-forwarded-prefix", "/store"),
             ("forwarded", "for=198.51.100.1"),
             ("via", "1.1 first"),
         ];
         let common = ["via: 1.1 first", "via: 1.1 us", "x-forwarded-for: 198.51.100.1, 192.0.2.7"];
         let trusted = forwarded("/v1/enwiki/page/A", &lines, sender(true), false);
         let mut expected: Vec<_> = common.to_vec();
-        expected.extend(["forwarded: for=198.51.100.1", "x-forwarded-host: outer", "x-forwarded-proto: ftp"]);
+        expected.extend(["forwarded: for=198.51.100.1", "x-forwarded-host: outer"]);
+        expected.extend(["x-forwarded-prefix: /store", "x-forwarded-proto: ftp"]);
         expected.sort_unstable();
         assert_eq!(trusted, expected);
         let untrusted = forwarded("/v1/enwiki/page/A", &lines, sender(false), false);
         assert!(untrusted.contains(&"x-forwarded-proto: https".to_owned()), "{untrusted:?}");
         assert!(untrusted.contains(&"x-forwarded-host: inner".to_owned()), "{untrusted:?}");
-        assert!(!untrusted.iter().any(|line| line.starts_with("forwarded:")), "{untrusted:?}");
+        for name in ["forwarded:", "x-forwarded-prefix:"] {
+            assert!(!untrusted.iter().any(|line| line.starts_with(name)), "{untrusted:?}");
+        }
     }
 
     #[test]

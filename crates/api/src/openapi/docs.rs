@@ -120,7 +120,7 @@ const DOCUMENTS: [&str; 11] = [
 /// `/docs`
 pub(super) async fn show(State(api): State<Api>, request: Request) -> Result<Response> {
     api.check_operator(caller_of(request.extensions()))?;
-    let base = base_url(request.headers(), request.extensions());
+    let base = base_url(&request, &api.settings.proxies);
     let sample = Sample::find(&api).await;
     let definitions = &api.buckets.settings().definitions;
     let page = DocsPage::new(&base, &sample, definitions, &api.settings);

@@ -2,12 +2,13 @@
 
 use askama::Template;
 use axum::{body::Body, response::Response};
-use http::{Extensions, HeaderMap, HeaderValue, header};
-use rashomon_connections::Encrypted;
+use http::{HeaderMap, HeaderValue, Request, header};
+use ipnet::IpNet;
 
 use super::address::{Address, PageAddresses, bucket_text, bucket_url, encode_value};
 use crate::{
     caching::Caching,
+    client_url,
     problem::{Kind, Problem, Result},
 };
 
@@ -37,20 +38,10 @@ fn insert_html_headers(headers: &mut HeaderMap) {
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
 }
 
-/// Returns the address of this server as the client knows it, for examples that work when pasted into a shell. The
-/// scheme is the one that a proxy names in `X-Forwarded-Proto`, or else the scheme of the connection.
-pub(crate) fn base_url(headers: &HeaderMap, extensions: &Extensions) -> String {
-    let value = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let is_encrypted = match value("x-forwarded-proto") {
-        Some("https") => true,
-        Some("http") => false,
-        _ => extensions.get::<Encrypted>().is_some(),
-    };
-    let scheme = if is_encrypted { "https" } else { "http" };
-    let is_plain = |host: &&str| {
-        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte))
-    };
-    format!("{scheme}://{}", value("host").filter(is_plain).unwrap_or("localhost"))
+/// Returns the address of this server as the client knows it, for examples that work when pasted into a shell.
+pub(crate) fn base_url<B>(request: &Request<B>, proxies: &[IpNet]) -> String {
+    let base = client_url::base_url(request.uri(), request.headers(), request.extensions(), proxies);
+    base.unwrap_or_else(|| "http://localhost".to_owned())
 }
 
 #[derive(Template)]

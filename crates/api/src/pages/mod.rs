@@ -51,7 +51,7 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<Api>); 9] {
 /// `/`
 async fn domain_list(State(api): State<Api>, request: Request) -> Result<Response> {
     let caller = caller_of(request.extensions());
-    let base = base_url(request.headers(), request.extensions());
+    let base = base_url(&request, &api.settings.proxies);
     let answer = domains::list(&api, caller, request.uri().query(), base).await;
     answer.or_else(|problem| explain(problem, &request, None))
 }

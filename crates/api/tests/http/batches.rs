@@ -87,7 +87,7 @@ async fn answers_are_in_the_order_of_the_requests() {
     assert_eq!(answers[0]["body"], "one");
     assert!(answers[0].get("body_base64").is_none());
     assert!(answers[0]["headers"].get("content-encoding").is_none(), "{}", answers[0]);
-    assert_eq!(answers[1]["headers"]["location"], "?rev/latest/html");
+    assert_eq!(answers[1]["headers"]["location"], format!("{PAGE}?rev/latest/html"));
     assert_eq!(problem(&answers[2])["instance"], "/v1/enwiki/page/Nowhere?rev/latest/html");
     for empty in [1, 3, 4, 5] {
         assert_eq!(answers[empty]["body"], "", "{}", answers[empty]);

@@ -11,6 +11,7 @@ mod bad_input;
 mod batches;
 mod browsers;
 mod buckets;
+mod client_urls;
 mod conditions;
 mod counters;
 mod cures;

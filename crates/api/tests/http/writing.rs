@@ -18,7 +18,7 @@ async fn answer_to_a_new_revision_has_its_members_and_headers() {
             "tid": tid, "href": format!("?rev/{tid}/"),
         })
     );
-    assert_eq!(answer.header("location"), format!("?rev/{tid}/"));
+    assert_eq!(answer.header("location"), format!("{PAGE}?rev/{tid}/"));
     assert_eq!(answer.header("content-type"), "application/json; profile=\"urn:rashomon:written/1.0\"");
     assert_eq!(answer.header("cache-control"), "no-store");
 }

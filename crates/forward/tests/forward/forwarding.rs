@@ -19,6 +19,35 @@ const KEY: &str = include_str!("../../../generator-http/tests/upstream/certifica
 const ELSEWHERE: &str = include_str!("../../../generator-http/tests/upstream/certificates/elsewhere.pem");
 
 #[tokio::test]
+async fn redirects_and_links_of_a_backend_have_the_host_and_the_prefix_of_the_client() {
+    let settings = || Settings { proxies: vec!["127.0.0.1/32".parse().unwrap()], ..Settings::default() };
+    let page = "/v1/enwiki/page/Main_Page";
+    for is_trusted in [true, false] {
+        let behind = match is_trusted {
+            true => Server::with(Parts { settings: settings(), ..Parts::default() }).await,
+            false => Server::start().await,
+        };
+        let entries = vec![entry("/enwiki", [behind.url()])];
+        let server = Server::with(Parts { entries, settings: settings(), ..Parts::default() }).await;
+        let written = post(server.address, &format!("{page}?rev/"), "_rev=1&html=Hello").await;
+        assert!(written.header("location").starts_with(&format!("{page}?rev/")), "{written:?}");
+        let headers = [
+            ("x-forwarded-prefix", "/store"),
+            ("x-forwarded-host", "wiki.example.org"),
+            ("x-forwarded-proto", "https"),
+        ];
+        for (url, location) in [(page.to_owned(), "?rev/latest/html"), (format!("{page}?rev/1"), "?rev/1/")] {
+            let answer = send(server.address, request("GET", &url, &headers, "")).await;
+            assert_eq!(answer.header("location"), format!("/store{page}{location}"), "{is_trusted}");
+        }
+        let read =
+            send(server.address, request("GET", &format!("{page}?rev/latest/html"), &headers, "")).await;
+        let link = format!("<https://wiki.example.org/store{page}>; rel=\"original\"");
+        assert_eq!(read.header("link").starts_with(&link), is_trusted, "{read:?}");
+    }
+}
+
+#[tokio::test]
 async fn page_of_a_backend_is_written_and_read_like_a_local_page() {
     let behind = Server::start().await;
     let server = Server::forwarding(vec![entry("/enwiki", [behind.url()])]).await;
@@ -46,9 +75,11 @@ async fn page_of_a_backend_is_written_and_read_like_a_local_page() {
     let part = send(server.address, request("GET", &format!("{page}?rev/latest/html"), &headers, "")).await;
     assert_eq!((part.status.as_u16(), part.text()), (206, "el"));
 
-    // Redirects are passed on with their relative addresses.
     let bare = get(server.address, page).await;
-    assert_eq!((bare.status.as_u16(), bare.header("location")), (302, "?rev/latest/html"));
+    assert_eq!(
+        (bare.status.as_u16(), bare.header("location")),
+        (302, "/v1/enwiki/page/Main_Page?rev/latest/html")
+    );
     let other = get(server.address, "/v1/enwiki/page/Main%20Page?rev/latest/html").await;
     assert_eq!(
         (other.status.as_u16(), other.header("location")),
