@@ -20,6 +20,7 @@ mod forwarding;
 mod gzip;
 mod handlers;
 mod host;
+mod links;
 mod metrics;
 mod observe;
 mod once_per_minute;

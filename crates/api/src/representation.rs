@@ -237,7 +237,6 @@ fn common_headers(title: &Title, name: &PropertyName, property: &Property, addre
     if address == Address::Tid {
         headers.insert(MEMENTO_DATETIME, header_value(&http_date::format(version.tid.time())));
     }
-    headers.insert(header::LINK, header_value(&links(name)));
     let caching = match address {
         Address::Latest => Caching::Mutable,
         Address::Tid => Caching::Tid,
@@ -261,15 +260,6 @@ pub(crate) fn insert_stored<'a>(
 /// Makes the header of a stored content type.
 pub(crate) fn content_type_of(stored: &str) -> HeaderValue {
     HeaderValue::try_from(stored).unwrap_or(UNKNOWN_TYPE)
-}
-
-/// Makes the `Link` header for time travel (RFC 7089, and RFC 5829 for `latest-version`). It has links to the original,
-/// which is the latest, to the timegate, and to the timemap.
-pub(crate) fn links(name: &PropertyName) -> String {
-    format!(
-        "<?rev/latest/{name}>; rel=\"original latest-version\", <?timegate/{name}>; rel=\"timegate\", \
-         <?timemap/{name}>; rel=\"timemap\"; type=\"application/link-format\""
-    )
 }
 
 /// Streams a part of a large body. Each chunk is read when the previous one has been sent.

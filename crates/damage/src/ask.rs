@@ -233,6 +233,13 @@ async fn ask_open(
     Answers { opened: Ok(()), by_question: answers, verified, panics: 0, took: Duration::ZERO }
 }
 
+/// Removes the states from the `Link` header of a timegate. The header lacks the states around the selected one if they
+/// cannot be read.
+fn without_states(link: &str) -> String {
+    let links = link.split(", <").filter(|link| !link.contains("memento\""));
+    links.map(|link| link.split("; from=").next().unwrap_or_default()).collect::<Vec<_>>().join(", <")
+}
+
 async fn get(router: &Router, path: &str, datetime: Option<&str>) -> Answer {
     let mut request = Request::get(path).header(header::HOST, "localhost");
     if let Some(datetime) = datetime {
@@ -249,7 +256,11 @@ async fn get(router: &Router, path: &str, datetime: Option<&str>) -> Answer {
     let mut text = format!("{}\n", head.status.as_u16()).into_bytes();
     for name in HEADERS {
         for value in head.headers.get_all(&name) {
-            text.extend_from_slice(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\n"].concat());
+            let mut value = String::from_utf8_lossy(value.as_bytes());
+            if name == header::LINK && path.contains("?timegate/") {
+                value = without_states(&value).into();
+            }
+            text.extend_from_slice(format!("{name}: {value}\n").as_bytes());
         }
     }
     text.push(b'\n');

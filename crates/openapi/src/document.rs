@@ -32,7 +32,7 @@ list of keys and values, and each sub-resource has exactly one spelling. The pat
 `paths` has the page without a query, and the extension `x-ms-paths` has each sub-resource as a path of its own.
 
 Every GET also works as HEAD. OPTIONS works on every path, and lists the methods in `Allow`. Every answer has an \
-`x-request-id`. Every error is a problem (RFC 9457). Times are UTC. Links in answers are relative to the page, so that \
+`x-request-id`. Every error is a problem (RFC 9457). Times are UTC. Links in JSON are relative to the page, so that \
 they work under any prefix.
 
 A content type may name a *spec version* by the parameter `profile`, as in `profile=\"urn:rashomon:render/1.0\"`. An \

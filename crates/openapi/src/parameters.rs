@@ -224,10 +224,16 @@ pub const ANSWER_HEADERS: [(&str, &str, &str); 16] = [
     ("Content-Range", "The range of the sent bytes, and the total.", "bytes 0-1023/7021"),
     (
         "Location",
-        "The URL of the redirect's target, or of the written render, relative to the URL of the request.",
-        "?rev/8f545ba0-2601-11e3-885c-4160918f0fb9/",
+        "The redirect's target, or the written render: an absolute path, with the prefix of a proxy before it.",
+        "/v1/enwiki/page/Main_Page?rev/8f545ba0-2601-11e3-885c-4160918f0fb9/",
     ),
-    ("Link", "The original, its timegate and its timemap (RFC 7089).", "<?timegate/html>; rel=\"timegate\""),
+    (
+        "Link",
+        "The original, its latest version, its timegate and its timemap (RFC 7089). In the redirect of a page also the \
+         newest state, in the redirect of a timegate the selected state, with the first, the previous, the next and the \
+         last one. The links are absolute URLs, in which a semicolon is `%3B`.",
+        "<https://en.example.org/wiki/Main_Page?timegate/html>; rel=\"timegate\"",
+    ),
     (
         "Memento-Datetime",
         "The time at which the render was made (RFC 7089).",

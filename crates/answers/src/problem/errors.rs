@@ -78,8 +78,13 @@ impl Problem {
     }
 
     /// The problem for a failed read of a property of the latest. If an older revision has the property, the answer
-    /// links to the property of that revision.
-    pub fn of_latest(error: Error, page: &Page, name: &PropertyName) -> Self {
+    /// links to the property of that revision. `url` returns the URL of a sub-resource of the page.
+    pub fn of_latest(
+        error: Error,
+        page: &Page,
+        name: &PropertyName,
+        url: impl FnOnce(&str) -> String,
+    ) -> Self {
         let predecessor = match &error {
             Error::NotFound(Missing::LatestProperty { predecessor_tid, .. }) => *predecessor_tid,
             _ => None,
@@ -87,7 +92,8 @@ impl Problem {
         let problem = Self::of_page(error, page);
         match predecessor {
             Some(tid) => {
-                let link = format!("<?rev/{tid}/{name}>; rel=\"predecessor-version\"");
+                let url = url(&format!("?rev/{tid}/{name}"));
+                let link = format!("<{url}>; rel=\"predecessor-version\"");
                 problem.with_header(header::LINK, header_value(&link))
             }
             None => problem,

@@ -18,6 +18,7 @@ use crate::{
     extract::{
         ListRange, READ_METHODS, Resource, Selector, Target, page_in_bucket, page_of_v1, page_of_wiki,
     },
+    links::PageUrl,
     problem::{Problem, Result},
 };
 
@@ -156,11 +157,20 @@ async fn read(
         Method::OPTIONS => return Ok(options(methods)),
         _ => return Err(Problem::method_not_allowed(methods)),
     }
-    let (can_be_purged, tid) = (resource.can_be_purged(), resource.tid_of_property());
-    let mut response = if target.needs_redirect {
+    // Purges name the page without a question mark.
+    let can_be_purged = resource.can_be_purged() && head.uri.query() != Some("");
+    let tid = resource.tid_of_property();
+    // No cache keeps the answer of a timegate, so it may have many URLs. Clients know a title with a semicolon by the
+    // spelling in the links.
+    let has_one_spelling = !matches!(resource, Resource::Timegate(_));
+    let mut response = if target.needs_redirect && has_one_spelling {
         redirect_to_canonical(target.canonical_path(), head.uri.query(), Caching::Tid)
     } else {
-        get(api, &target.page, resource, &head.headers).await?
+        let url = match target.needs_redirect {
+            true => PageUrl::of(api, head, &target.canonical_path()),
+            false => PageUrl::of(api, head, head.uri.path()),
+        };
+        get(api, &target.page, resource, &url, &head.headers).await?
     };
     if !api.is_public(&target.page) {
         caching::restrict(response.headers_mut());
@@ -170,19 +180,30 @@ async fn read(
     Ok(response)
 }
 
-async fn get(api: &Api, page: &Page, resource: Resource, headers: &HeaderMap) -> Result<Response> {
+async fn get(
+    api: &Api,
+    page: &Page,
+    resource: Resource,
+    url: &PageUrl,
+    headers: &HeaderMap,
+) -> Result<Response> {
     match resource {
-        Resource::Property(Selector::Latest, name) => read::latest(api, page, &name, headers).await,
+        Resource::Property(Selector::Latest, name) => read::latest(api, page, &name, url, headers).await,
         // Boxed, so that the future of the most frequent read stays small.
-        other => Box::pin(get_other(api, page, other, headers)).await,
+        other => Box::pin(get_other(api, page, other, url, headers)).await,
     }
 }
 
-async fn get_other(api: &Api, page: &Page, resource: Resource, headers: &HeaderMap) -> Result<Response> {
+async fn get_other(
+    api: &Api,
+    page: &Page,
+    resource: Resource,
+    url: &PageUrl,
+    headers: &HeaderMap,
+) -> Result<Response> {
     match resource {
-        Resource::Page | Resource::Bare(Selector::Latest) => {
-            Ok(redirect("?rev/latest/html", Caching::Mutable))
-        }
+        Resource::Page => read::page(api, page, url).await,
+        Resource::Bare(Selector::Latest) => Ok(redirect("?rev/latest/html", Caching::Mutable)),
         Resource::Revisions => Ok(redirect("?rev/", Caching::Mutable)),
         Resource::RevisionList(list) => read::revisions(api, page, list, headers).await,
         Resource::Bare(Selector::Revision(rev)) => Ok(redirect(&format!("?rev/{rev}/"), Caching::Mutable)),
@@ -190,16 +211,16 @@ async fn get_other(api: &Api, page: &Page, resource: Resource, headers: &HeaderM
         Resource::Document(Selector::Latest) => read::latest_render(api, page, headers).await,
         Resource::RenderList(rev, list) => read::revision(api, page, rev, list, headers).await,
         Resource::Document(Selector::Render(tid)) => read::render(api, page, tid, headers).await,
-        Resource::Property(Selector::Latest, name) => read::latest(api, page, &name, headers).await,
+        Resource::Property(Selector::Latest, name) => read::latest(api, page, &name, url, headers).await,
         Resource::Property(Selector::Revision(rev), name) => {
             read::newest_of_revision(api, page, rev, &name).await
         }
         Resource::Property(Selector::Render(tid), name) => {
-            read::property(api, page, tid, &name, headers).await
+            read::property(api, page, tid, &name, url, headers).await
         }
         Resource::Property(Selector::Time(at), name) => time::property(api, page, at, &name).await,
-        Resource::Timegate(name) => timegate::select(api, page, &name, headers).await,
-        Resource::Timemap(name, list) => timemap::list(api, page, &name, list, headers).await,
+        Resource::Timegate(name) => timegate::select(api, page, &name, url, headers).await,
+        Resource::Timemap(name, list) => timemap::list(api, page, &name, url, list, headers).await,
         // The parser never returns these resources.
         Resource::Bare(Selector::Time(_)) | Resource::Document(Selector::Time(_) | Selector::Revision(_)) => {
             Err(Problem::not_found("a time must be followed by a property"))

@@ -1,8 +1,8 @@
 //! Reads of revisions, renders and properties.
 
 use axum::response::Response;
-use http::HeaderMap;
-use rashomon_buckets::{Error, Missing, Page, PropertyName, Render, Revision, Tid};
+use http::{HeaderMap, header};
+use rashomon_buckets::{Error, MementosAround, Missing, Page, PropertyName, Render, Revision, Tid};
 
 use crate::{
     Api,
@@ -11,6 +11,7 @@ use crate::{
     collecting,
     extract::ListRange,
     json,
+    links::{DEFAULT_PROPERTY, PageUrl},
     problem::{Problem, Result},
     representation::Address,
     versions::VersionedRead,
@@ -19,15 +20,34 @@ use crate::{
 /// The default number of entries in a result page.
 const DEFAULT_LIMIT: usize = 50;
 
+/// The page itself: redirects to the default property of the latest, with the links to its states.
+pub(crate) async fn page(api: &Api, page: &Page, url: &PageUrl) -> Result<Response> {
+    let name = PropertyName::new(DEFAULT_PROPERTY)?;
+    let latest = match api.read(api.buckets.latest_version(page, &name)).await? {
+        // The redirect leads to the answer that says what is missing.
+        Err(Error::NotFound(_)) => None,
+        latest => latest.map_err(|error| Problem::of_page(error, page))?,
+    };
+    let mut response = redirect(&format!("?rev/latest/{name}"), Caching::Mutable);
+    let links = match latest {
+        Some(latest) => url.links_to(&name, &latest, &MementosAround::default()),
+        None => url.links(&name),
+    };
+    response.headers_mut().insert(header::LINK, links);
+    Ok(response)
+}
+
 /// `?rev/latest/html`
 pub(crate) async fn latest(
     api: &Api,
     page: &Page,
     name: &PropertyName,
+    url: &PageUrl,
     request: &HeaderMap,
 ) -> Result<Response> {
     let property = api.read(api.buckets.latest(page, name)).await?;
-    let property = property.map_err(|error| Problem::of_latest(error, page, name))?;
+    let property =
+        property.map_err(|error| Problem::of_latest(error, page, name, |query| url.of_query(query)))?;
     let of = VersionedRead { api, title: &page.title, name, property: &property, address: Address::Latest };
     of.answer(request, || {
         let (prepared, was_prepared) = api.prepared.of(&property, || of.representation());
@@ -37,6 +57,7 @@ pub(crate) async fn latest(
         prepared.answer(request, &property.body)
     })
     .await
+    .map(|response| with_links(response, url, name))
 }
 
 /// `?rev/{tid}/html`
@@ -45,11 +66,19 @@ pub(crate) async fn property(
     page: &Page,
     tid: Tid,
     name: &PropertyName,
+    url: &PageUrl,
     request: &HeaderMap,
 ) -> Result<Response> {
     let property = api.read_page(page, api.buckets.property(page, tid, name)).await?;
     let of = VersionedRead { api, title: &page.title, name, property: &property, address: Address::Tid };
-    of.answer(request, || of.representation().answer(request, &property.body)).await
+    let answer = of.answer(request, || of.representation().answer(request, &property.body)).await;
+    answer.map(|response| with_links(response, url, name))
+}
+
+/// Adds the links to the states of the page. They are not prepared, since each client has its own URL of the page.
+fn with_links(mut response: Response, url: &PageUrl, name: &PropertyName) -> Response {
+    response.headers_mut().insert(header::LINK, url.links(name));
+    response
 }
 
 /// `?rev/12345/html`: redirects to the newest render of the revision from which the property can be read.

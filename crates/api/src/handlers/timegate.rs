@@ -2,15 +2,15 @@
 
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use rashomon_buckets::{Error, Missing, Page, PropertyName};
+use rashomon_buckets::{Error, MementosAround, Missing, Page, PropertyName};
 use rashomon_clock::{Timestamp, http_date};
 
 use crate::{
     Api,
     answer::redirect,
     caching::Caching,
-    problem::{Problem, Result, header_value},
-    representation,
+    links::PageUrl,
+    problem::{Problem, Result},
 };
 
 const ACCEPT_DATETIME: HeaderName = HeaderName::from_static("accept-datetime");
@@ -20,6 +20,7 @@ pub(crate) async fn select(
     api: &Api,
     page: &Page,
     name: &PropertyName,
+    url: &PageUrl,
     request: &HeaderMap,
 ) -> Result<Response> {
     let time = accepted_time(request)?;
@@ -28,14 +29,19 @@ pub(crate) async fn select(
         let is_out_of_reach = matches!(error, Error::NotFound(Missing::OutOfReach { .. }));
         let problem = Problem::of_page(error, page);
         match is_out_of_reach {
-            true => problem.with_header(header::LINK, header_value(&representation::links(name))),
+            true => problem.with_header(header::LINK, url.links(name)),
             false => problem,
         }
     })?;
+    // The redirect is right even if the states around the selected one cannot be read.
+    let around = match api.read(api.buckets.mementos_around(page, name, &memento)).await {
+        Ok(Ok(around)) => around,
+        _ => MementosAround::default(),
+    };
     let mut response = redirect(&format!("?rev/{}/{name}", memento.tid), Caching::NoStore);
     let headers = response.headers_mut();
     headers.insert(header::VARY, HeaderValue::from_static("accept-datetime"));
-    headers.insert(header::LINK, header_value(&representation::links(name)));
+    headers.insert(header::LINK, url.links_to(name, &memento, &around));
     Ok(response)
 }
 

@@ -1,15 +1,13 @@
 //! The timemap of RFC 7089: all states of a page, in the format of RFC 6690.
 
-use std::fmt::Write;
-
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue};
 use rashomon_buckets::{Listing, MementoPosition, Page, PropertyName, PropertyVersion};
-use rashomon_clock::http_date;
 
 use crate::{
     Api, answer, collecting,
     extract::{ListRange, MAX_LIMIT},
+    links::{LINK_FORMAT, PageUrl, from_until},
     page_token::list_href,
     problem::Result,
 };
@@ -19,13 +17,14 @@ pub(crate) async fn list(
     api: &Api,
     page: &Page,
     name: &PropertyName,
+    url: &PageUrl,
     list: ListRange<MementoPosition>,
     request: &HeaderMap,
 ) -> Result<Response> {
     let limit = list.limit.unwrap_or(MAX_LIMIT);
     let _permit = api.collecting.take(collecting::OF_ROWS).await?;
     let mementos = api.read_page(page, api.buckets.mementos(page, name, list.after, limit)).await?;
-    let body = link_format(name, &list, &mementos);
+    let body = link_format(name, url, &list, &mementos);
     let content_type = HeaderValue::from_static("application/link-format");
     answer::document(request, content_type, body.into_bytes(), list.caching())
 }
@@ -33,20 +32,24 @@ pub(crate) async fn list(
 /// Formats the links: to the page, to this list and its next part, and to the states.
 fn link_format(
     name: &PropertyName,
+    url: &PageUrl,
     list: &ListRange<MementoPosition>,
     mementos: &Listing<PropertyVersion, MementoPosition>,
 ) -> String {
-    const TYPE: &str = "type=\"application/link-format\"";
     let timemap = format!("?timemap/{name}");
-    let this = list_href(&timemap, list.limit, list.after);
-    let mut links = format!(
-        "<?rev/latest/{name}>; rel=\"original latest-version\",\n<?timegate/{name}>; rel=\"timegate\",\n\
-         <{this}>; rel=\"self timemap\"; {TYPE}"
-    );
-    if let Some(next) = mementos.next {
-        let next = list_href(&timemap, list.limit, Some(next));
-        // Writing to a string does not fail.
-        let _ = write!(links, ",\n<{next}>; rel=\"next timemap\"; {TYPE}");
+    let part = |after| url.of_query(&list_href(&timemap, list.limit, after));
+    let range = match (mementos.items.first(), mementos.items.last()) {
+        (Some(first), Some(last)) => from_until(first.tid, last.tid),
+        _ => String::new(),
+    };
+    let mut links = vec![
+        format!("<{}>; rel=\"original\"", url.original(name)),
+        format!("<{}>; rel=\"latest-version\"", url.latest(name)),
+        format!("<{}>; rel=\"timegate\"", url.of_query(&format!("?timegate/{name}"))),
+        format!("<{}>; rel=\"self\"; {LINK_FORMAT}{range}", part(list.after)),
+    ];
+    if mementos.next.is_some() {
+        links.push(format!("<{}>; rel=\"next timemap\"; {LINK_FORMAT}", part(mementos.next)));
     }
     for (index, memento) in mementos.items.iter().enumerate() {
         let first = list.after.is_none() && index == 0;
@@ -57,10 +60,7 @@ fn link_format(
             (false, true) => "last memento",
             (false, false) => "memento",
         };
-        let datetime = http_date::format(memento.tid.time());
-        let _ =
-            write!(links, ",\n<?rev/{}/{name}>; rel=\"{relation}\"; datetime=\"{datetime}\"", memento.tid);
+        links.push(url.memento(name, memento.tid, relation));
     }
-    links.push('\n');
-    links
+    links.join(",\n") + "\n"
 }

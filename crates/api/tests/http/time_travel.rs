@@ -5,10 +5,22 @@ use std::time::Duration;
 use rashomon_buckets::{
     ArchivePolicy, ArchiveSettings, BucketArchive, DomainName, RevisionStore, SealOptions, Settings,
 };
+use rashomon_tables::{Call, Fault, Plan};
 
-use super::world::{PAGE, World};
+use super::world::{Answer, PAGE, World};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// The URL of [`PAGE`] in links.
+const URL: &str = "http://localhost/v1/enwiki/page/Main_Page";
+
+/// The states in a `Link` header: the second of each in January 2013, and its relations.
+fn states(answer: &Answer) -> Vec<String> {
+    let link = answer.header("link");
+    let states = link.split(", <").filter_map(|link| link.split_once("; datetime=\"Tue, 01 Jan 2013 00:00:"));
+    let relation = |text: &str| text.split('"').nth(1).unwrap().to_owned();
+    states.map(|(link, second)| format!("{} {}", &second[..2], relation(link))).collect()
+}
 
 /// Three revisions, whose numbers do not rise with time; the first has no html.
 async fn history() -> (World, [String; 3]) {
@@ -32,7 +44,7 @@ async fn time_selects_the_render_of_that_time() {
         ("9999-12-31T23:59:59Z", "html", &third),
     ] {
         let answer = world.get(&format!("{PAGE}?rev/{time}/{name}")).await.expect(302);
-        assert_eq!(answer.header("location"), format!("?rev/{tid}/{name}"), "{time}");
+        assert_eq!(answer.header("location"), format!("{PAGE}?rev/{tid}/{name}"), "{time}");
         assert_eq!(answer.header("cache-control"), "no-store");
     }
     for url in [
@@ -64,10 +76,10 @@ async fn the_timegate_selects_by_date() {
     ] {
         let headers: Vec<_> = date.iter().map(|date| ("accept-datetime", *date)).collect();
         let answer = world.get_with(&url, &headers).await.expect(302);
-        assert_eq!(answer.header("location"), format!("?rev/{tid}/html"), "{date:?}");
+        assert_eq!(answer.header("location"), format!("{PAGE}?rev/{tid}/html"), "{date:?}");
         assert_eq!(answer.header("vary"), "accept-datetime");
         assert_eq!(answer.header("cache-control"), "no-store");
-        assert!(answer.header("link").contains("rel=\"original"));
+        assert!(answer.header("link").contains("rel=\"original\""));
     }
     for malformed in ["yesterday", "2013-02-15T00:00:00Z", "Mon, 15 Feb 2013 00:00:00 GMT", ""] {
         world.get_with(&url, &[("accept-datetime", malformed)]).await.expect(400);
@@ -84,13 +96,17 @@ async fn the_timemap_lists_what_the_timegate_selects() {
     assert_eq!(
         answer.text(),
         format!(
-            "<?rev/latest/html>; rel=\"original latest-version\",\n\
-             <?timegate/html>; rel=\"timegate\",\n\
-             <?timemap/html>; rel=\"self timemap\"; type=\"application/link-format\",\n\
-             <?rev/{second}/html>; rel=\"first memento\"; datetime=\"Fri, 01 Feb 2013 00:00:00 GMT\",\n\
-             <?rev/{third}/html>; rel=\"last memento\"; datetime=\"Fri, 01 Mar 2013 00:00:00 GMT\"\n"
+            "<{URL}>; rel=\"original\",\n\
+             <{URL}?rev/latest/html>; rel=\"latest-version\",\n\
+             <{URL}?timegate/html>; rel=\"timegate\",\n\
+             <{URL}?timemap/html>; rel=\"self\"; type=\"application/link-format\"; \
+             from=\"Fri, 01 Feb 2013 00:00:00 GMT\"; until=\"Fri, 01 Mar 2013 00:00:00 GMT\",\n\
+             <{URL}?rev/{second}/html>; rel=\"first memento\"; datetime=\"Fri, 01 Feb 2013 00:00:00 GMT\",\n\
+             <{URL}?rev/{third}/html>; rel=\"last memento\"; datetime=\"Fri, 01 Mar 2013 00:00:00 GMT\"\n"
         )
     );
+    let of_wikitext = world.get(&format!("{PAGE}?timemap/wikitext")).await.expect(200);
+    assert!(of_wikitext.text().starts_with(&format!("<{URL}?rev/latest/wikitext>; rel=\"original\",\n")));
     world.get("/v1/enwiki/page/Other?timemap/html").await.expect(404);
 }
 
@@ -106,10 +122,104 @@ async fn a_long_timemap_comes_in_parts() {
         let part = world.get(&url).await.expect(200).text().to_owned();
         parts.push(part.matches("memento\"; datetime").count());
         let Some(next) = part.lines().find(|line| line.contains("rel=\"next timemap\"")) else { break };
-        assert!(next.starts_with("<?timemap/html&limit=2&page="), "{next}");
-        url = format!("{PAGE}{}", &next[1..next.find('>').unwrap()]);
+        assert!(next.starts_with(&format!("<{URL}?timemap/html&limit=2&page=")), "{next}");
+        url = next["<http://localhost".len()..next.find('>').unwrap()].to_owned();
     }
     assert_eq!(parts, [2, 2, 1]);
+}
+
+#[tokio::test]
+async fn the_timegate_links_to_the_states_around_the_selected_one() {
+    let world = World::new().await;
+    let mut tids = Vec::new();
+    // The revision 4 has two states, and the one without html has none.
+    for (rev, second, name) in
+        [(1, 10, "html"), (3, 20, "html"), (4, 30, "html"), (5, 35, "wikitext"), (9, 50, "html")]
+    {
+        let form = format!("_rev={rev}&{name}=number {rev}&_timestamp=2013-01-01T00:00:{second}Z");
+        tids.push(world.revision(&form).await);
+    }
+    world.render("4", "html=again&_timestamp=2013-01-01T00:00:40Z").await;
+    for (second, expected) in [
+        (0, &["10 first memento", "20 next memento", "50 last memento"][..]),
+        (15, &["10 first memento", "20 next memento", "50 last memento"]),
+        (20, &["10 first prev memento", "20 memento", "30 next memento", "50 last memento"]),
+        (39, &["10 first memento", "20 prev memento", "30 memento", "40 next memento", "50 last memento"]),
+        (40, &["10 first memento", "30 prev memento", "40 memento", "50 next last memento"]),
+        (59, &["10 first memento", "40 prev memento", "50 last memento"]),
+    ] {
+        let date = format!("Tue, 01 Jan 2013 00:00:{second:02} GMT");
+        let answer = world.get_with(&format!("{PAGE}?timegate/html"), &[("accept-datetime", &date)]).await;
+        assert_eq!(states(&answer.clone().expect(302)), expected, "{second}");
+        let range = "rel=\"timemap\"; type=\"application/link-format\"; from=\"Tue, 01 Jan 2013 00:00:10 GMT\"; \
+                     until=\"Tue, 01 Jan 2013 00:00:50 GMT\"";
+        assert!(answer.header("link").contains(range), "{answer:?}");
+    }
+    let only = world.get(&format!("{PAGE}?timegate/wikitext")).await.expect(302);
+    assert_eq!(states(&only), ["35 first last memento"]);
+}
+
+#[tokio::test]
+async fn the_page_itself_links_to_its_newest_state() {
+    let world = World::new().await;
+    let links = async || {
+        let answer = world.get(PAGE).await.expect(302);
+        assert!(answer.header("link").starts_with(&format!("<{URL}>; rel=\"original\", ")), "{answer:?}");
+        assert_eq!(answer.header("vary"), "");
+        states(&answer)
+    };
+    // The page has no state yet.
+    assert!(links().await.is_empty());
+    world.revision("_rev=1&html=x&_timestamp=2013-01-01T00:00:01Z").await;
+    assert_eq!(links().await, ["01 memento"]);
+    world.get(&format!("{PAGE}?rev/latest/html")).await.expect(200);
+    assert_eq!(links().await, ["01 memento"]);
+    world.revision("_rev=2&html=x&_timestamp=2013-01-01T00:00:02Z").await;
+    assert_eq!(links().await, ["02 memento"]);
+    // The redirect leads to no state now.
+    world.revision("_rev=3&wikitext=x&_timestamp=2013-01-01T00:00:03Z").await;
+    assert!(links().await.is_empty());
+}
+
+#[tokio::test]
+async fn the_timegate_works_without_the_states_around_the_selected_one() {
+    let world = World::in_memory().await;
+    for rev in 1..=3 {
+        world.revision(&format!("_rev={rev}&html=x&_timestamp=2013-01-01T00:00:0{rev}Z")).await;
+    }
+    let url = format!("{PAGE}?timegate/html");
+    world.store.set_plan(Plan::empty());
+    world.get(&url).await.expect(302);
+    let calls = world.store.calls(Call::Scan);
+    let mut broken = 0;
+    for number in 1..=calls {
+        world.store.set_plan(Plan::empty().on(Call::Scan, number, Fault::Before));
+        let answer = world.get(&url).await;
+        if answer.status != 503 {
+            assert!(states(&answer.expect(302)).iter().any(|state| state == "03 memento"));
+            broken += 1;
+        }
+    }
+    assert!(broken > 3, "{broken} of {calls}");
+}
+
+#[tokio::test]
+async fn semicolons_of_titles_are_encoded_in_links() {
+    let world = World::new().await;
+    world.post("/v1/enwiki/page/A;B?rev/", "_rev=1&html=x&_timestamp=2013-01-01T00:00:01Z").await.expect(201);
+    let (raw, encoded) = ("/v1/enwiki/page/A;B", "/v1/enwiki/page/A%3BB");
+    let latest = world.get(&format!("{raw}?rev/latest/html")).await.expect(200);
+    let timemap = world.get(&format!("{raw}?timemap/html")).await.expect(200);
+    for links in [latest.header("link"), timemap.text()] {
+        assert!(
+            !links.contains("A;B") && links.contains(&format!("<http://localhost{encoded}?timegate/html>"))
+        );
+    }
+    // Clients do not follow a redirect to a timegate.
+    let gate = world.get(&format!("{encoded}?timegate/html")).await.expect(302);
+    assert!(gate.header("location").starts_with(&format!("{encoded}?rev/")), "{gate:?}");
+    assert_eq!(states(&gate), ["01 first last memento"]);
+    world.get(&format!("{encoded}?rev/latest/html")).await.expect(301);
 }
 
 #[tokio::test]
@@ -164,7 +274,7 @@ async fn no_read_selects_a_render_that_the_archive_left_out() {
         ("?rev/1/html", &tids[0], "html", "h1"),
     ] {
         let answer = world.get(&format!("{PAGE}{url}")).await.expect(302);
-        assert_eq!(answer.header("location"), format!("?rev/{tid}/{name}"), "{url}");
+        assert_eq!(answer.header("location"), format!("{PAGE}?rev/{tid}/{name}"), "{url}");
         assert_eq!(world.get(&format!("{PAGE}?rev/{tid}/{name}")).await.expect(200).text(), text);
     }
     let none = world.get(&format!("{PAGE}?rev/2/html")).await.expect(404);

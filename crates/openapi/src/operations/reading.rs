@@ -39,6 +39,9 @@ const MEMENTO_HEADERS: &[&str] = &[
     "X-Content-Type-Options",
 ];
 
+/// The redirect from a page to the latest.
+const PAGE_REDIRECT: Answer =
+    answer(302, Empty, &["Location", "Link", "Cache-Control"], "Redirects to `?rev/latest/html`.");
 const RENDER: Answer =
     answer(200, Document("render"), CACHED_HEADERS, "The render, with all its properties.");
 const BAD_LIST: Answer = problem(400, "limit or page is malformed.");
@@ -194,10 +197,7 @@ pub(super) const READING: &[Operation] = &[
             ],
         )
     },
-    Operation {
-        query: None,
-        ..get("readPage", Reading, "", "The page", &[redirect("Redirects to `?rev/latest/html`.")])
-    },
+    Operation { query: None, ..get("readPage", Reading, "", "The page", &[PAGE_REDIRECT]) },
     get(
         "openRevisions",
         Reading,
@@ -240,8 +240,8 @@ pub(super) const READING: &[Operation] = &[
     },
     Operation {
         description: "The same sub-resources as above, for reading only, under the public URL of the page. The Host \
-                      header selects the domain, by the configuration. Links in JSON and in headers are relative to \
-                      the page, so they work under both URLs. Links as MediaWiki has them are redirected: \
+                      header selects the domain, by the configuration. Links in JSON are relative to the page, so \
+                      they work under both URLs. Links as MediaWiki has them are redirected: \
                       `?oldid=12345`, `?action=raw`, `?action=history`, `?curid=7` beside a title. Parameters that \
                       other sites add, such as `utm_source` and `fbclid`, are removed by a redirect. If the imported \
                       site info of the wiki says `first-letter`, a title with a small first letter is redirected to \
@@ -252,7 +252,10 @@ pub(super) const READING: &[Operation] = &[
             "/wiki/{title}",
             "The page under its public URL",
             &[
-                redirect(
+                answer(
+                    302,
+                    Empty,
+                    &["Location", "Link", "Cache-Control"],
                     "Redirects to `?rev/latest/html`. With a query, answers like the page under `/v1/` with \
                      the same query.",
                 ),
