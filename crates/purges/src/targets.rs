@@ -62,15 +62,18 @@ impl Targets {
         }
         let of_v1 = cache.hosts.iter().flat_map(|host| self.v1.iter().map(move |path| (host, path)));
         let of_wiki = self.wiki.iter().map(|(host, path)| (host, path));
-        let request = |(host, path): (&String, &String)| {
-            let host = host.clone();
-            if self.are_prefixes {
-                PurgeRequest::Prefix { host, prefix: path.clone() }
-            } else {
-                PurgeRequest::Url { host, path: path.clone() }
+        let mut requests = Vec::new();
+        for (host, path) in of_v1.chain(of_wiki) {
+            let url = |path: &str| PurgeRequest::Url { host: host.clone(), path: path.to_owned() };
+            if !self.are_prefixes {
+                requests.push(url(path));
+                continue;
             }
-        };
-        of_v1.chain(of_wiki).map(request).collect()
+            // The page itself has no query.
+            requests.extend(path.strip_suffix('?').map(url));
+            requests.push(PurgeRequest::Prefix { host: host.clone(), prefix: path.clone() });
+        }
+        requests
     }
 
     /// The surrogate keys.
@@ -179,6 +182,10 @@ fn changed_queries(change: &PageChange, changed: ChangedContent) -> Vec<String> 
     let names: Vec<_> = changed.names.union(&change.names).collect();
     let mut rests: Vec<_> = names.iter().map(|name| format!("?rev/latest/{name}")).collect();
     rests.extend(["?rev/latest/".to_owned(), "?rev/".to_owned()]);
+    // The redirect of the page itself links to the newest state of this property.
+    if names.iter().any(|name| name.as_str() == "html") {
+        rests.push(String::new());
+    }
     rests.extend(names.iter().map(|name| format!("?timemap/{name}")));
     for (rev, revision) in changed.revisions {
         rests.push(format!("?rev/{rev}/"));

@@ -267,7 +267,7 @@ impl Tester {
     async fn post(&mut self, title: usize, url: &str, form: &str) {
         let answer = self.world.send("POST", API_HOST, url, Some(form)).await;
         if let Some(tid) = answer.status.is_success().then(|| answer.header("location").to_owned()) {
-            let tid = tid.trim_start_matches("?rev/").trim_end_matches('/').to_owned();
+            let tid = tid.rsplit("?rev/").next().unwrap_or_default().trim_end_matches('/').to_owned();
             let tids = self.tids.entry(title).or_default();
             if !tids.contains(&tid) {
                 tids.push(tid);
