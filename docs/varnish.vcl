@@ -59,6 +59,17 @@ sub vcl_init {
     formulas.add_backend(formulas_2);
 }
 
+# The scheme with which clients reach the cache, and the host in the links of answers below /v1/, of which there is one
+# copy for all hosts. What clients say about this does not count: a link in a stored answer is for everybody.
+sub choose_links {
+    set req.http.X-Forwarded-Proto = "http";
+    unset req.http.X-Forwarded-Host;
+    unset req.http.X-Forwarded-Prefix;
+    if (req.url ~ "^/v1/") {
+        set req.http.Host = "store.example.org";
+    }
+}
+
 # Prefixes with servers of their own, the longest first. All other paths go to the first backend.
 sub choose_backend {
     if (req.url ~ "^/v1/enwiki/math-png(/|\?|$)") {
@@ -148,6 +159,7 @@ sub vcl_recv {
     } else {
         unset req.http.Accept-Encoding;
     }
+    call choose_links;
     # The query is a path with one spelling, and stays as it is.
     return (hash);
 }

@@ -89,7 +89,7 @@ impl Server {
     pub fn start(binary: &Path, files: &Files, folder: &Path, caches: Caches) -> Result<Self> {
         fs::create_dir(folder)?;
         let address = free_address()?;
-        let vcl = crate::vcl([address; 3])?;
+        let vcl = crate::vcl([address; 3])?.replace("store.example.org", HOST);
         let in_memory = work_folder()?;
         let (mut varnishes, mut config) = (Vec::new(), String::new());
         for (place, method) in caches.methods.iter().enumerate() {

@@ -73,7 +73,9 @@ pub struct Options {
 pub fn run(files: &Files, binary: &Path, options: &Options) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let address = free_address()?;
-    let vcl = crate::vcl([address; 3])?.replace(".interval = 1s;", ".interval = 50ms;");
+    let vcl = crate::vcl([address; 3])?
+        .replace("store.example.org", HOST)
+        .replace(".interval = 1s;", ".interval = 50ms;");
     let start = |method: Method| Cache::start(files, &vcl, folder.path(), method);
     let caches = [start(METHODS[0])?, start(METHODS[1])?];
     let tables = caches.iter().map(|cache| table(cache.method.name(), cache.tapped, cache.method));

@@ -117,8 +117,18 @@ fn raw_query(world: &World<'_>) -> Result<()> {
 fn hosts(world: &World<'_>) -> Result<()> {
     world.rashomon.script(|request| Answer::cacheable(request.header("host")));
     let api = "/v1/enwiki/page/Hosts?rev/latest/html";
-    world.expect(&get(api), "miss")?;
-    world.expect(&get(api).host("10.0.0.1:6081"), "hit")?;
+    // The links in the copy name one host, whatever the first client says.
+    world.expect(&get(api).host("10.0.0.1:6081"), "miss")?;
+    let answer = world.expect(&get(api), "hit")?;
+    ensure!(answer.text() == "store.example.org", "the copy was made for {}", answer.text());
+    world.rashomon.script(|request| {
+        let names = ["x-forwarded-proto", "x-forwarded-host", "x-forwarded-prefix"];
+        Answer::cacheable(&names.map(|name| request.header(name)).join(" "))
+    });
+    let claim = names_of_a_client(get("/wiki/Claim?rev/latest/html").host("en.example.org"));
+    let answer = world.expect(&claim, "miss")?;
+    ensure!(answer.text() == "http  ", "a client chooses the links in a stored answer: {}", answer.text());
+    world.rashomon.script(|request| Answer::cacheable(request.header("host")));
     let wiki = "/wiki/Hosts?rev/latest/html";
     for (host, cache) in [
         ("en.example.org", "miss"),
@@ -134,6 +144,14 @@ fn hosts(world: &World<'_>) -> Result<()> {
         ensure!(host.to_lowercase().starts_with(&answer.text()), "{host} has the answer of {answer:?}");
     }
     Ok(())
+}
+
+/// Adds the headers of a proxy to a request.
+fn names_of_a_client(request: Request) -> Request {
+    request
+        .header("X-Forwarded-Proto", "https")
+        .header("X-Forwarded-Host", "evil.example.org")
+        .header("X-Forwarded-Prefix", "/evil")
 }
 
 fn zstd(world: &World<'_>) -> Result<()> {
