@@ -16,6 +16,8 @@ use crate::process::{cargo_command, find_program, log_file, run_logged};
 const CARGO_DENY: &str = "0.20.2";
 /// The version of schemathesis, fixed for the same reason.
 const SCHEMATHESIS: &str = "4.32.5";
+/// The versions of the clients of RFC 7089, fixed for the same reason.
+const MEMENTO_CLIENTS: [&str; 2] = ["memento_client==0.6.1", "pywb==2.10.0"];
 /// The version of PHP for Node.js, fixed for the same reason.
 const PHP_WASM: &str = "3.1.56";
 /// The oldest version of Node.js that runs this PHP.
@@ -85,9 +87,13 @@ pub(crate) enum Tool {
     Curl,
     Ip,
     Java,
+    /// Java that compiles the source of a program.
+    Jdk,
     Maven,
     /// A folder with MediaWiki's files.
     MediaWiki,
+    /// Python with clients of RFC 7089.
+    MementoClients,
     Nft,
     Nginx,
     Openssl,
@@ -141,8 +147,10 @@ impl Toolbox {
             Tool::Curl => self.debian("curl", "curl"),
             Tool::Ip => self.debian("ip", "iproute2"),
             Tool::Java => self.java(),
+            Tool::Jdk => self.jdk(),
             Tool::Maven => self.debian("mvn", "maven"),
             Tool::MediaWiki => self.mediawiki(),
+            Tool::MementoClients => self.memento_clients(),
             Tool::Nft => self.debian("nft", "nftables"),
             Tool::Nginx => self.find_or_unpack("nginx", "usr/sbin/nginx"),
             Tool::Openssl => self.debian("openssl", "openssl"),
@@ -213,10 +221,29 @@ impl Toolbox {
         Ok(program)
     }
 
-    /// schemathesis of exactly this version, in a virtual environment of Python below `target`.
+    /// Java with a compiler.
+    fn jdk(&mut self) -> Result<PathBuf> {
+        self.debian("javac", "openjdk-17-jdk-headless")?;
+        self.debian("java", "openjdk-17-jdk-headless")
+    }
+
+    /// schemathesis of exactly this version.
     fn schemathesis(&mut self) -> Result<PathBuf> {
-        let own = crate::target().join("tools").join(format!("schemathesis-{SCHEMATHESIS}"));
-        let program = own.join("bin/schemathesis");
+        let package = format!("schemathesis=={SCHEMATHESIS}");
+        self.python_with(&format!("schemathesis-{SCHEMATHESIS}"), &[&package], "schemathesis")
+    }
+
+    /// Python with clients of RFC 7089 of exactly these versions.
+    fn memento_clients(&mut self) -> Result<PathBuf> {
+        let folder = MEMENTO_CLIENTS.join("-").replace("==", "-");
+        let pywb = self.python_with(&folder, &MEMENTO_CLIENTS, "pywb")?;
+        Ok(pywb.with_file_name("python"))
+    }
+
+    /// A program of a package of Python, in a virtual environment with these packages below `target`.
+    fn python_with(&mut self, folder: &str, packages: &[&str], program: &str) -> Result<PathBuf> {
+        let own = crate::target().join("tools").join(folder);
+        let program = own.join("bin").join(program);
         if program.is_file() {
             return Ok(program);
         }
@@ -226,12 +253,12 @@ impl Toolbox {
         if !command.output()?.status.success() {
             self.install("Python's venv", &["python3-venv"])?;
         }
-        println!("    pip install schemathesis {SCHEMATHESIS}");
+        println!("    pip install {}", packages.join(" "));
         let mut command = Command::new(&python);
         command.args(["-m", "venv"]).arg(&own);
         run_to_success(command, "python-venv")?;
         let mut command = Command::new(own.join("bin/pip"));
-        command.args(["install", "--disable-pip-version-check", &format!("schemathesis=={SCHEMATHESIS}")]);
+        command.args(["install", "--disable-pip-version-check"]).args(packages);
         run_to_success(command, "pip-install")?;
         Ok(program)
     }

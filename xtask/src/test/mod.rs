@@ -7,6 +7,7 @@
 
 mod browser;
 mod cassandra;
+mod clients;
 mod demo;
 mod nginx;
 mod origins;

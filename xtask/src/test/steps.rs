@@ -5,8 +5,8 @@ use std::{path::PathBuf, process::Command, time::Duration};
 use anyhow::Result;
 
 use super::{
-    Lane, Outcome, browser, cassandra, demo, nginx, php, resources::StepResources, schemathesis, slow,
-    varnish,
+    Lane, Outcome, browser, cassandra, clients, demo, nginx, php, resources::StepResources, schemathesis,
+    slow, varnish,
 };
 use crate::{
     cassandra::{Server, network},
@@ -147,6 +147,17 @@ pub(super) const STEPS: &[Step] = &[
             Need::Part(Tool::PhpWasm, "the versions of PHP that this machine does not have"),
         ],
         run: php::run,
+    },
+    Step {
+        name: "clients",
+        about: "clients in Java, PHP and Python follow redirects and find the states of pages",
+        lanes: BOTH,
+        needs: &[
+            Need::Part(Tool::Jdk, "redirects in Java"),
+            Need::Part(Tool::PhpCurl, "redirects in PHP"),
+            Need::Part(Tool::MementoClients, "time travel in Python"),
+        ],
+        run: clients::run,
     },
     Step {
         name: "browser",
