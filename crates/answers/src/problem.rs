@@ -66,6 +66,8 @@ pub enum Kind {
     UriTooLong,
     /// The headers are too large.
     HeadTooLarge,
+    /// The body has a transfer coding that the server does not know.
+    TransferCoding,
     /// The type of the body is not supported.
     UnsupportedMediaType,
     /// The range begins past the end of the body.
@@ -127,6 +129,7 @@ impl Kind {
         Self::TooLarge,
         Self::UriTooLong,
         Self::HeadTooLarge,
+        Self::TransferCoding,
         Self::UnsupportedMediaType,
         Self::RangeNotSatisfiable,
         Self::Misdirected,
@@ -188,6 +191,11 @@ impl Kind {
             Self::HeadTooLarge => {
                 (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head-too-large", "The headers are too large")
             }
+            Self::TransferCoding => (
+                StatusCode::NOT_IMPLEMENTED,
+                "transfer-coding",
+                "The transfer coding of the body is not supported",
+            ),
             Self::UnsupportedMediaType => (
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "unsupported-media-type",

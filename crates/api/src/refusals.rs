@@ -40,6 +40,11 @@ fn problem_of(refusal: Refusal) -> Problem {
              percent-encoded, and so are <, > and `; each header is a line 'name: value'; a body has one \
              Content-Length, or is chunked"
         )),
+        Refusal::TransferCoding => Problem::new(
+            Kind::TransferCoding,
+            "a body may have the transfer-encoding 'chunked' alone: send it chunked or with a Content-Length, and \
+             without another coding such as gzip",
+        ),
         Refusal::Http2 => Problem::malformed(
             "this server speaks only HTTP/1.1: send the request without HTTP/2, or let a proxy translate",
         ),

@@ -4,8 +4,7 @@ use std::{fmt, io};
 
 use axum::{Router, body::Body, response::Response};
 use http::Request;
-use hyper::body::Incoming;
-use rashomon_connections::{Application, Refusal, ServeOptions, Tls};
+use rashomon_connections::{Application, ReceivedBody, Refusal, ServeOptions, Tls};
 use tokio::{net::TcpListener, runtime::Handle};
 use tower::ServiceExt as _;
 
@@ -41,7 +40,7 @@ struct ApiApplication {
 impl Application for ApiApplication {
     type Body = Body;
 
-    async fn answer(&self, request: Request<Incoming>) -> Response {
+    async fn answer(&self, request: Request<ReceivedBody>) -> Response {
         if observe::is_refused_early(&self.api, request.method(), request.uri()) {
             return observe::refuse_early(&self.api, request.map(Body::new)).await;
         }

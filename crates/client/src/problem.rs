@@ -94,6 +94,8 @@ problem_kinds! {
     UriTooLong = "uri-too-long",
     /// 431: the headers are too large.
     HeadTooLarge = "head-too-large",
+    /// 501: the transfer coding of the body is not supported.
+    TransferCoding = "transfer-coding",
     /// 415: the type or the encoding of the body is not supported.
     UnsupportedMediaType = "unsupported-media-type",
     /// 416: the range begins after the last byte.

@@ -5,7 +5,8 @@ use std::{error::Error, fmt, net::IpAddr};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use hyper::body::Incoming;
+
+use crate::ReceivedBody;
 
 /// Answers the requests that a server receives.
 pub trait Application: Send + Sync + 'static {
@@ -13,7 +14,7 @@ pub trait Application: Send + Sync + 'static {
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
 
     /// Answers a request. The request's extensions have the [`PeerAddress`], and with TLS [`Encrypted`].
-    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Self::Body>> + Send;
+    fn answer(&self, request: Request<ReceivedBody>) -> impl Future<Output = Response<Self::Body>> + Send;
 
     /// Makes the answer to a request that the server cannot read. `cause` is the error of the HTTP library, for a
     /// log.
@@ -41,6 +42,8 @@ pub enum Refusal {
         /// What is wrong with the request.
         reason: String,
     },
+    /// The body has a transfer coding other than `chunked`.
+    TransferCoding,
     /// The client speaks HTTP/2.
     Http2,
     /// The head did not arrive in time.

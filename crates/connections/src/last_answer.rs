@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::{
     application::{Application, Refusal},
     intercepted_stream::ReturnedStream,
+    transfer_codings,
 };
 
 /// The maximum number of bytes that are read after the last answer. If a socket is closed while received bytes are
@@ -32,7 +33,10 @@ pub(crate) fn refusal_of<S>(
     match returned.refused {
         Some(StatusCode::URI_TOO_LONG) => Some(Refusal::UrlTooLong),
         Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE) => Some(Refusal::HeadTooLarge { max_head_bytes }),
-        Some(_) => Some(Refusal::Malformed { reason: error.to_string() }),
+        Some(_) => Some(match error.to_string() {
+            reason if reason == transfer_codings::NOT_CHUNKED => Refusal::TransferCoding,
+            reason => Refusal::Malformed { reason },
+        }),
         None if returned.unanswered && error.is_parse_version_h2() => Some(Refusal::Http2),
         None if returned.unanswered && error.is_timeout() => Some(Refusal::Late),
         None => None,

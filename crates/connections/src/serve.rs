@@ -1,7 +1,8 @@
 //! Serves connections: limits their number, the heads of requests, and how slow clients may be.
 
-use std::{convert::Infallible, io, pin::Pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, future, io, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
+use http::{HeaderValue, header};
 use hyper::{Request, Response, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rashomon_clock::Clock;
@@ -18,11 +19,16 @@ use crate::{
     application::{Application, Encrypted, PeerAddress, Refusal},
     intercepted_stream::{ExchangeBody, Exchanges, InterceptedStream, ReturnedStream},
     last_answer,
+    received_body::Receiving,
     tls::{Opening, Tls, TlsStream},
+    transfer_codings,
 };
 
 /// The pause after a failed attempt to accept, for example if the system has no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The maximum number of pieces of a body that a connection reads before other connections get a turn.
+const MAX_PIECES_IN_TURN: usize = 256;
 
 /// The limits of connections. Times are in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -182,25 +188,54 @@ impl<A: Application> Server<A> {
         exchanges: &Arc<Exchanges>,
         stopping: &CancellationToken,
     ) -> hyper::Result<()> {
-        let is_encrypted = self.tls.is_some();
-        let service = service_fn(|mut request: Request<Incoming>| {
-            request.extensions_mut().insert(peer);
-            if is_encrypted {
-                request.extensions_mut().insert(Encrypted);
-            }
+        let receiving = Receiving::default();
+        let service = service_fn(|request: Request<Incoming>| {
             let exchange = exchanges.begin();
-            let answer = self.application.answer(request);
+            let answer = self.answer(request, peer, &receiving);
             async move { Ok::<_, Infallible>(answer.await.map(|body| ExchangeBody::new(body, exchange))) }
         });
         let connection = self.http.serve_connection(TokioIo::new(intercepted), service);
         let mut connection = std::pin::pin!(connection);
-        tokio::select! {
-            biased;
-            result = &mut connection => return result,
-            () = stopping.cancelled() => {}
+        let mut is_stopping = false;
+        let mut stopped = std::pin::pin!(stopping.cancelled());
+        future::poll_fn(|context| {
+            for _ in 0..MAX_PIECES_IN_TURN {
+                if let Poll::Ready(result) = connection.as_mut().poll(context) {
+                    return Poll::Ready(result);
+                }
+                if !is_stopping && stopped.as_mut().poll(context).is_ready() {
+                    is_stopping = true;
+                    connection.as_mut().graceful_shutdown();
+                } else if !receiving.poll(context) {
+                    return Poll::Pending;
+                }
+            }
+            // Other connections are served before this one continues.
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Answers a request.
+    async fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: PeerAddress,
+        receiving: &Receiving,
+    ) -> Response<A::Body> {
+        if let Some(refusal) = transfer_codings::refusal(request.headers()) {
+            return closing(self.application.refuse(refusal, None));
         }
-        connection.as_mut().graceful_shutdown();
-        connection.await
+        let (mut head, incoming) = request.into_parts();
+        head.extensions.insert(peer);
+        if self.tls.is_some() {
+            head.extensions.insert(Encrypted);
+        }
+        let (body, settlement) = receiving.begin(incoming, head.headers.contains_key(header::EXPECT));
+        let answer = self.application.answer(Request::from_parts(head, body)).await;
+        let is_refusal = answer.status().is_client_error() || answer.status().is_server_error();
+        if settlement.settle(is_refusal).await { answer } else { closing(answer) }
     }
 
     /// Sends the last answer, if the client still waits for one, and closes the connection.
@@ -232,6 +267,12 @@ impl<A: Application> Server<A> {
             last_answer::close(stream).await;
         }
     }
+}
+
+/// Adds to an answer that it is the last one of its connection.
+fn closing<B>(mut answer: Response<B>) -> Response<B> {
+    answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    answer
 }
 
 /// A TCP connection that is closed if the client reads nothing.

@@ -15,11 +15,10 @@ use std::{
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use http_body_util::Full;
-use hyper::body::Incoming;
+use http_body_util::{BodyExt as _, Full};
 use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_connections::{
-    Application, Encrypted, PeerAddress, Refusal, ServeOptions, Tls, TlsFiles, serve,
+    Application, Encrypted, PeerAddress, ReceivedBody, Refusal, ServeOptions, Tls, TlsFiles, serve,
 };
 use rustls::{
     ClientConfig, RootCertStore,
@@ -53,15 +52,43 @@ struct Mirror(Arc<ApplicationCalls>);
 struct ApplicationCalls {
     refusals: Mutex<Vec<(Refusal, Option<String>)>>,
     failed_handshakes: AtomicU64,
+    held: Mutex<Option<JoinHandle<Result<(usize, usize), usize>>>>,
+}
+
+/// Reads a body. Returns the numbers of its pieces and bytes, and only that of the bytes if the body breaks off.
+async fn count(mut body: ReceivedBody) -> Result<(usize, usize), usize> {
+    let (mut pieces, mut bytes) = (0, 0);
+    while let Some(frame) = body.frame().await {
+        pieces += 1;
+        bytes += frame.map_err(|_| bytes)?.into_data().unwrap().len();
+    }
+    Ok((pieces, bytes))
 }
 
 impl Application for Mirror {
     type Body = Full<Bytes>;
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: Request<ReceivedBody>) -> Response<Full<Bytes>> {
         let extensions = request.extensions();
         let peer = extensions.get::<PeerAddress>().unwrap().ip();
         let is_encrypted = extensions.get::<Encrypted>().is_some();
+        match request.uri().path() {
+            "/refuse" => {
+                let mut refusal = Response::new(Full::from("refused;"));
+                *refusal.status_mut() = StatusCode::NOT_FOUND;
+                return refusal;
+            }
+            "/count" => {
+                let (pieces, bytes) = count(request.into_body()).await.unwrap();
+                return Response::new(Full::from(format!("{bytes} bytes in {pieces} pieces;")));
+            }
+            "/hold" => {
+                let held = tokio::spawn(count(request.into_body()));
+                *self.0.held.lock().unwrap() = Some(held);
+                return Response::new(Full::from("early;"));
+            }
+            _ => {}
+        }
         let text = format!("{} of {peer}, encrypted: {is_encrypted};", request.uri());
         Response::new(Full::from(text))
     }
@@ -219,4 +246,129 @@ async fn shutdown_closes_idle_connections_and_ends_the_server() {
     tokio::time::timeout(STEP_TIMEOUT, server.done).await.expect("the server ends").unwrap().unwrap();
     assert_eq!(idle.read(&mut [0]).await.unwrap(), 0);
     assert!(TcpStream::connect(server.address).await.is_err());
+}
+
+/// Sends the head of a request, and after a pause its body. Returns the stream and the answer, up to its `;`.
+async fn send_in_two(server: &Server, head: &str, body: &[u8], pause: Duration) -> (TcpStream, String) {
+    let mut stream = server.connect().await;
+    stream.write_all(format!("{head}host: a\r\n\r\n").as_bytes()).await.unwrap();
+    tokio::time::sleep(pause).await;
+    // The server may have closed the connection.
+    let _ = stream.write_all(body).await;
+    let answer = answer(&mut stream).await;
+    (stream, answer)
+}
+
+/// Reads an answer up to its `;`.
+async fn answer(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    while answer.last() != Some(&b';') {
+        answer.push(tokio::time::timeout(STEP_TIMEOUT, stream.read_u8()).await.unwrap().unwrap());
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+/// A body in chunks of this size.
+fn chunked(size: usize, count: usize) -> Vec<u8> {
+    let chunk = format!("{size:x}\r\n{}\r\n", "x".repeat(size));
+    [chunk.repeat(count).as_bytes(), b"0\r\n\r\n"].concat()
+}
+
+#[tokio::test]
+async fn connection_stays_usable_after_a_short_body_that_nobody_read() {
+    let server = Server::start(None, ServeOptions::default()).await;
+    for path in ["/refuse", "/"] {
+        for pause in [0, 5, 200].map(Duration::from_millis) {
+            for (framing, body) in [
+                ("content-length: 1000\r\n", vec![b'x'; 1000]),
+                ("content-length: 1000000\r\n", vec![b'x'; 1_000_000]),
+                ("transfer-encoding: chunked\r\n", chunked(100, 50)),
+            ] {
+                let head = format!("POST {path} HTTP/1.1\r\n{framing}");
+                let (mut stream, answer) = send_in_two(&server, &head, &body, pause).await;
+                assert!(!answer.contains("connection: close"), "{head}: {answer}");
+                assert_eq!(ask(&mut stream, "/next").await, "/next of 127.0.0.1, encrypted: false;");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn connection_that_will_be_closed_is_announced() {
+    let server = Server::start(None, ServeOptions::default()).await;
+    for (framing, body) in [
+        // Too long, malformed, too late, and a body that the client sends only if it is wanted.
+        ("content-length: 3000000\r\n", vec![b'x'; 3_000_000]),
+        ("transfer-encoding: chunked\r\n", chunked(10_000, 200)),
+        ("transfer-encoding: chunked\r\n", b"nonsense\r\n".to_vec()),
+        ("content-length: 10\r\n", b"x".to_vec()),
+        ("expect: 100-continue\r\ncontent-length: 10\r\n", Vec::new()),
+    ] {
+        let head = format!("POST /refuse HTTP/1.1\r\n{framing}");
+        let (mut stream, answer) = send_in_two(&server, &head, &body, Duration::from_millis(5)).await;
+        assert!(answer.starts_with("HTTP/1.1 404 "), "{head}: {answer}");
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{head}: {answer}");
+        let rest = tokio::time::timeout(STEP_TIMEOUT, stream.read(&mut [0])).await.unwrap();
+        assert_eq!(rest.expect("the answer is not lost to a reset"), 0);
+    }
+}
+
+#[tokio::test]
+async fn answer_before_the_end_of_its_body_ends_the_connection() {
+    let server = Server::start(None, ServeOptions::default()).await;
+    let mut stream = server.connect().await;
+    stream.write_all(b"POST /hold HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n12345").await.unwrap();
+    let early = answer(&mut stream).await;
+    assert!(early.contains("\r\nconnection: close\r\n"), "{early}");
+    assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+    // The application learns that the rest does not arrive.
+    let held = server.mirror.0.held.lock().unwrap().take().unwrap();
+    assert_eq!(tokio::time::timeout(STEP_TIMEOUT, held).await.unwrap().unwrap(), Err(5));
+}
+
+#[tokio::test]
+async fn short_chunks_are_joined() {
+    let server = Server::start(None, ServeOptions::default()).await;
+    let head = "POST /count HTTP/1.1\r\ntransfer-encoding: chunked\r\n";
+    let (mut stream, answer) = send_in_two(&server, head, &chunked(1, 100_000), Duration::ZERO).await;
+    let (_, counted) = answer.split_once("\r\n\r\n").unwrap();
+    let pieces = counted.strip_prefix("100000 bytes in ").and_then(|rest| rest.strip_suffix(" pieces;"));
+    assert!(pieces.unwrap().parse::<usize>().unwrap() < 2000, "{counted}");
+    // A piece is passed on when nothing follows.
+    let head = b"POST /count HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
+    stream.write_all(head).await.unwrap();
+    for _ in 0..3 {
+        stream.write_all(b"1\r\nx\r\n").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    stream.write_all(b"0\r\n\r\n").await.unwrap();
+    assert!(self::answer(&mut stream).await.ends_with("3 bytes in 3 pieces;"));
+}
+
+#[tokio::test]
+async fn transfer_codings_other_than_chunked_are_refused() {
+    let server = Server::start(None, ServeOptions::default()).await;
+    let malformed = "Malformed";
+    for (version, codings, refusal) in [
+        ("1.1", &["gzip, chunked"][..], "TransferCoding"),
+        ("1.1", &["gzip", "chunked"], "TransferCoding"),
+        ("1.1", &["identity, chunked"], "TransferCoding"),
+        ("1.1", &["gzip"], "TransferCoding"),
+        ("1.1", &["identity"], "TransferCoding"),
+        ("1.1", &["chunked, gzip"], "TransferCoding"),
+        ("1.1", &["chunked", "identity"], "TransferCoding"),
+        ("1.1", &["chunked, chunked"], malformed),
+        ("1.1", &["chunked", "chunked"], malformed),
+        ("1.0", &["chunked"], malformed),
+    ] {
+        let lines: String = codings.iter().map(|coding| format!("transfer-encoding: {coding}\r\n")).collect();
+        let request = format!("POST /count HTTP/{version}\r\nhost: a\r\n{lines}\r\n0\r\n\r\n");
+        let mut stream = server.connect().await;
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 418 "), "{request}: {answer}");
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{request}: {answer}");
+        assert!(answer.split_once("\r\n\r\n").unwrap().1.starts_with(refusal), "{request}: {answer}");
+    }
 }

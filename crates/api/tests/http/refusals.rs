@@ -46,7 +46,7 @@ async fn requests_of_class(world: &World, class: &str) -> u64 {
 async fn heads_that_cannot_be_read_are_answered_as_problems() {
     let world = World::new().await;
     let server = Server::of(&world, ServeOptions::default()).await;
-    let requests: [(&[u8], &str); 13] = [
+    let requests: [(&[u8], &str); 14] = [
         (b"GET /v1/enwiki/page/<p> HTTP/1.1\r\nhost: a\r\n\r\n", "percent-encoded"),
         (b"GET /v1/enwiki/page/`p` HTTP/1.1\r\nhost: a\r\n\r\n", "percent-encoded"),
         (b"GET /v1/enwiki/page/a b HTTP/1.1\r\nhost: a\r\n\r\n", "HTTP/1.1"),
@@ -58,7 +58,8 @@ async fn heads_that_cannot_be_read_are_answered_as_problems() {
         (b"GET / HTTP/1.1\r\nhost: a\r\nno header\r\n\r\n", "header"),
         (b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: ten\r\n\r\n", "content-length"),
         (b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n", "content-length"),
-        (b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip\r\n\r\n", "transfer-encoding"),
+        (b"POST / HTTP/1.0\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n", "transfer-encoding"),
+        (b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked, chunked\r\n\r\n", "more than once"),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "HTTP/2"),
     ];
     for (request, named) in requests {
@@ -68,6 +69,60 @@ async fn heads_that_cannot_be_read_are_answered_as_problems() {
         assert_eq!(problem["type"], "urn:rashomon:problem:malformed");
     }
     assert_eq!(requests_of_class(&world, "4xx").await, requests.len() as u64);
+}
+
+#[tokio::test]
+async fn bodies_with_other_transfer_codings_are_not_stored() {
+    let world = World::new().await;
+    let server = Server::of(&world, ServeOptions::default()).await;
+    let before = world.dump().await;
+    for coding in
+        ["gzip, chunked", "identity, chunked", "gzip", "identity", "gzip\r\ntransfer-encoding: chunked"]
+    {
+        let request = format!(
+            "POST {PAGE}?rev/ HTTP/1.1\r\nhost: a\r\ncontent-type: application/x-www-form-urlencoded\r\n\
+             transfer-encoding: {coding}\r\n\r\nd\r\n_rev=1&html=x\r\n0\r\n\r\n"
+        );
+        let problem = refused(&server, request.as_bytes(), 501).await;
+        assert_eq!(problem["type"], "urn:rashomon:problem:transfer-coding", "{coding}");
+    }
+    assert_eq!(world.dump().await, before);
+}
+
+/// Requests of many kinds that are refused before their bodies have arrived. The next request of the connection is
+/// answered.
+#[tokio::test]
+async fn connection_stays_usable_after_a_refusal() {
+    let world = World::new().await;
+    let server = Server::of(&world, ServeOptions::default()).await;
+    let form = "content-type: application/x-www-form-urlencoded\r\n";
+    for (request, headers, status) in [
+        ("POST /healthz", "", 405),
+        ("GET /healthz", "", 200),
+        ("POST /nowhere", "", 404),
+        ("POST /v1/enwiki/page/A", form, 405),
+        ("POST /v1/enwiki/page/%5B?rev/", form, 400),
+        ("POST /v1/enwiki/page/A?rev/", "origin: https://evil.example\r\n", 403),
+        ("POST /v1/enwiki/page/A?rev/", "content-type: text/plain\r\n", 415),
+        ("PUT /v1/enwiki/nothing/key", "", 404),
+        ("PUT /v1/enwiki/nothing", "", 415),
+        ("POST /v1/batch?x", "", 400),
+        ("POST /v1/tokens", "", 415),
+        ("POST /v1/enwiki/import?x", "", 400),
+        ("DELETE /v1/enwiki/nothing", "", 404),
+    ] {
+        let mut stream = server.connect().await;
+        let head = format!("{request} HTTP/1.1\r\nhost: a\r\n{headers}content-length: 50000\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        stream.write_all(&[b'x'; 50_000]).await.unwrap();
+        let answer = read_until(&mut stream, "}").await;
+        assert_eq!(answer.split(' ').nth(1), Some(status.to_string().as_str()), "{request}: {answer}");
+        assert!(!answer.contains("connection: close"), "{request}: {answer}");
+        stream.write_all(&get("/healthz", "")).await.unwrap();
+        let next = read_until(&mut stream, "}").await;
+        assert!(next.starts_with("HTTP/1.1 200 "), "{request}: {next}");
+    }
 }
 
 #[tokio::test]
