@@ -3,6 +3,7 @@
 
 use std::{
     convert::Infallible,
+    future,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     task::{Context, Poll, ready},
@@ -216,20 +217,12 @@ pub(crate) fn is_refused_early(api: &Api, method: &Method, uri: &Uri) -> bool {
     is_possible && uri.path().starts_with("/v1/") && Route::of(uri).needs_permit(method)
 }
 
-/// Answers a request that [`is_refused_early`]. Receives its body and drops it, so that the client reads the answer.
+/// Answers a request that [`is_refused_early`].
 pub(crate) async fn refuse_early(api: &Api, mut request: Request) -> Response {
     let (record, found) = begin(api, &mut request, None);
     let body = found.and_then(|_| api.receive_body(record.audit.attach(request).into_body()));
-    let answering = async {
-        let problem = match body {
-            Err(problem) => problem,
-            Ok(body) => {
-                body.drain().await;
-                api.write_permits.refuse()
-            }
-        };
-        Ok::<_, Infallible>(problem.into_response())
-    };
+    let problem = body.map_or_else(|problem| problem, |_| api.write_permits.refuse());
+    let answering = future::ready(Ok::<_, Infallible>(problem.into_response()));
     let Ok(answer) = Paced::new(&api.settings, answering).await;
     record.finish(answer)
 }

@@ -2,7 +2,8 @@
 //!
 //! A write takes its permit before its body is read, so that a refused write costs little. Definitions of buckets and
 //! requests for tokens take it later, since their bodies are small. A slow client must not keep a permit from others:
-//! if the body does not arrive promptly, the write gives its permit back, and takes another one before it is stored.
+//! if the body does not arrive promptly, the write gives its permit back, and takes another one before it is stored. It
+//! also gives back the memory for bytes that have not arrived (see [`crate::staging`]).
 //!
 //! A refusal that is certain at once is nevertheless delayed ([`Paced`]). Otherwise a client that repeats its request as
 //! soon as it is refused would take most of the processor.
@@ -32,6 +33,7 @@ use crate::{
     Settings,
     problem::{Kind, Problem, Result},
     settings::{MAX_WRITES, OVERLOAD_WAIT},
+    staging::Room,
 };
 
 /// The maximum number of writes that wait for a permit. A waiting write takes a few kilobytes, and its part of the
@@ -129,13 +131,27 @@ fn is_delayed(answer: &Response) -> bool {
     problem.is_some_and(|problem| matches!(problem.kind(), Kind::Busy | Kind::TooManyAttempts))
 }
 
-/// Holds a permit while a body is received. Gives the permit back if the body does not arrive promptly.
-pub(crate) async fn hold_while<T>(permit: &mut Option<Permit>, receive: impl Future<Output = T>) -> T {
+/// Holds a permit and memory while a body is received. If the body does not arrive promptly, gives back the permit, and
+/// the memory for bytes that have not arrived.
+pub(crate) async fn hold_while<T>(
+    permit: &mut Option<Permit>,
+    room: &Room,
+    receive: impl Future<Output = T>,
+) -> T {
+    if_late(receive, || {
+        *permit = None;
+        room.keep_what_arrived();
+    })
+    .await
+}
+
+/// Waits for a body. Calls a function if the body does not arrive promptly, and continues to wait.
+pub(crate) async fn if_late<T>(receive: impl Future<Output = T>, late: impl FnOnce()) -> T {
     let mut receive = pin!(receive);
     if let Ok(received) = timeout(MAX_PERMIT_HOLD, receive.as_mut()).await {
         return received;
     }
-    *permit = None;
+    late();
     receive.await
 }
 

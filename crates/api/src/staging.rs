@@ -9,6 +9,11 @@
 //! claim covers the body, or can be extended at once ([`Claim::keep`]). Other bodies are written to chunks in the
 //! store.
 //!
+//! A client that is slow must not keep others from the memory that it does not use. So a request whose body does not
+//! arrive promptly gives back the memory for bytes that have not arrived ([`Room::keep_what_arrived`]). Then its claim
+//! grows with the bytes that arrive ([`Room::arrive`]), up to a claim for a body of any size, and so does the minimum rate
+//! of the body. If there is no room to grow, the request is refused.
+//!
 //! # What a claim covers
 //!
 //! A claim of [`WORKING_BYTES`] covers all of the following together:
@@ -24,16 +29,16 @@
 //!
 //! # Batches
 //!
-//! A batch claims the memory for its body before it receives the body ([`Staging::claim_batch`]). Later it extends the
-//! claim for the answers of its requests, without waiting ([`BatchClaim::grow`]). The batch holds the claim while its
-//! requests run, and these requests claim memory themselves. For this reason all batches together hold at most half of
-//! the budget. The other half is always left to requests whose end depends on no batch.
+//! A batch claims memory for a short body before it receives its body ([`Staging::claim_batch`]). Later it extends the
+//! claim for a longer body and for the answers of its requests, without waiting ([`BatchClaim::grow`]). The batch holds
+//! the claim while its requests run, and these requests claim memory themselves. For this reason all batches together
+//! hold at most half of the budget. The other half is always left to requests whose end depends on no batch.
 //!
 //! # Why nothing deadlocks
 //!
 //! A request waits for the budget only in [`Staging::claim`], [`Staging::claim_import`] and [`Staging::claim_batch`].
 //! At that point the request holds no part of the budget, no permit to write, and no lock of a page.
-//! [`Claim::keep`] and [`BatchClaim::grow`] do not wait.
+//! [`Claim::keep`], [`Room::arrive`] and [`BatchClaim::grow`] do not wait.
 //!
 //! Requests that hold a part of the budget wait for three things, and none of the three waits for the budget:
 //!
@@ -48,9 +53,11 @@
 //! before that, and the parts of all batches together are at most half of the budget. So the requests of batches wait
 //! only for the other half, which is released as above. The time-out of the batch ends this wait, too.
 
+mod pool;
+
 use std::{
     pin::pin,
-    sync::{Arc, atomic::AtomicI64},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicI64},
     time::Duration,
 };
 
@@ -61,11 +68,9 @@ use prometheus_client::{
 };
 use rashomon_admission::Permit;
 use rashomon_buckets::MAX_BODIES;
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
-};
+use tokio::time::timeout;
 
+use self::pool::{Pool, Units};
 use crate::{
     Settings,
     problem::{Problem, Result},
@@ -95,6 +100,9 @@ pub(crate) const IMPORT_BYTES: usize = 3 * MAX_IMPORT_BUFFERED_BYTES as usize;
 /// The maximum size of the body of a batch.
 const MAX_BATCH_BYTES: u64 = 16 << 20;
 
+/// The maximum number of units, which a semaphore can count.
+const MAX_UNITS: u32 = u32::MAX >> 3;
+
 /// The unit in which the budget is counted, in bytes.
 const UNIT: usize = 1 << 10;
 
@@ -114,12 +122,9 @@ pub(crate) fn max_batch_bytes(settings: &Settings) -> u64 {
 /// The budget of staging memory.
 #[derive(Debug)]
 pub(crate) struct Staging {
-    /// A permit for each unit.
-    units: Arc<Semaphore>,
-    all: u32,
-    /// A permit for each unit that batches may hold.
-    batch_units: Arc<Semaphore>,
-    all_of_batches: u32,
+    units: Arc<Pool>,
+    /// The units that batches may hold.
+    batch_units: Arc<Pool>,
     max_wait: Duration,
     metrics: StagingMetrics,
 }
@@ -148,17 +153,24 @@ impl StagingMetrics {
         );
         metrics
     }
+
+    /// Counts and refuses a request whose body needs more room than there is.
+    fn refuse_growth(&self) -> Problem {
+        self.refused.inc();
+        Problem::busy(format!(
+            "the body arrived slowly, and meanwhile other requests took the room in the server's {STAGING_MEMORY}: try \
+             again, send the body faster or in smaller parts, or raise {STAGING_MEMORY}"
+        ))
+    }
 }
 
 impl Staging {
     pub(crate) fn new(settings: &Settings, registry: &mut Registry) -> Self {
-        let units = usize::try_from(settings.staging_bytes / UNIT as u64).unwrap_or(usize::MAX);
-        let all = u32::try_from(units.clamp(1, Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
+        let units = u32::try_from(settings.staging_bytes / UNIT as u64).unwrap_or(u32::MAX);
+        let units = units.clamp(1, MAX_UNITS);
         Self {
-            units: Arc::new(Semaphore::new(all as usize)),
-            all,
-            batch_units: Arc::new(Semaphore::new(all.div_ceil(2) as usize)),
-            all_of_batches: all.div_ceil(2),
+            units: Pool::new(units),
+            batch_units: Pool::new(units.div_ceil(2)),
             max_wait: Duration::from_secs(settings.staging_wait_seconds),
             metrics: StagingMetrics::register(registry),
         }
@@ -168,50 +180,48 @@ impl Staging {
     /// Waits in a queue with other requests, for at most the time of the setting `staging_wait`. The caller must not
     /// hold any part of the budget.
     pub(crate) async fn claim(&self, length: Option<u64>) -> Result<Claim> {
-        let (bytes, covered) = claim_size(length);
-        let units = self.acquire(bytes).await?;
-        Ok(Claim::new(self, units, covered))
+        let size = claim_size(length);
+        let units = self.acquire(size.0).await?;
+        Ok(Claim::new(self, units, size))
     }
 
     /// Claims the memory for an import.
     pub(crate) async fn claim_import(&self) -> Result<Claim> {
         let units = self.acquire(IMPORT_BYTES).await?;
-        Ok(Claim::new(self, units, 0))
+        Ok(Claim::new(self, units, (IMPORT_BYTES, 0)))
     }
 
     /// Claims memory for a batch. Waits as [`Self::claim`] does, and the caller must not hold any part of the budget.
     pub(crate) async fn claim_batch(&self, bytes: usize) -> Result<BatchClaim> {
-        let units = units_of(bytes).min(self.all_of_batches);
+        let units = units_of(bytes).min(self.batch_units.all());
         let acquire = async {
-            let share = Arc::clone(&self.batch_units).acquire_many_owned(units).await.ok()?;
-            let units = Arc::clone(&self.units).acquire_many_owned(units).await.ok()?;
-            Some((share, units))
+            let share = self.batch_units.acquire(units).await;
+            (share, self.units.acquire(units).await)
         };
-        let mut acquire = pin!(acquire);
-        let (share, units) = match acquire.as_mut().now_or_never() {
-            Some(acquired) => acquired.ok_or_else(|| self.refusal())?,
-            None => self.wait(acquire).await?,
-        };
-        let claimed = self.metrics.claimed.clone();
-        claimed.inc_by((units.num_permits() * UNIT) as i64);
-        Ok(BatchClaim { bytes, share, units, claimed })
+        let (share, units) = self.wait(acquire).await?;
+        self.metrics.claimed.inc_by((units.count() * UNIT) as i64);
+        Ok(BatchClaim { bytes, share, units, can_grow: true, metrics: self.metrics.clone() })
     }
 
-    async fn acquire(&self, bytes: usize) -> Result<OwnedSemaphorePermit> {
-        // A claim larger than the budget takes all of it.
-        let units = units_of(bytes).min(self.all);
-        if let Ok(permit) = Arc::clone(&self.units).try_acquire_many_owned(units) {
-            return Ok(permit);
-        }
-        let acquire = Arc::clone(&self.units).acquire_many_owned(units);
-        self.wait(acquire.map(std::result::Result::ok)).await
+    /// Makes a claim of nothing, which cannot grow.
+    pub(crate) fn claim_nothing(&self) -> BatchClaim {
+        let (share, units) =
+            (Units::none(Arc::clone(&self.batch_units)), Units::none(Arc::clone(&self.units)));
+        BatchClaim { bytes: 0, share, units, can_grow: false, metrics: self.metrics.clone() }
+    }
+
+    async fn acquire(&self, bytes: usize) -> Result<Units> {
+        self.wait(self.units.acquire(units_of(bytes))).await
     }
 
     /// Waits for units, for at most the time of the setting `staging_wait`.
-    async fn wait<T>(&self, acquire: impl Future<Output = Option<T>>) -> Result<T> {
+    async fn wait<T>(&self, acquire: impl Future<Output = T>) -> Result<T> {
+        let mut acquire = pin!(acquire);
+        if let Some(acquired) = acquire.as_mut().now_or_never() {
+            return Ok(acquired);
+        }
         self.metrics.waited.inc();
-        let acquired = timeout(self.max_wait, acquire).await.ok().flatten();
-        acquired.ok_or_else(|| self.refusal())
+        timeout(self.max_wait, acquire).await.map_err(|_elapsed| self.refusal())
     }
 
     fn refusal(&self) -> Problem {
@@ -229,49 +239,138 @@ impl Staging {
 pub(crate) struct Claim {
     /// `None` if the body arrives slowly. The write then takes a permit when the whole body has arrived.
     pub(crate) permit: Option<Permit>,
-    units: OwnedSemaphorePermit,
-    /// How many bytes of finished bodies the units cover.
-    covered: usize,
-    /// The number of bytes of finished bodies in memory.
-    kept: usize,
-    semaphore: Arc<Semaphore>,
-    claimed: Gauge<i64, AtomicI64>,
+    room: Room,
 }
 
 impl Claim {
-    fn new(staging: &Staging, units: OwnedSemaphorePermit, covered: usize) -> Self {
+    fn new(staging: &Staging, units: Units, (base, covered): (usize, usize)) -> Self {
         let claimed = staging.metrics.claimed.clone();
-        claimed.inc_by((units.num_permits() * UNIT) as i64);
-        Self { permit: None, units, covered, kept: 0, semaphore: Arc::clone(&staging.units), claimed }
+        claimed.inc_by((units.count() * UNIT) as i64);
+        let state = RoomState { units, base, covered, kept: 0, arrived: 0, is_late: false };
+        let room = RoomParts {
+            state: Mutex::new(state),
+            all: staging.units.all(),
+            metrics: staging.metrics.clone(),
+        };
+        Self { permit: None, room: Room(Arc::new(room)) }
+    }
+
+    /// The memory of the claim, for those who receive its body.
+    pub(crate) fn room(&self) -> Room {
+        self.room.clone()
+    }
+
+    /// See [`Room::arrive`].
+    pub(crate) fn arrive(&self, bytes: usize) -> Result<usize> {
+        self.room.arrive(bytes)
     }
 
     /// Returns whether a finished body of this size may stay in memory. Extends the claim if necessary, without
     /// waiting.
     pub(crate) fn keep(&mut self, bytes: usize) -> bool {
-        let kept = self.kept + bytes;
-        if kept > MAX_BODIES {
-            return false;
+        let mut state = self.room.lock();
+        let kept = state.kept + bytes;
+        let fits = kept <= MAX_BODIES && self.room.resize(&mut state, kept);
+        if fits {
+            state.kept = kept;
         }
-        if kept > self.covered {
-            let units = units_of(kept - self.covered);
-            let Ok(more) = Arc::clone(&self.semaphore).try_acquire_many_owned(units) else { return false };
-            self.claimed.inc_by(i64::from(units) * UNIT as i64);
-            self.units.merge(more);
-            self.covered += units as usize * UNIT;
-        }
-        self.kept = kept;
-        true
+        fits
     }
 
     /// Records that a kept body was written to chunks.
     pub(crate) fn release_kept(&mut self, bytes: usize) {
-        self.kept = self.kept.saturating_sub(bytes);
+        let mut state = self.room.lock();
+        state.kept = state.kept.saturating_sub(bytes);
     }
 }
 
-impl Drop for Claim {
+/// The memory of a claim. Cheap to clone; the memory is released with its last clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Room(Arc<RoomParts>);
+
+#[derive(Debug)]
+struct RoomParts {
+    state: Mutex<RoomState>,
+    all: u32,
+    metrics: StagingMetrics,
+}
+
+#[derive(Debug)]
+struct RoomState {
+    units: Units,
+    /// The bytes for receiving a body.
+    base: usize,
+    /// How many bytes of finished bodies `base` covers.
+    covered: usize,
+    /// The number of bytes of finished bodies in memory.
+    kept: usize,
+    /// The number of bytes that have arrived.
+    arrived: u64,
+    /// Whether the claim covers only what has arrived.
+    is_late: bool,
+}
+
+impl Room {
+    fn lock(&self) -> MutexGuard<'_, RoomState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records that bytes have arrived. If the claim covers only what has arrived, extends it without waiting. Returns
+    /// the memory for all bytes that have arrived.
+    ///
+    /// # Errors
+    ///
+    /// Returns 503 if there is no room.
+    pub(crate) fn arrive(&self, bytes: usize) -> Result<usize> {
+        let mut state = self.lock();
+        state.arrived += bytes as u64;
+        let (base, covered) = claim_size(Some(state.arrived));
+        if state.is_late && base > state.base {
+            (state.base, state.covered) = (base, covered);
+            let kept = state.kept;
+            if !self.resize(&mut state, kept) {
+                return Err(self.0.metrics.refuse_growth());
+            }
+        }
+        Ok(base)
+    }
+
+    /// Gives back the memory for bytes that have not arrived. From now on, the claim grows with the bytes that arrive.
+    pub(crate) fn keep_what_arrived(&self) {
+        let mut state = self.lock();
+        let (base, covered) = claim_size(Some(state.arrived));
+        state.is_late = true;
+        if base < state.base {
+            (state.base, state.covered) = (base, covered);
+            let excess = state.units.count().saturating_sub(state.units_for(state.kept, self.0.all));
+            state.units.release(excess);
+            self.0.metrics.claimed.dec_by((excess * UNIT) as i64);
+        }
+    }
+
+    /// Extends the claim, without waiting, so that it covers finished bodies of this size. Returns `false` if there is
+    /// no room.
+    fn resize(&self, state: &mut RoomState, kept: usize) -> bool {
+        let more = state.units_for(kept, self.0.all).saturating_sub(state.units.count());
+        if !state.units.grow(u32::try_from(more).unwrap_or(u32::MAX)) {
+            return false;
+        }
+        self.0.metrics.claimed.inc_by((more * UNIT) as i64);
+        true
+    }
+}
+
+impl RoomState {
+    /// The units for the base and for finished bodies of this size.
+    fn units_for(&self, kept: usize, all: u32) -> usize {
+        (units_of(self.base).min(all) + units_of(kept.saturating_sub(self.covered))) as usize
+    }
+}
+
+impl Drop for RoomParts {
     fn drop(&mut self) {
-        self.claimed.dec_by((self.units.num_permits() * UNIT) as i64);
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.metrics.claimed.dec_by((state.units.count() * UNIT) as i64);
     }
 }
 
@@ -281,25 +380,52 @@ pub(crate) struct BatchClaim {
     /// The bytes in use.
     bytes: usize,
     /// The units of the share that batches may hold.
-    share: OwnedSemaphorePermit,
+    share: Units,
     /// The same number of units of the whole budget.
-    units: OwnedSemaphorePermit,
-    claimed: Gauge<i64, AtomicI64>,
+    units: Units,
+    can_grow: bool,
+    metrics: StagingMetrics,
 }
 
 impl BatchClaim {
+    /// Extends the claim to this many bytes, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// Returns 503, and changes nothing, if there is no room.
+    pub(crate) fn grow_to(&mut self, bytes: usize) -> Result<()> {
+        let fits = bytes <= self.bytes || self.grow(bytes - self.bytes);
+        if fits { Ok(()) } else { Err(self.metrics.refuse_growth()) }
+    }
+
     /// Extends the claim, without waiting. Returns `false`, and changes nothing, if there is no room.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let wanted = units_of(self.bytes + bytes);
-        let more = wanted.saturating_sub(u32::try_from(self.units.num_permits()).unwrap_or(u32::MAX));
-        let acquire =
-            |permit: &OwnedSemaphorePermit| Arc::clone(permit.semaphore()).try_acquire_many_owned(more).ok();
-        let Some((share, units)) = acquire(&self.share).zip(acquire(&self.units)) else { return false };
-        self.share.merge(share);
-        self.units.merge(units);
-        self.claimed.inc_by(i64::from(more) * UNIT as i64);
+        let more = wanted.saturating_sub(u32::try_from(self.units.count()).unwrap_or(u32::MAX));
+        let may_grow = self.can_grow || more == 0;
+        if !(may_grow && self.share.grow(more)) {
+            return false;
+        }
+        if !self.units.grow(more) {
+            self.share.release(more as usize);
+            return false;
+        }
+        self.metrics.claimed.inc_by(i64::from(more) * UNIT as i64);
         self.bytes += bytes;
         true
+    }
+
+    /// Changes the size of the claim, without waiting. A claim of nothing stays one.
+    ///
+    /// # Errors
+    ///
+    /// Returns 503 if there is no room.
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<()> {
+        if self.can_grow {
+            self.grow_to(bytes)?;
+        }
+        self.shrink_to(bytes);
+        Ok(())
     }
 
     /// Releases all but this many bytes of the claim.
@@ -310,15 +436,16 @@ impl BatchClaim {
     /// Releases this many bytes of the claim.
     pub(crate) fn shrink(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_sub(bytes);
-        let excess = self.units.num_permits().saturating_sub(units_of(self.bytes) as usize);
-        drop((self.share.split(excess), self.units.split(excess)));
-        self.claimed.dec_by((excess * UNIT) as i64);
+        let excess = self.units.count().saturating_sub(units_of(self.bytes) as usize);
+        self.share.release(excess);
+        self.units.release(excess);
+        self.metrics.claimed.dec_by((excess * UNIT) as i64);
     }
 }
 
 impl Drop for BatchClaim {
     fn drop(&mut self) {
-        self.claimed.dec_by((self.units.num_permits() * UNIT) as i64);
+        self.metrics.claimed.dec_by((self.units.count() * UNIT) as i64);
     }
 }
 
@@ -390,7 +517,41 @@ mod tests {
         assert!(first.keep(1));
         drop(first);
         assert_eq!(staging.metrics.claimed.get(), 0);
-        assert_eq!(staging.units.available_permits(), staging.all as usize);
+        assert_eq!(staging.units.free(), staging.units.all() as usize);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn late_claim_covers_what_has_arrived() {
+        let staging = staging(2 * WORKING_BYTES as u64);
+        let claim = staging.claim(None).await.unwrap();
+        assert_eq!(claim.arrive(1000).unwrap(), OVERHEAD_BYTES + 4000);
+        claim.room().keep_what_arrived();
+        let claimed = || staging.metrics.claimed.get() as usize;
+        assert_eq!(claimed(), OVERHEAD_BYTES + 4 * UNIT);
+        claim.arrive(99_000).unwrap();
+        assert_eq!(claimed(), OVERHEAD_BYTES + 391 * UNIT);
+        // While another request holds the rest, the claim cannot grow. After that, it grows up to a claim for any body.
+        let _first = staging.claim(None).await.unwrap();
+        let rest = staging.claim(Some(900_000)).await.unwrap();
+        let refused = claim.arrive(100_000).unwrap_err();
+        assert!(refused.detail().contains("slowly"), "{}", refused.detail());
+        drop(rest);
+        for _ in 0..100 {
+            assert!(claim.arrive(100_000).unwrap() <= WORKING_BYTES);
+        }
+        assert_eq!(claimed(), 2 * WORKING_BYTES);
+        drop(claim);
+        assert_eq!(claimed(), WORKING_BYTES);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn claim_of_nothing_cannot_grow() {
+        let staging = staging(2 * WORKING_BYTES as u64);
+        let mut nothing = staging.claim_nothing();
+        assert!(nothing.grow(0) && !nothing.grow(1));
+        nothing.shrink_to(0);
+        drop(nothing);
+        assert_eq!(staging.metrics.claimed.get(), 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -431,7 +592,7 @@ mod tests {
         drop(staging.claim(None).await.unwrap());
         drop(batch);
         assert_eq!(staging.metrics.claimed.get(), 0);
-        assert_eq!(staging.units.available_permits(), staging.all as usize);
-        assert_eq!(staging.batch_units.available_permits(), staging.all_of_batches as usize);
+        assert_eq!(staging.units.free(), staging.units.all() as usize);
+        assert_eq!(staging.batch_units.free(), staging.batch_units.all() as usize);
     }
 }

@@ -290,6 +290,11 @@ impl Api {
         Ok(claim)
     }
 
+    /// Makes a claim for a small batch that takes no memory from others.
+    pub(crate) fn claim_nothing(&self) -> BatchClaim {
+        self.staging.claim_nothing()
+    }
+
     /// Runs a write to its end, even if its client goes away. The write holds its memory, its permit and its entry for
     /// the audit log until its end.
     pub(crate) async fn write<T: Send + 'static, E: Send + 'static>(

@@ -12,12 +12,11 @@ use tokio::time::{Instant, timeout};
 
 use crate::rate::{RATE_WINDOW_SECONDS, Rate};
 
-/// The maximum number of bytes of a body that are read and discarded after an error. If they were left unread, the
-/// connection could be reset before the client has read the answer.
-const MAX_DRAINED_BYTES: u64 = 1 << 20;
+/// A request that holds this much memory for its body must send the body [`FASTER`] times as fast. If it holds a
+/// multiple, the minimum rate is multiplied again.
+const HELD_STEP_BYTES: usize = 4 << 20;
 
-/// The maximum time to read and discard a body after an error.
-const MAX_DRAIN_TIME: Duration = Duration::from_secs(2);
+const FASTER: u64 = 16;
 
 /// A substitute for times that are too large to compute with: about thirty years.
 const FAR_FUTURE: Duration = Duration::from_secs(1 << 30);
@@ -37,7 +36,7 @@ pub struct BodyLimits {
     /// The time limit for the whole body. The time starts when the body is first read.
     pub total: Duration,
     /// The minimum rate in bytes per second; 0 for no minimum. The rate is an average over 60 s of the time in which
-    /// the server waits for the client.
+    /// the server waits for the client. It is higher for a request that [holds](RequestBody::hold) much memory.
     pub rate: u64,
 }
 
@@ -144,7 +143,7 @@ impl RequestBody {
         let remaining_wait = self.rate.remaining_wait();
         let (limit, late) = [
             (self.limits.idle, BodyError::Idle(self.limits.idle)),
-            (remaining_wait, BodyError::TooSlow(self.limits.rate)),
+            (remaining_wait, BodyError::TooSlow(self.rate.minimum())),
             (deadline.saturating_duration_since(begun), BodyError::TimedOut(total)),
         ]
         .into_iter()
@@ -156,10 +155,10 @@ impl RequestBody {
         frame.map_err(|_elapsed| late)
     }
 
-    /// Reads and discards the rest of the body after an error, within limits.
-    pub async fn drain(mut self) {
-        self.left = MAX_DRAINED_BYTES;
-        let all = async { while let Ok(Some(_)) = self.next().await {} };
-        let _ = timeout(MAX_DRAIN_TIME, all).await;
+    /// Sets the minimum rate for a request that holds this much memory for its body. A client that holds much must not
+    /// be slow.
+    pub fn hold(&mut self, bytes: usize) {
+        let steps = (bytes / HELD_STEP_BYTES) as u64;
+        self.rate.require(self.limits.rate.saturating_mul((FASTER * steps).max(1)));
     }
 }

@@ -130,12 +130,11 @@ impl FormReader {
         }
     }
 
-    /// Returns the body, so that it can be drained after an error.
-    #[must_use]
-    pub fn into_body(self) -> RequestBody {
-        match self.0 {
-            FormParser::UrlEncoded(form) => form.into_body(),
-            FormParser::Multipart(form) => form.into_body(),
+    /// Sets the minimum rate for a request that holds this much memory: see [`RequestBody::hold`].
+    pub fn hold(&mut self, bytes: usize) {
+        match &mut self.0 {
+            FormParser::UrlEncoded(form) => form.hold(bytes),
+            FormParser::Multipart(form) => form.hold(bytes),
         }
     }
 }

@@ -116,8 +116,8 @@ impl Multipart {
         self.body.length()
     }
 
-    pub(crate) fn into_body(self) -> RequestBody {
-        self.body
+    pub(crate) fn hold(&mut self, bytes: usize) {
+        self.body.hold(bytes);
     }
 
     /// Reads the text that follows a delimiter: `--` if the delimiter is the last one, else spaces and a line break.

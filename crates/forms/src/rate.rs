@@ -39,6 +39,16 @@ impl Rate {
         Self { min_bytes, slots: Box::new([0; RING_SLOTS]), slot: 0, slot_elapsed: Duration::ZERO }
     }
 
+    /// Changes the minimum of bytes per second. It applies to the bytes that have arrived, too.
+    pub(crate) const fn require(&mut self, bytes_per_second: u64) {
+        self.min_bytes = bytes_per_second.saturating_mul(RATE_WINDOW_SECONDS);
+    }
+
+    /// The minimum of bytes per second.
+    pub(crate) const fn minimum(&self) -> u64 {
+        self.min_bytes / RATE_WINDOW_SECONDS
+    }
+
     /// Returns how much longer the server may wait for the next byte before the body is too slow.
     pub(crate) fn remaining_wait(&self) -> Duration {
         if self.min_bytes == 0 {
@@ -152,6 +162,18 @@ mod tests {
             rate.wait(SECOND);
             rate.receive(1024);
         }
+    }
+
+    #[test]
+    fn higher_minimum_applies_to_the_whole_window() {
+        let mut rate = Rate::at_least(10);
+        for _ in 0..60 {
+            rate.receive(100);
+            rate.wait(SECOND);
+        }
+        assert!(rate.remaining_wait() >= SECOND);
+        rate.require(1000);
+        assert_eq!((rate.remaining_wait(), rate.minimum()), (Duration::ZERO, 1000));
     }
 
     #[test]

@@ -86,8 +86,8 @@ impl UrlEncoded {
         self.body.length()
     }
 
-    pub(crate) fn into_body(self) -> RequestBody {
-        self.body
+    pub(crate) fn hold(&mut self, bytes: usize) {
+        self.body.hold(bytes);
     }
 
     /// Decodes received bytes up to the next `&`, or in a name also up to `=`. Waits for bytes if there are none.

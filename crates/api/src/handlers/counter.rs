@@ -69,7 +69,8 @@ async fn increment(
     let mut claim = api.claim(Some(0)).await?;
     let limits = BodyLimits { bytes: MAX_INCREMENT_BYTES, ..api.body_limits() };
     let receive = receive_increment(&head.headers, body, limits, api.metrics.received_bytes.clone());
-    let by = hold_while(&mut claim.permit, receive).await?.unwrap_or(1);
+    let room = claim.room();
+    let by = hold_while(&mut claim.permit, &room, receive).await?.unwrap_or(1);
     if i32::try_from(by).is_err() {
         // Increments that nearly overflow would show the value to a client that may not read.
         writer.check_condition(

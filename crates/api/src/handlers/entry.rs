@@ -211,14 +211,7 @@ async fn store(
     }
     let mut condition = WriteCondition::of(&head.headers);
     let mut body = api.receive_body(body)?;
-    let received = receive(api, bucket, target, head, &mut condition, &mut body).await;
-    let (headers, staged, claim) = match received {
-        Ok(received) => received,
-        Err(problem) => {
-            body.drain().await;
-            return Err(problem);
-        }
-    };
+    let (headers, staged, claim) = receive(api, bucket, target, head, &mut condition, &mut body).await?;
     let (key_value, bucket, key) = (api.key_value.clone(), Arc::clone(bucket), target.key.clone());
     let write = Box::pin(async move {
         let allows = |tag: Option<&EntryTag>| allows(&condition, tag);
@@ -246,13 +239,15 @@ async fn receive(
     check_condition(api, bucket, target, condition).await?;
     let mut claim = api.claim(body.length()).await?;
     let mut sink = api.key_value.stage(bucket, &target.key);
+    let room = claim.room();
     let receive = async {
         while let Some(piece) = body.next().await? {
+            body.hold(room.arrive(piece.len())?);
             sink.write(&piece).await.map_err(Problem::of_key_value)?;
         }
         sink.finish().await.map_err(Problem::of_key_value)
     };
-    let mut staged = hold_while(&mut claim.permit, receive).await?;
+    let mut staged = hold_while(&mut claim.permit, &room, receive).await?;
     if !claim.keep(staged.memory()) {
         let spilled = api.key_value.spill(bucket, &target.key, staged).await;
         staged = spilled.map_err(Problem::of_key_value)?;

@@ -47,20 +47,11 @@ impl Form {
         known: &[&str],
     ) -> Result<(Self, Claim)> {
         let mut reader = FormReader::new(headers, body)?;
-        match Self::read(api, page, &mut reader, known).await {
-            Ok(received) => Ok(received),
-            Err(problem) => {
-                reader.into_body().drain().await;
-                Err(problem)
-            }
-        }
-    }
-
-    async fn read(api: &Api, page: &Page, reader: &mut FormReader, known: &[&str]) -> Result<(Self, Claim)> {
         let mut claim = api.claim(reader.length()).await?;
         let mut permit = claim.permit.take();
         let mut receiving = FormReceiver::new(claim);
-        hold_while(&mut permit, receiving.read(api, page, reader, known)).await?;
+        let room = receiving.claim.room();
+        hold_while(&mut permit, &room, receiving.read(api, page, &mut reader, known)).await?;
         receiving.claim.permit = permit;
         receiving.finish()
     }
@@ -155,6 +146,7 @@ impl FormReceiver {
         let headers = stored_headers::parse(headers, &api.settings.ignored_headers)?;
         let mut sink = api.buckets.stage(page, &name);
         while let Some(piece) = reader.chunk().await? {
+            reader.hold(self.claim.arrive(piece.len())?);
             sink.write(&piece).await.map_err(|error| Problem::of_page(error, page))?;
         }
         let body = sink.finish().await.map_err(|error| Problem::of_page(error, page))?;
@@ -183,6 +175,7 @@ impl FormReceiver {
 
     /// Counts bytes that do not belong to the body of a property.
     fn count(&mut self, bytes: usize) -> Result<()> {
+        self.claim.arrive(bytes)?;
         self.text_bytes += bytes;
         if self.text_bytes > MAX_FORM_TEXT_BYTES {
             return Err(Problem::invalid(format!(

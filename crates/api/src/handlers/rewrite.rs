@@ -39,14 +39,7 @@ pub(crate) async fn property(
         ));
     }
     let mut body = api.receive_body(body)?;
-    let staged = receive(api, &page, tid, &name, headers, &mut body).await;
-    let (stored, staged, expect, claim) = match staged {
-        Ok(received) => received,
-        Err(problem) => {
-            body.drain().await;
-            return Err(problem);
-        }
-    };
+    let (stored, staged, expect, claim) = receive(api, &page, tid, &name, headers, &mut body).await?;
     let new =
         NewProperty { name, content_type: stored.content_type, other_headers: stored.other, body: staged };
     let (buckets, target) = (api.buckets.clone(), page.clone());
@@ -94,13 +87,15 @@ async fn receive(
     let expect = conditional::expectation(headers, &version);
     let mut claim = api.claim(body.length()).await?;
     let mut sink = api.buckets.stage(page, name);
+    let room = claim.room();
     let receive = async {
         while let Some(piece) = body.next().await? {
+            body.hold(room.arrive(piece.len())?);
             sink.write(&piece).await.map_err(on_page)?;
         }
         sink.finish().await.map_err(on_page)
     };
-    let mut staged = hold_while(&mut claim.permit, receive).await?;
+    let mut staged = hold_while(&mut claim.permit, &room, receive).await?;
     if !claim.keep(staged.memory()) {
         staged = spill(api, page, staged).await?;
     }

@@ -54,10 +54,7 @@ pub(crate) async fn render(
     let body = api.receive_body(body)?;
     // Refuses an erased revision before any of the form is stored. Whether the revision exists is checked
     // after the form has arrived.
-    if let Err(problem) = api.read_page(&page, api.buckets.check_takes_renders(&page, base)).await {
-        body.drain().await;
-        return Err(problem);
-    }
+    api.read_page(&page, api.buckets.check_takes_renders(&page, base)).await?;
     let (form, claim) = Form::receive(api, &page, &head.headers, body, &RENDER_FIELDS).await?;
     let new = parse_render(form, base, &page.title, writer)?;
     let (buckets, target) = (api.buckets.clone(), page.clone());

@@ -64,6 +64,25 @@ mod in_memory {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn minimum_rate_grows_with_the_held_memory() {
+        let world = World::in_memory().await;
+        let after = |size: usize| {
+            stream::iter([Ok(Bytes::from(vec![b'x'; size]))])
+                .chain(drip(Bytes::from(vec![b'x'; 4096]), Duration::from_secs(1)).take(200))
+        };
+        world.send(revision(1, after(10_000))).await.expect(201);
+        // With a megabyte, the write holds 4 MiB.
+        let begun = tokio::time::Instant::now();
+        let answer = world.send(revision(2, after(1_100_000))).await.expect(408);
+        assert!(
+            answer.text().contains("16384 bytes a second over 60 s (min_upload_rate)"),
+            "{}",
+            answer.text()
+        );
+        assert!(begun.elapsed().as_secs() <= 130, "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn answer_to_a_late_body_names_the_exceeded_setting() {
         let world = World::in_memory().await;
         let silence = drip(Bytes::from_static(b"x"), Duration::from_secs(31));

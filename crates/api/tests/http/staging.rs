@@ -158,7 +158,7 @@ mod in_memory {
     async fn write_without_memory_is_refused_after_the_wait() {
         let settings = Settings { staging_wait_seconds: 3, ..with_budget(WORKING) };
         let world = World::in_memory_with(settings).await;
-        let holder = post(&world, 1, half_way(&[]));
+        let holder = post(&world, 1, half_way(&properties(2, &noise(1_000_000))));
         tokio::time::sleep(Duration::from_secs(1)).await;
         let begun = tokio::time::Instant::now();
         let refused = world.post(&format!("{PAGE}?rev/"), "_rev=1&html=x").await.expect(503);
@@ -174,7 +174,7 @@ mod in_memory {
     #[tokio::test(start_paused = true)]
     async fn disconnected_client_releases_its_memory() {
         let world = World::in_memory_with(with_budget(WORKING)).await;
-        let holder = post(&world, 1, half_way(&[]));
+        let holder = post(&world, 1, half_way(&properties(2, &noise(1_000_000))));
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(staged(&world).await, WORKING);
         let waiting = post(&world, 2, whole(&properties(1, &noise(1000))));
@@ -191,7 +191,10 @@ mod in_memory {
     async fn imports_and_replacements_share_the_budget() {
         let world = World::in_memory_with(with_budget(24 * MIB)).await;
         let tid = world.revision("_rev=1&html=x").await;
-        let pending = || Body::from_stream(stream::pending::<std::io::Result<Bytes>>());
+        let pending = || {
+            let beginning = stream::iter([Ok::<_, std::io::Error>(noise(1_100_000))]);
+            Body::from_stream(beginning.chain(stream::pending()))
+        };
         let replacement = || Request::put(format!("{PAGE}?rev/{tid}/html")).header("host", "localhost");
         let replacing = world.router.clone().oneshot(replacement().body(pending()).unwrap());
         let replacing = tokio::spawn(replacing);
@@ -205,6 +208,22 @@ mod in_memory {
         assert!(empty.text().contains("cannot be read"), "{}", empty.text());
         assert_eq!(staged(&world).await, 0);
     }
+}
+
+/// Slow writes hold memory only for what has arrived. So many of them leave room for others.
+#[tokio::test(start_paused = true)]
+async fn slow_writes_hold_what_has_arrived() {
+    let world = World::in_memory_with(with_budget(16 * MIB)).await;
+    let slow: Vec<_> = (0..100).map(|page| post(&world, page, half_way(&[]))).collect();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let held = staged(&world).await;
+    assert!(held <= 100 * (34 << 10), "{held}");
+    let large = [("html".to_owned(), noise(5_000_000))];
+    assert_eq!(post(&world, 1000, whole(&large)).await.unwrap().status(), 201);
+    for write in join_all(slow).await {
+        assert_eq!(write.unwrap().status(), 408);
+    }
+    assert_eq!(staged(&world).await, 0);
 }
 
 #[tokio::test]

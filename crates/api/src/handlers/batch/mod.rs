@@ -7,7 +7,13 @@
 mod answers;
 mod parse;
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use axum::{
     Router,
@@ -16,6 +22,7 @@ use axum::{
 };
 use futures::{StreamExt as _, stream};
 use http::{Extensions, HeaderMap, HeaderValue, Method, Uri, Version, header, request::Parts};
+use rashomon_access::{Caller, Right};
 use rashomon_connections::{Encrypted, PeerAddress};
 use rashomon_forms::{BodyLimits, RequestBody, refuse_content_encoding};
 use serde_json::value::RawValue;
@@ -30,11 +37,13 @@ use self::{
 use crate::{
     Api,
     answer::{json_type, of_type, options},
+    authorize::caller_of,
     caching::Caching,
     credentials,
     extract::domain_of_host,
     host::authority_of,
     observe::{BatchContext, BatchId, Record, batch_timed_out},
+    overload::if_late,
     problem::{Kind, Problem, Result},
     settings::BATCH_TIMEOUT,
     staging::{BatchClaim, max_batch_bytes},
@@ -51,6 +60,14 @@ const MAX_BODY_COPIES: usize = 3;
 
 /// The memory of a batch besides its body and its answers: the list of its elements, and the heads of running requests.
 const OVERHEAD_BYTES: usize = 128 << 10;
+
+/// The size of a body for which a batch claims memory before it has received any of it.
+const SHORT_BODY_BYTES: usize = 64 << 10;
+
+/// The maximum size of a batch whose caller has no right at all, and the maximum number of its requests. The batch and its
+/// answers take no more memory than other requests of its connection.
+const MAX_UNCLAIMED_BYTES: usize = 4 << 10;
+const MAX_UNCLAIMED_REQUESTS: usize = 16;
 
 /// A substitute for times that are too large to compute with: about thirty years.
 const FAR_FUTURE: Duration = Duration::from_secs(1 << 30);
@@ -81,16 +98,14 @@ pub(crate) async fn v1(State(api): State<Api>, router: Router, request: Request)
             "the Content-Type of a batch must be application/json",
         ));
     }
-    let max_bytes = max_batch_bytes(&api.settings);
-    let limits = BodyLimits { bytes: max_bytes, ..api.body_limits() };
+    let limits = BodyLimits { bytes: max_batch_bytes(&api.settings), ..api.body_limits() };
     let mut body = RequestBody::new(body, limits, api.metrics.received_bytes.clone())?;
-    match receive(&api, &mut body, max_bytes).await {
-        Ok((text, claim)) => answer(&api, &router, &head, &text, claim).await,
-        Err(problem) => {
-            body.drain().await;
-            Err(problem)
-        }
-    }
+    let caller = caller_of(&head.extensions);
+    let (text, claim) = match has_some_right(&api, caller) {
+        true => receive(&api, &mut body).await?,
+        false => receive_unclaimed(&api, caller, &mut body).await?,
+    };
+    answer(&api, &router, &head, &text, claim).await
 }
 
 /// `/v1/batch` in a batch, which is refused.
@@ -98,17 +113,60 @@ pub(crate) async fn nested() -> Problem {
     nested_problem()
 }
 
-/// Receives the body of a batch. First claims the memory for the body and for the answers' reserved parts.
-async fn receive(api: &Api, body: &mut RequestBody, max_bytes: u64) -> Result<(Vec<u8>, BatchClaim)> {
-    let size = |length: u64| usize::try_from(length.min(max_bytes)).unwrap_or(usize::MAX);
-    let length = body.length();
-    let mut claim = api.claim_batch(claim_size(size(length.unwrap_or(max_bytes)), MAX_REQUESTS)).await?;
-    let mut text = Vec::with_capacity(size(length.unwrap_or(0)));
+/// Whether the caller has some right. Otherwise all requests of the batch will be refused, and the client must not take
+/// memory from others.
+fn has_some_right(api: &Api, caller: &Caller) -> bool {
+    Right::ALL.iter().any(|right| api.access.may_somewhere(caller, *right))
+}
+
+/// Receives the body of a batch whose caller has no right at all. Claims nothing.
+///
+/// # Errors
+///
+/// Returns 401 or 403 if the batch is not small.
+async fn receive_unclaimed(
+    api: &Api,
+    caller: &Caller,
+    body: &mut RequestBody,
+) -> Result<(Vec<u8>, BatchClaim)> {
+    let mut text = Vec::new();
     while let Some(piece) = body.next().await? {
+        if text.len() + piece.len() > MAX_UNCLAIMED_BYTES {
+            api.check_somewhere(caller, Right::Read)?;
+        }
         text.extend_from_slice(&piece);
     }
-    claim.shrink_to(claim_size(text.len(), MAX_REQUESTS));
-    Ok((text, claim))
+    if split(&text)?.len() > MAX_UNCLAIMED_REQUESTS {
+        api.check_somewhere(caller, Right::Read)?;
+    }
+    Ok((text, api.claim_nothing()))
+}
+
+/// Receives the body of a batch. First claims the memory for a short body and for the answers' reserved parts. Then the
+/// claim grows with the bytes that arrive. If they do not arrive promptly, the rest of the first claim is released.
+async fn receive(api: &Api, body: &mut RequestBody) -> Result<(Vec<u8>, BatchClaim)> {
+    let length =
+        body.length().map_or(SHORT_BODY_BYTES, |length| usize::try_from(length).unwrap_or(usize::MAX));
+    let expected = length.min(SHORT_BODY_BYTES);
+    let claim = Mutex::new(api.claim_batch(claim_size(expected, MAX_REQUESTS)).await?);
+    let arrived = AtomicUsize::new(0);
+    let lock = || claim.lock().unwrap_or_else(PoisonError::into_inner);
+    let receiving = async {
+        let mut text = Vec::new();
+        while let Some(piece) = body.next().await? {
+            let size = OVERHEAD_BYTES + MAX_BODY_COPIES * (text.len() + piece.len());
+            lock().grow_to(size)?;
+            body.hold(size);
+            text.extend_from_slice(&piece);
+            arrived.store(text.len(), Ordering::Relaxed);
+        }
+        Ok::<_, Problem>(text)
+    };
+    let text = if_late(receiving, || {
+        lock().shrink_to(OVERHEAD_BYTES + MAX_BODY_COPIES * arrived.load(Ordering::Relaxed));
+    })
+    .await?;
+    Ok((text, claim.into_inner().unwrap_or_else(PoisonError::into_inner)))
 }
 
 /// Returns the size of the claim for a batch with a body of this length and at most this many requests.
@@ -125,7 +183,7 @@ async fn answer(
     mut claim: BatchClaim,
 ) -> Result<Response> {
     let elements = split(text)?;
-    claim.shrink_to(claim_size(text.len(), elements.len()));
+    claim.resize(claim_size(text.len(), elements.len()))?;
     let id = head.extensions.get::<BatchId>().map_or(HeaderValue::from_static("unnamed"), |id| id.0.clone());
     let now = Instant::now();
     let limit = Duration::from_secs(api.settings.batch_seconds);

@@ -1,10 +1,11 @@
 //! Tests of the limits of time and memory for batches.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use axum::{body::Body, http::Request};
 use futures::{StreamExt, stream};
 use http_body_util::BodyExt as _;
+use rashomon_access::AnonymousRights;
 use rashomon_api::Settings;
 use rashomon_tables::{Call, Fault, Gate, Plan};
 use serde_json::{Value, json};
@@ -109,25 +110,66 @@ async fn memory_of_answers_is_bounded_and_released_as_they_are_sent() {
     assert_eq!(staged(&world).await, 0);
 }
 
+/// Sends a batch whose body stops after this many bytes.
+fn stalled(
+    world: &World,
+    bytes: usize,
+) -> tokio::task::JoinHandle<Result<axum::response::Response, Infallible>> {
+    let beginning = format!("[{}", " ".repeat(bytes));
+    let body = stream::iter([Ok::<_, std::io::Error>(beginning)]).chain(stream::pending());
+    tokio::spawn(world.router.clone().oneshot(batch(Body::from_stream(body))))
+}
+
 #[tokio::test(start_paused = true)]
 async fn stalled_batches_hold_at_most_half_of_the_memory() {
     let world = World::in_memory_with(Settings { staging_bytes: 16 * MIB, ..Settings::default() }).await;
-    let send = || {
-        let body = Body::from_stream(stream::iter([Ok::<_, std::io::Error>("[")]).chain(stream::pending()));
-        tokio::spawn(world.router.clone().oneshot(batch(body)))
-    };
-    let stalled: Vec<_> = (0..8).map(|_| send()).collect();
+    let large: Vec<_> = (0..8).map(|_| stalled(&world, 1 << 20)).collect();
     tokio::time::sleep(Duration::from_secs(5)).await;
     let held = staged(&world).await;
-    assert!(held > 0 && held <= 8 * MIB, "{held}");
+    assert!(held > 6 * MIB && held <= 8 * MIB, "{held}");
     world.revision("_rev=1&html=one").await;
-    let refused = world.batch_with(&[], "[]").await.expect(503);
+    world.batch_with(&[], "[]").await.expect(200);
+    let refused = world.batch_with(&[], &format!("[{}]", " ".repeat(1 << 20))).await.expect(503);
     assert!(refused.text().contains("staging_memory"), "{}", refused.text());
-    for batch in stalled {
+    for batch in large {
         assert!([408, 503].contains(&batch.await.unwrap().unwrap().status().as_u16()));
     }
     assert_eq!(staged(&world).await, 0);
-    world.batch_with(&[], "[]").await.expect(200);
+    world.batch_with(&[], &format!("[{}]", " ".repeat(1 << 20))).await.expect(200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_batches_hold_what_has_arrived() {
+    let world = World::in_memory_with(Settings { staging_bytes: 16 * MIB, ..Settings::default() }).await;
+    let slow: Vec<_> = (0..50).map(|_| stalled(&world, 0)).collect();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let held = staged(&world).await;
+    assert!(held > 0 && held <= 50 * (132 << 10), "{held}");
+    assert_eq!(statuses(&world.batch(&[get("/healthz")]).await), [200]);
+    for batch in slow {
+        assert_eq!(batch.await.unwrap().unwrap().status(), 408);
+    }
+    assert_eq!(staged(&world).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn client_without_any_right_claims_nothing() {
+    let open = World::in_memory().await;
+    let world = open.with_access(Settings::default(), AnonymousRights::default());
+    let stalled: Vec<_> = (0..100).map(|_| stalled(&world, 4000)).collect();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(staged(&world).await, 0);
+    for batch in stalled {
+        assert_eq!(batch.await.unwrap().unwrap().status(), 408);
+    }
+    // A small batch is answered as usual. A large one is refused, and so is one with many requests.
+    let element = get("/v1/enwiki/page/A?rev/latest/html");
+    let answers = world.batch_with(&[], &json!([element]).to_string()).await.expect(200);
+    assert_eq!(answers.json()[0]["status"], 401);
+    let many = vec!["7"; 17].join(",");
+    for body in [format!("[{}]", " ".repeat(4096)), format!("[{many}]")] {
+        world.batch_with(&[], &body).await.expect(401);
+    }
 }
 
 async fn metric(world: &World, name: &str) -> u64 {
