@@ -11,8 +11,8 @@
 //!
 //! A client that is slow must not keep others from the memory that it does not use. So a request whose body does not
 //! arrive promptly gives back the memory for bytes that have not arrived ([`Room::keep_what_arrived`]). Then its claim
-//! grows with the bytes that arrive ([`Room::arrive`]), up to a claim for a body of any size, and so does the minimum rate
-//! of the body. If there is no room to grow, the request is refused.
+//! grows with the bytes that arrive ([`Room::arrive`]), up to a claim for a body of any size, and so does the minimum
+//! rate of the body. If there is no room to grow, the request is refused.
 //!
 //! # What a claim covers
 //!

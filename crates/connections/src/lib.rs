@@ -2,10 +2,10 @@
 //!
 //! [`serve()`] passes each request to an [`Application`], and sends its answer. The server limits the number of
 //! connections, the heads of requests, and how slow a client may be ([`ServeOptions`]). The bodies of requests are not
-//! limited here; if an application does not read a body ([`ReceivedBody`]), the server reads a short rest, and otherwise
-//! says that it closes the connection. The server refuses requests that cannot be read ([`Refusal`]), with answers that
-//! the application makes. [`Tls`] has the certificate of the server. It replaces the certificate when the files change. [`ExpiryLog`]
-//! warns before the certificate expires.
+//! limited here. If an application does not read a body ([`ReceivedBody`]), the server reads a short rest of it, and
+//! otherwise says that it closes the connection. The server refuses requests that cannot be read ([`Refusal`]), with
+//! answers that the application makes. [`Tls`] has the certificate of the server. It replaces the certificate when the
+//! files change. [`ExpiryLog`] warns before the certificate expires.
 //!
 //! The crate does not know the routes of an application, nor the form of its answers.
 

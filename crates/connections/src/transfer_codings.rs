@@ -1,5 +1,5 @@
-//! Checks the transfer codings of a request (RFC 9112, section 6.1). The server decodes `chunked` only: a body with another
-//! coding would be taken for the bytes that the client means.
+//! Checks the transfer codings of a request (RFC 9112, section 6.1). The server decodes `chunked` only: a body with
+//! another coding would be taken for the bytes that the client means.
 
 use http::{HeaderMap, header};
 

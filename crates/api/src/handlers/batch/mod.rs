@@ -64,8 +64,8 @@ const OVERHEAD_BYTES: usize = 128 << 10;
 /// The size of a body for which a batch claims memory before it has received any of it.
 const SHORT_BODY_BYTES: usize = 64 << 10;
 
-/// The maximum size of a batch whose caller has no right at all, and the maximum number of its requests. The batch and its
-/// answers take no more memory than other requests of its connection.
+/// The maximum size of a batch whose caller has no right at all, and the maximum number of its requests. The batch and
+/// its answers take no more memory than other requests of its connection.
 const MAX_UNCLAIMED_BYTES: usize = 4 << 10;
 const MAX_UNCLAIMED_REQUESTS: usize = 16;
 
