@@ -1,6 +1,7 @@
 //! Tests of batches: several requests in one.
 
 mod bounds;
+mod broken;
 mod callers;
 mod invalid;
 mod same;

@@ -289,11 +289,7 @@ impl Batch<'_> {
         };
         let problem = match timeout_at(self.deadline, self.answers.collect(at, response)).await {
             Ok(Collected::Whole | Collected::Dropped) => return,
-            Ok(Collected::Broken(error)) => Problem::new(
-                Kind::Internal,
-                "internal error: the answer broke off; the server's log has the cause",
-            )
-            .with_cause(error),
+            Ok(Collected::Broken(error)) => broken_off(error),
             Err(_elapsed) => {
                 self.answers.clear(at);
                 batch_timed_out()
@@ -354,4 +350,18 @@ impl Batch<'_> {
         }
         self.answers
     }
+}
+
+/// The problem for an answer that broke off. If the rest of a body could not be read, this is the problem of a request
+/// whose first read fails for the same reason.
+fn broken_off(error: axum::Error) -> Problem {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(of) = cause {
+        if let Some(stored) = of.downcast_ref::<rashomon_buckets::Error>() {
+            return Problem::of_bucket(stored.clone());
+        }
+        cause = of.source();
+    }
+    let detail = "internal error: the answer broke off; the server's log has the cause";
+    Problem::new(Kind::Internal, detail).with_cause(error)
 }
