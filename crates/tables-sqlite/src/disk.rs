@@ -3,13 +3,7 @@
 //! SQLite turns an I/O error of a read (`SQLITE_IOERR_CORRUPTFS`) into `SQLITE_CORRUPT`, so a failing disk
 //! and a damaged page have the same code. Therefore the pages are read once more, without SQLite.
 
-use std::{
-    ffi::OsString,
-    fs::File,
-    io::{self, Read as _},
-    os::unix::fs::FileExt as _,
-    path::Path,
-};
+use std::{ffi::OsString, fs::File, io, os::unix::fs::FileExt as _, path::Path};
 
 use rashomon_tables::Error;
 
@@ -65,11 +59,16 @@ fn read_pages(path: &Path, pages: &[u32]) -> io::Result<()> {
     Ok(())
 }
 
+/// Reads a file to its end, by the system call that SQLite uses.
 fn read_all(path: &Path) -> io::Result<()> {
-    let mut file = File::open(path)?;
-    let mut bytes = vec![0; PIECE_BYTES];
-    while file.read(&mut bytes)? > 0 {}
-    Ok(())
+    let file = File::open(path)?;
+    let (mut bytes, mut at) = (vec![0; PIECE_BYTES], 0);
+    loop {
+        match file.read_at(&mut bytes, at)? {
+            0 => return Ok(()),
+            read => at += read as u64,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -299,9 +299,10 @@ fn wait_until_ready(server: &Server) {
 }
 
 /// Makes the reads of a server with the preloaded library fail. A commit of this process then makes each
-/// connection of the server drop its cached pages. Background reads may have filled these caches at any moment.
-fn break_reads(flag: &Path, store: &Path) {
-    fs::write(flag, "").unwrap();
+/// connection of the server drop its cached pages. Background reads may have filled these caches at any moment. With
+/// `LOG`, only reads of the log fail.
+fn break_reads(flag: &Path, store: &Path, which: &str) {
+    fs::write(flag, which).unwrap();
     let file = Connection::open(store.join("rashomon.sqlite")).unwrap();
     file.busy_timeout(RECOVERY_LIMIT).unwrap();
     let version: u32 = file.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
@@ -333,23 +334,30 @@ fn io_errors_of_reads_are_named_and_are_not_damage() {
         acknowledged: (1..=30).collect(),
         ..Server::start_with(directory.path(), &store, &environment)
     };
+/// What the flag of faulty reads contains if all reads of the store fail, or only those of the log.
+const ALL_FILES: &str = "";
+const LOG: &str = "log";
+
     let file = store.join("rashomon.sqlite").display().to_string();
-    break_reads(&flag, &store);
-    for target in ["?rev/7/html", "?rev/", "?rev/latest/html"] {
-        let answer = get(&server.address, &format!("/v1/wiki/page/Night{target}"));
-        assert!(answer.starts_with("HTTP/1.1 503 "), "{target}: {answer}");
-        assert!(answer.contains("urn:rashomon:problem:storage-fault"), "{target}: {answer}");
-        assert!(answer.contains(&file) && answer.contains("cannot read or write"), "{target}: {answer}");
+    for which in [ALL_FILES, LOG] {
+        let revs = if which == LOG { 41..=42 } else { 31..=32 };
+        break_reads(&flag, &store, which);
+        for target in ["?rev/7/html", "?rev/", "?rev/latest/html"] {
+            let answer = get(&server.address, &format!("/v1/wiki/page/Night{target}"));
+            assert!(answer.starts_with("HTTP/1.1 503 "), "{target}: {answer}");
+            assert!(answer.contains("urn:rashomon:problem:storage-fault"), "{target}: {answer}");
+            assert!(answer.contains(&file) && answer.contains("cannot read or write"), "{target}: {answer}");
+        }
+        let answer = server.write(*revs.start());
+        server.check_failure(&answer, "503", "storage-fault", "cannot read or write");
+        fs::remove_file(&flag).unwrap();
+        wait_until_ready(&server);
+        server.check_reads();
+        assert!(server.write(*revs.end()).starts_with("HTTP/1.1 201"));
     }
-    let answer = server.write(31);
-    server.check_failure(&answer, "503", "storage-fault", "cannot read or write");
-    fs::remove_file(&flag).unwrap();
-    wait_until_ready(&server);
-    server.check_reads();
-    assert!(server.write(32).starts_with("HTTP/1.1 201"));
 
     // Only reads fail, and the server writes nothing.
-    break_reads(&flag, &store);
+    break_reads(&flag, &store, ALL_FILES);
     let answer = get(&server.address, "/v1/wiki/page/Night?rev/3/html");
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains(&file), "{answer}");
     let ready = get(&server.address, "/readyz");
