@@ -58,15 +58,21 @@ impl Health {
         if !outage.is_caused_by_disk() {
             return error;
         }
-        let outage = self.diagnose(outage);
+        let outage = diagnose(&self.directory, outage);
+        self.record_outage(outage.clone(), bytes);
+        Error::Unavailable(outage)
+    }
+
+    /// Records that the store cannot be written. Logs the first cause of an outage. `bytes` is the size of the failed
+    /// write.
+    pub(crate) fn record_outage(&self, outage: Outage, bytes: usize) {
         self.with_fault(|fault| match fault {
             Some(fault) => fault.bytes = fault.bytes.max(bytes),
             None => {
                 tracing::error!(%outage, "the store cannot be written; reads go on");
-                *fault = Some(Fault { outage: outage.clone(), bytes });
+                *fault = Some(Fault { outage, bytes });
             }
         });
-        Error::Unavailable(outage)
     }
 
     /// Tests whether the disk has room for the failed write, by writing a file of this size.
@@ -82,20 +88,20 @@ impl Health {
         }
     }
 
-    /// Finds the cause of an I/O error, which SQLite does not report. A full or read-only file system also
-    /// refuses a probe file.
-    fn diagnose(&self, outage: Outage) -> Outage {
-        let Outage::Io { path, detail } = outage else { return outage };
-        let probed = write_and_delete(&self.directory.join(PROBE_FILE), PROBE_PIECE.len());
-        match probed.map_err(|error| Outage::from_io(&path, &error)) {
-            Err(Outage::StorageFull { .. }) => Outage::StorageFull { path, detail },
-            Err(Outage::ReadOnly { .. }) => Outage::ReadOnly { path, detail },
-            _ => Outage::Io { path, detail },
-        }
-    }
-
     fn with_fault<T>(&self, work: impl FnOnce(&mut Option<Fault>) -> T) -> T {
         work(&mut self.fault.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Finds the cause of an I/O error, which SQLite does not report. A full or read-only file system also refuses a probe
+/// file.
+pub(crate) fn diagnose(directory: &Path, outage: Outage) -> Outage {
+    let Outage::Io { path, detail } = outage else { return outage };
+    let probed = write_and_delete(&directory.join(PROBE_FILE), PROBE_PIECE.len());
+    match probed.map_err(|error| Outage::from_io(&path, &error)) {
+        Err(Outage::StorageFull { .. }) => Outage::StorageFull { path, detail },
+        Err(Outage::ReadOnly { .. }) => Outage::ReadOnly { path, detail },
+        _ => Outage::Io { path, detail },
     }
 }
 

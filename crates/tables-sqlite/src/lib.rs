@@ -32,6 +32,7 @@ mod read;
 mod readers;
 mod repair;
 mod restore;
+mod reserve;
 mod restored_file;
 mod row;
 mod row_scan;

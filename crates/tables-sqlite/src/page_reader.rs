@@ -17,6 +17,7 @@ use crate::{
     errors::with_path,
     file, log_mark,
     log_scan::{FRAME_HEADER_BYTES, HEADER_BYTES, word},
+    reserve,
 };
 
 /// Reads the pages of a store's file in snapshots, and reports which pages commits have changed.
@@ -82,10 +83,13 @@ impl PageReader {
         check_log(directory, options)?;
         let path = file::path(directory);
         let sqlite = |error| with_path(&path, disk::failure(&path, &error, 1));
-        let connection = file::open_reader(directory, options).map_err(sqlite)?;
-        audit::check_page_access(&connection)?;
-        let page_bytes: u32 =
-            connection.pragma_query_value(None, "page_size", |row| row.get(0)).map_err(sqlite)?;
+        let ((connection, page_bytes), _) = reserve::open(directory, || {
+            let connection = file::open_reader(directory, options).map_err(sqlite)?;
+            audit::check_page_access(&connection)?;
+            let page_bytes: u32 =
+                connection.pragma_query_value(None, "page_size", |row| row.get(0)).map_err(sqlite)?;
+            Ok((connection, page_bytes))
+        })?;
         // The connection has read the file, so the index of the log exists.
         let index = LogIndex::open(directory)?;
         let reported = index.position()?;

@@ -40,7 +40,7 @@ use crate::{
     queue::{Queue, closed_error},
     read,
     readers::Readers,
-    span,
+    reserve, span,
 };
 
 /// A store in a directory of this machine. While the store is open, no other process can open it.
@@ -71,6 +71,7 @@ struct Workers {
 struct RunningThreads {
     readers: Vec<JoinHandle<()>>,
     committer: JoinHandle<()>,
+    directory: PathBuf,
     _lock: DirectoryLock,
 }
 
@@ -131,8 +132,11 @@ impl SqliteStore {
         file::create_directory(directory)?;
         let lock = DirectoryLock::take(directory)?;
         let log_is_lost = log_mark::check(directory, options.accept_lost_log)?;
-        let connection = file::open_writer(directory, &options)?;
-        audit::check_page_access(&connection)?;
+        let (connection, full) = reserve::open(directory, || {
+            let connection = file::open_writer(directory, &options)?;
+            audit::check_page_access(&connection)?;
+            Ok(connection)
+        })?;
         let properties = file::properties(&connection).map_err(|error| from_sqlite(&error))?;
         let counters = Arc::new(Counters::default());
         let damaged_keys = Arc::new(DamagedKeys::default());
@@ -142,6 +146,11 @@ impl SqliteStore {
         let catalog = Arc::new(Catalog::default());
         let partition_versions = Arc::new(PartitionVersions::new());
         let health = Arc::new(Health::new(directory));
+        match full {
+            // Only a disk with more room counts as writable again.
+            Some(outage) => health.record_outage(outage, 0),
+            None => reserve::keep(directory),
+        }
         let committer = Committer::new(Parts {
             directory: directory.to_owned(),
             connection: AuditConnection::sharing(connection, Arc::clone(&damaged_keys)),
@@ -161,7 +170,12 @@ impl SqliteStore {
             .name("tables-write".to_owned())
             .spawn(move || committer.run())
             .map_err(|error| Error::unavailable(format!("cannot start the thread for writes: {error}")))?;
-        let running = RunningThreads { readers: reader_threads, committer, _lock: lock };
+        let running = RunningThreads {
+            readers: reader_threads,
+            committer,
+            directory: directory.to_owned(),
+            _lock: lock,
+        };
         let workers = Arc::new(Workers { readers, writes, running: Mutex::new(Some(running)) });
         let directory = directory.to_owned();
         Ok(Self {
@@ -280,7 +294,7 @@ impl Workers {
     fn close(&self) {
         // The mutex stays locked until the end, so that a second caller waits for the first.
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(RunningThreads { readers, committer, _lock }) = running.take() else { return };
+        let Some(RunningThreads { readers, committer, directory, _lock }) = running.take() else { return };
         self.readers.stop();
         self.writes.close();
         for reader in readers {
@@ -288,6 +302,8 @@ impl Workers {
         }
         self.writes.push_last(Job::Stop);
         let _ = committer.join();
+        // The log is deleted, which leaves room on a disk that was full when the store was opened.
+        reserve::keep(&directory);
     }
 }
 

@@ -236,6 +236,41 @@ fn full_disk_is_named_and_recovered_from_without_traffic() {
     check_restarted(directory.path(), &store, acknowledged);
 }
 
+/// Fills the disk to its last byte.
+fn fill(ballast: &Path) {
+    let mut file = fs::OpenOptions::new().create(true).append(true).open(ballast).unwrap();
+    for piece in [1 << 16, 4096, 512, 1] {
+        while std::io::Write::write_all(&mut file, &vec![0; piece]).is_ok() {}
+    }
+}
+
+/// A store that was closed has neither a log nor its index, and a full disk has no room for them.
+#[test]
+fn closed_store_is_served_on_a_full_disk() {
+    let (directory, mount) = new_mount_point();
+    let Some(_disk) = MountedFileSystem::in_memory(&mount, 16) else { return };
+    let mut server = Server::start(directory.path(), &mount.join("store"));
+    for rev in 1..=3 {
+        assert!(server.write(rev).starts_with("HTTP/1.1 201"));
+    }
+    let (store, acknowledged) = (server.store.clone(), std::mem::take(&mut server.acknowledged));
+    server.running.stop().ends_with(0);
+    let ballast = mount.join("ballast");
+    for _ in 0..2 {
+        fill(&ballast);
+        run(directory.path(), &["verify", "--data", store.to_str().unwrap()]).ends_with(0);
+        let acknowledged = acknowledged.clone();
+        let server = Server { acknowledged, ..Server::start(directory.path(), &store) };
+        let ready = get(&server.address, "/readyz");
+        assert!(ready.starts_with("HTTP/1.1 503 ") && ready.contains("the disk is full"), "{ready}");
+        server.check_reads();
+        let ran = server.running.stop().ends_with(0);
+        assert!(ran.stderr.contains("the disk is full"), "{}", ran.stderr);
+    }
+    fs::remove_file(&ballast).unwrap();
+    check_restarted(directory.path(), &store, acknowledged);
+}
+
 /// The start header of a 7z archive of 8 MiB.
 const ARCHIVE_OF_8_MIB: &[u8] = b"7z\xbc\xaf\x27\x1c\x00\x04\x0c\x7d\xbe\xa1\x00\x00\x80\x00\x00\
     \x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00";
@@ -298,6 +333,10 @@ fn wait_until_ready(server: &Server) {
     }
 }
 
+/// What the flag of faulty reads contains if all reads of the store fail, or only those of the log.
+const ALL_FILES: &str = "";
+const LOG: &str = "log";
+
 /// Makes the reads of a server with the preloaded library fail. A commit of this process then makes each
 /// connection of the server drop its cached pages. Background reads may have filled these caches at any moment. With
 /// `LOG`, only reads of the log fail.
@@ -334,10 +373,6 @@ fn io_errors_of_reads_are_named_and_are_not_damage() {
         acknowledged: (1..=30).collect(),
         ..Server::start_with(directory.path(), &store, &environment)
     };
-/// What the flag of faulty reads contains if all reads of the store fail, or only those of the log.
-const ALL_FILES: &str = "";
-const LOG: &str = "log";
-
     let file = store.join("rashomon.sqlite").display().to_string();
     for which in [ALL_FILES, LOG] {
         let revs = if which == LOG { 41..=42 } else { 31..=32 };

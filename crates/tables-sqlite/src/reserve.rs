@@ -1,0 +1,60 @@
+//! A reserve of disk space, so that a store can be opened and read on a full disk.
+//!
+//! SQLite needs a log and its index to open a file, and deletes both when the file is closed. On a full disk there is no
+//! room to make them again. So a small file keeps the room. When a store cannot be opened because the disk is full, this
+//! file is deleted, and made again when there is room.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use rashomon_tables::{Error, Outage, Result};
+
+use crate::{errors::with_path, file, health};
+
+/// The size of the reserve: twice the index of an empty log, and some database pages for the log.
+const RESERVE_BYTES: usize = 128 << 10;
+
+fn path(directory: &Path) -> PathBuf {
+    directory.join("rashomon.reserve")
+}
+
+/// Makes the reserve, unless it exists. If this fails, the store works all the same.
+pub(crate) fn keep(directory: &Path) {
+    if let Err(error) = make(&path(directory)) {
+        tracing::debug!(%error, directory = %directory.display(), "no room for the reserve");
+    }
+}
+
+fn make(path: &Path) -> io::Result<()> {
+    if path.metadata().is_ok_and(|found| found.len() >= RESERVE_BYTES as u64) {
+        return Ok(());
+    }
+    let made = File::create(path).and_then(|mut file| {
+        file.write_all(&[0; RESERVE_BYTES])?;
+        file.sync_all()
+    });
+    // An incomplete reserve would take the last room of the disk.
+    made.inspect_err(|_| drop(fs::remove_file(path)))
+}
+
+/// Opens a file. If this fails because the disk is full, releases the reserve and tries again. Also returns why the disk
+/// could not be written at first.
+pub(crate) fn open<T>(directory: &Path, open: impl Fn() -> Result<T>) -> Result<(T, Option<Outage>)> {
+    let error = match open() {
+        Ok(opened) => return Ok((opened, None)),
+        Err(error) => with_path(&file::path(directory), error),
+    };
+    let Error::Unavailable(outage) = error else { return Err(error) };
+    if !outage.is_caused_by_disk() {
+        return Err(Error::Unavailable(outage));
+    }
+    let outage = health::diagnose(directory, outage);
+    let is_full = matches!(outage, Outage::StorageFull { .. });
+    if !is_full || fs::remove_file(path(directory)).is_err() {
+        return Err(Error::Unavailable(outage));
+    }
+    Ok((open()?, Some(outage)))
+}
