@@ -42,15 +42,14 @@ impl OpenError {
     }
 }
 
-/// Opens a file for lines, and creates it if it is missing. A new file can be read and written by its owner, and can be
-/// read by its group.
+/// Opens a file for lines, and creates it if it is missing. A new file can be read and written by its owner alone.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true);
     #[cfg(unix)]
     {
         use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
-        options.mode(0o640);
+        options.mode(0o600);
         // Without a reader, a named pipe cannot be opened for writing alone.
         options.read(path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo()));
     }

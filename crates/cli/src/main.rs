@@ -25,9 +25,13 @@ mod threads;
 
 use std::process::ExitCode;
 
+use rustix::fs::Mode;
+
 use crate::{arguments::Command, errors::CommandError, exit::Exit};
 
 fn main() -> ExitCode {
+    // Whatever this program creates, only its user may read: stores, logs, backups, exports, journals, temporary files.
+    rustix::process::umask(Mode::RWXG | Mode::RWXO);
     let arguments = match arguments::parse() {
         Ok(arguments) => arguments,
         // For clap, help and version are errors too. clap chooses the stream and the exit code.

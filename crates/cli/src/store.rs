@@ -16,7 +16,7 @@ use rashomon_purges::Purger;
 use rashomon_service::AwaitedStore;
 use rashomon_tables::{Error, Memory, Outage, TableStore};
 use rashomon_tables_cassandra::{CassandraStore, Options as ClusterOptions};
-use rashomon_tables_sqlite::{Options, SqliteStore, file_path};
+use rashomon_tables_sqlite::{Options, SqliteStore, file_path, is_readable_by_others};
 
 use crate::{
     arguments::{RetentionArguments, SealArguments, StoreArguments, store_of},
@@ -464,6 +464,15 @@ fn directory_of<'s>(settings: &'s Settings, advice: &str) -> Result<&'s Path, Co
         StoreSettings::Memory => "memory:".to_owned(),
     };
     Err(CommandError::Usage(format!("{store} is not a SQLite store: {advice}")))
+}
+
+/// Returns a warning if every local user may read the SQLite store of the settings.
+pub(crate) fn store_is_open_to_others(store: &StoreSettings) -> Option<String> {
+    let StoreSettings::Sqlite(directory) = store else { return None };
+    is_readable_by_others(directory).then(|| {
+        let directory = directory.display();
+        format!("every local user may read the store in {directory}: run `chmod -R go= {directory}`")
+    })
 }
 
 /// Checks that the directory has a store. If a missing store is created, checks only that the path is not a file.

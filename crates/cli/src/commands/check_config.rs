@@ -8,6 +8,7 @@ use crate::{
     errors::CommandError,
     exit::Exit,
     output,
+    store::store_is_open_to_others,
 };
 
 /// Prints the settings that `serve` would use, as a configuration file. Fails if a setting is wrong.
@@ -24,6 +25,7 @@ pub(crate) fn run(arguments: CheckConfigArguments) -> Result<Exit, CommandError>
         warn(notice.to_string());
     }
     unknown_variables(&variables()).into_iter().for_each(warn);
+    store_is_open_to_others(&settings.store).into_iter().for_each(warn);
     let printed = toml::to_string(&settings).expect("settings are text, numbers and tables of them");
     output::line(printed.trim_end())?;
     Ok(Exit::Done)

@@ -16,7 +16,7 @@ use crate::{
     registry::Registry,
     server::{self, ServedStores},
     signals::{Reloads, Signals},
-    store::Store,
+    store::{Store, store_is_open_to_others},
     threads::ServerThreads,
 };
 
@@ -60,6 +60,9 @@ async fn open_and_serve(
         tracing::info!(store = %settings.store, %archive, "the store is open");
     }
     for warning in unknown_variables(&variables()) {
+        tracing::warn!("{warning}");
+    }
+    if let Some(warning) = store_is_open_to_others(&settings.store) {
         tracing::warn!("{warning}");
     }
     let store = store?;

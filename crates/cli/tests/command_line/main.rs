@@ -30,6 +30,7 @@ mod importing_entries;
 mod memory;
 mod migrating;
 mod page_buckets;
+mod permissions;
 mod process;
 mod retaining;
 mod rewriting;
