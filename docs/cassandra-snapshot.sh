@@ -10,7 +10,7 @@ set -eu
 keyspace=$1 name=$2 step=$3
 shift 3
 case $step in
-    1) tables='due_cursors purge_cursors retention_walks chunk_references' ;;
+    1) tables='due_cursors purge_cursors retention_walks chunk_references seen_time' ;;
     2) tables='revisions_by_time revisions_by_tid revisions renders
                current by_rev historical render_content revision_content
                bucket_entries entry_parts counters' ;;

@@ -115,6 +115,12 @@ impl ArchiveSettings {
     pub fn of_bucket(&self, domain: &DomainName, bucket: &BucketName) -> BucketArchive {
         *self.buckets.get(&(domain.clone(), bucket.without_id())).unwrap_or(&self.all)
     }
+
+    /// Whether some bucket does not keep every render.
+    #[must_use]
+    pub fn drops_renders(&self) -> bool {
+        self.buckets.values().chain([&self.all]).any(|bucket| bucket.policy != ArchivePolicy::Every)
+    }
 }
 
 /// The limits of reads that unpack blocks. By default, one unpack runs for each core of the process. More of

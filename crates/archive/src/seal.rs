@@ -165,12 +165,20 @@ impl<'a> Sealer<'a> {
         settings: BucketArchive,
         options: SealOptions,
     ) -> Result<Self> {
-        let now = archive.records.clock.now().saturating_sub(archive.records.max_write_time_lag());
-        let cutoff = now.saturating_sub(settings.after);
+        let policy = settings.policy;
+        let lag = archive.records.max_write_time_lag();
+        let passed = archive.records.clock.passed();
+        // A policy that keeps every render deletes nothing. Any other policy seals a page only when it is certain that
+        // the time has passed.
+        let before = |length: Duration| {
+            let length = length.saturating_add(lag);
+            let now = if policy == ArchivePolicy::Every { passed.shown() } else { passed.after(length) };
+            now.saturating_sub(length)
+        };
+        let cutoff = before(settings.after);
         let idle = archive.settings.as_ref().and_then(|settings| settings.idle);
         let idle = idle.filter(|_| !options.spare_latest);
-        let idle_since = idle.map(|idle| now.saturating_sub(idle).min(cutoff));
-        let policy = settings.policy;
+        let idle_since = idle.map(|idle| before(idle).min(cutoff));
         Ok(Self {
             archive,
             writes,

@@ -3,10 +3,11 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use rashomon_buckets::RevisionStore;
-use rashomon_clock::Clock;
+use rashomon_clock::{Clock, Timestamp};
 use rashomon_configuration::{
     ArchiveState, ClusterSettings, ConfigError, RawSettings, RetentionFlags, Settings, StoreSettings,
     key_value_settings, purger, recorded_archive,
@@ -23,6 +24,9 @@ use crate::{
     errors::CommandError,
 };
 
+/// The time that nobody saw pass, from which on a command warns of it.
+const MAX_UNSEEN: Duration = Duration::from_secs(3600);
+
 /// An open store, and its buckets.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -32,6 +36,8 @@ pub(crate) struct Store {
     backend: Backend,
     archive: ArchiveState,
     purger: Option<Purger>,
+    /// Whether the store keeps the time that this process has seen pass.
+    stores_seen_time: bool,
 }
 
 /// The backend of the tables.
@@ -114,7 +120,8 @@ impl Store {
             Ok(buckets) => {
                 let records = Arc::clone(buckets.parts().records);
                 let key_value = KeyValueStore::new(records, key_value_settings(settings));
-                Ok(Self { buckets, key_value, tables, backend, archive, purger })
+                let stores_seen_time = !settings.is_read_only_command && !settings.is_read_only();
+                Ok(Self { buckets, key_value, tables, backend, archive, purger, stores_seen_time })
             }
             Err(error) => {
                 backend.close().await;
@@ -306,7 +313,8 @@ impl Store {
             Backend::Sqlite(_) => Some(source.backend.recorded_archive()?.unwrap_or(false)),
             _ => None,
         };
-        Self::open(&settings, clock, IfMissing::Create).await
+        // The row with the time is copied from the source.
+        Ok(Self { stores_seen_time: false, ..Self::open(&settings, clock, IfMissing::Create).await? })
     }
 
     /// Opens the store with its archive on. Creates a missing store.
@@ -369,8 +377,29 @@ impl Store {
         }
     }
 
+    /// Takes the clock of this machine for right if `trusts_clock` is set. Otherwise warns if the clock is ahead of the
+    /// time that the processes of this store have seen pass. For commands that delete by the time.
+    pub(crate) fn check_clock(&self, clock: &dyn Clock, trusts_clock: bool) {
+        if trusts_clock {
+            clock.trust();
+        }
+        let passed = clock.passed();
+        if passed.unconfirmed() > MAX_UNSEEN && passed.seen() > Timestamp::EPOCH {
+            tracing::warn!(
+                unseen = ?Duration::from_secs(passed.unconfirmed().as_secs()),
+                "no process of this store has seen the last time pass, so perhaps the clock was set: stored values \
+                 count as so much younger. If the clock of this machine is right, give --trust-clock"
+            );
+        }
+    }
+
     /// Completes accepted writes, and closes the store.
     pub(crate) async fn close(self) {
+        if self.stores_seen_time
+            && let Err(error) = self.buckets.parts().records.store_seen_time(true).await
+        {
+            tracing::debug!(%error, "cannot store the time that has passed");
+        }
         self.backend.close().await;
     }
 }
@@ -437,6 +466,15 @@ fn open_directory(
     SqliteStore::open(directory, clock, options).map(Arc::new).map_err(CommandError::Open)
 }
 
+/// Returns a warning if every local user may read the SQLite store of the settings.
+pub(crate) fn store_is_open_to_others(store: &StoreSettings) -> Option<String> {
+    let StoreSettings::Sqlite(directory) = store else { return None };
+    is_readable_by_others(directory).then(|| {
+        let directory = directory.display();
+        format!("every local user may read the store in {directory}: run `chmod -R go= {directory}`")
+    })
+}
+
 /// The error of `rashomon retention` on a store whose archive is on.
 fn archive_is_on_error(why: &str) -> CommandError {
     CommandError::Usage(format!("retention deletes nothing, since {why}: use `rashomon archive seal`"))
@@ -464,15 +502,6 @@ fn directory_of<'s>(settings: &'s Settings, advice: &str) -> Result<&'s Path, Co
         StoreSettings::Memory => "memory:".to_owned(),
     };
     Err(CommandError::Usage(format!("{store} is not a SQLite store: {advice}")))
-}
-
-/// Returns a warning if every local user may read the SQLite store of the settings.
-pub(crate) fn store_is_open_to_others(store: &StoreSettings) -> Option<String> {
-    let StoreSettings::Sqlite(directory) = store else { return None };
-    is_readable_by_others(directory).then(|| {
-        let directory = directory.display();
-        format!("every local user may read the store in {directory}: run `chmod -R go= {directory}`")
-    })
 }
 
 /// Checks that the directory has a store. If a missing store is created, checks only that the path is not a file.

@@ -5,6 +5,7 @@
 
 pub mod http_date;
 pub mod length;
+mod passed;
 pub mod rfc3339;
 mod turns;
 
@@ -17,6 +18,8 @@ use std::{
     time::Duration,
 };
 
+pub use passed::PassedTime;
+use passed::Watch;
 pub use turns::give_way;
 
 /// A point in time: the number of microseconds since 1970-01-01T00:00:00Z, without leap seconds.
@@ -88,6 +91,19 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the monotonic time since an arbitrary start. The difference of two monotonic times is a duration.
     fn monotonic(&self) -> Duration;
+
+    /// Returns which time has certainly passed. Whatever deletes by the time of day asks for this time. A clock without
+    /// an implementation of this function never jumps.
+    fn passed(&self) -> PassedTime {
+        PassedTime::of_steady(self.now())
+    }
+
+    /// Learns the time that was seen to pass before this process began, as the store has recorded it. `None`: the store
+    /// has no record.
+    fn adopt_seen(&self, _stored: Option<Timestamp>) {}
+
+    /// Takes the time of day as it is now for right, even if nobody saw all of it pass.
+    fn trust(&self) {}
 }
 
 impl<C: Clock + ?Sized> Clock for Arc<C> {
@@ -98,12 +114,25 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn monotonic(&self) -> Duration {
         (**self).monotonic()
     }
+
+    fn passed(&self) -> PassedTime {
+        (**self).passed()
+    }
+
+    fn adopt_seen(&self, stored: Option<Timestamp>) {
+        (**self).adopt_seen(stored);
+    }
+
+    fn trust(&self) {
+        (**self).trust();
+    }
 }
 
 /// The clock of the machine.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct SystemClock {
     start: std::time::Instant,
+    watch: Arc<Watch>,
 }
 
 impl SystemClock {
@@ -111,7 +140,8 @@ impl SystemClock {
     #[must_use]
     #[allow(clippy::disallowed_methods)] // Only this type reads the time of the system.
     pub fn new() -> Self {
-        Self { start: std::time::Instant::now() }
+        let watch = Watch::begin(time_of_day(), Duration::ZERO, None);
+        Self { start: std::time::Instant::now(), watch: Arc::new(watch) }
     }
 }
 
@@ -122,16 +152,32 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
-    #[allow(clippy::disallowed_methods)] // Only this type reads the time of the system.
     fn now(&self) -> Timestamp {
-        match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
-            Ok(since) => Timestamp(micros(since)),
-            Err(before) => Timestamp(-micros(before.duration())),
-        }
+        time_of_day()
     }
 
     fn monotonic(&self) -> Duration {
         self.start.elapsed()
+    }
+
+    fn passed(&self) -> PassedTime {
+        self.watch.read(|| (self.now(), self.monotonic()))
+    }
+
+    fn adopt_seen(&self, stored: Option<Timestamp>) {
+        self.watch.adopt(stored, || (self.now(), self.monotonic()));
+    }
+
+    fn trust(&self) {
+        self.watch.trust(|| (self.now(), self.monotonic()));
+    }
+}
+
+#[allow(clippy::disallowed_methods)] // Only this function reads the time of day of the system.
+fn time_of_day() -> Timestamp {
+    match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
+        Ok(since) => Timestamp(micros(since)),
+        Err(before) => Timestamp(-micros(before.duration())),
     }
 }
 
@@ -140,19 +186,36 @@ impl Clock for SystemClock {
 pub struct ManualClock {
     now: AtomicI64,
     monotonic: AtomicI64,
+    watch: Watch,
 }
 
 impl ManualClock {
-    /// Creates a clock that shows `now`.
+    /// Creates a clock that shows `now`. All time before `now` has passed.
     #[must_use]
     pub const fn new(now: Timestamp) -> Self {
-        Self { now: AtomicI64::new(now.0), monotonic: AtomicI64::new(0) }
+        Self::watched_by(now, Watch::begin(now, Duration::ZERO, Some(now)))
+    }
+
+    /// Creates the clock of a process that begins at `now`. Which time has passed before is not known, until the
+    /// process adopts the time that its store has seen.
+    #[must_use]
+    pub const fn new_unwatched(now: Timestamp) -> Self {
+        Self::watched_by(now, Watch::begin(now, Duration::ZERO, None))
+    }
+
+    const fn watched_by(now: Timestamp, watch: Watch) -> Self {
+        Self { now: AtomicI64::new(now.0), monotonic: AtomicI64::new(0), watch }
     }
 
     /// Advances both the time of day and the monotonic time.
     pub fn advance(&self, by: Duration) {
         self.now.fetch_add(micros(by), Ordering::SeqCst);
         self.monotonic.fetch_add(micros(by), Ordering::SeqCst);
+    }
+
+    /// Lets the time pass until the clock shows `now`. Does nothing if the clock shows a later time.
+    pub fn advance_to(&self, now: Timestamp) {
+        self.advance(now.since(self.now()));
     }
 
     /// Sets the time of day. The monotonic time does not change.
@@ -168,6 +231,18 @@ impl Clock for ManualClock {
 
     fn monotonic(&self) -> Duration {
         Duration::from_micros(u64::try_from(self.monotonic.load(Ordering::SeqCst)).unwrap_or(0))
+    }
+
+    fn passed(&self) -> PassedTime {
+        self.watch.read(|| (self.now(), self.monotonic()))
+    }
+
+    fn adopt_seen(&self, stored: Option<Timestamp>) {
+        self.watch.adopt(stored, || (self.now(), self.monotonic()));
+    }
+
+    fn trust(&self) {
+        self.watch.trust(|| (self.now(), self.monotonic()));
     }
 }
 

@@ -77,9 +77,14 @@ impl Collector<'_> {
                     continue;
                 }
                 let mut chunks = Vec::new();
-                if !self.references(&registration).await? {
-                    chunks.push(records.chunks.deletion(registration.chunk_set).await?);
-                    collected += 1;
+                match self.reference(&registration).await? {
+                    // The entry has expired by the clock, but perhaps the clock has jumped: the chunks stay with the row.
+                    Some(Some(expires_at)) if expires_at <= registration.due_at => continue,
+                    Some(_) => {}
+                    None => {
+                        chunks.push(records.chunks.deletion(registration.chunk_set).await?);
+                        collected += 1;
+                    }
                 }
                 let mut done = Batch::new(hour.clone());
                 done.delete(&ENTRY_CHUNK_SETS, registration.clustering(), row.written_at);
@@ -89,12 +94,12 @@ impl Collector<'_> {
         Ok(collected)
     }
 
-    /// Whether the entry references the chunk set.
+    /// Returns the expiry of the entry if the entry references the chunk set, else `None`.
     ///
     /// An earlier PUT with an unknown outcome may still take effect. So this function reads the row by a
     /// compare-and-set that expects no row and writes none: afterwards, no earlier compare-and-set of the row can take
     /// effect.
-    async fn references(&self, registration: &ChunkRegistrationRow) -> Result<bool> {
+    async fn reference(&self, registration: &ChunkRegistrationRow) -> Result<Option<Option<Timestamp>>> {
         let key = entry_key(registration.bucket, &registration.key);
         let row = match self.store.0.records.store.swap(Vec::new(), &BUCKET_ENTRIES, &key, None, None).await?
         {
@@ -102,7 +107,8 @@ impl Collector<'_> {
             Swap::Refused { current } => current,
         };
         let stored = row.as_ref().map(EntryRow::from_row).transpose()?.and_then(|entry| entry.stored());
-        Ok(matches!(stored, Some(Stored::Chunks(set)) if set.id == registration.chunk_set))
+        let is_named = matches!(stored, Some(Stored::Chunks(set)) if set.id == registration.chunk_set);
+        Ok(row.filter(|_| is_named).map(|row| row.expires_at))
     }
 
     async fn collect_buckets(&self, until: Timestamp) -> Result<u64> {

@@ -101,17 +101,20 @@ pub type Allows<'a> = dyn Fn(Option<&EntryTag>) -> bool + Sync + 'a;
 struct CurrentRow {
     row: Option<Row>,
     entry: Option<EntryRow>,
+    /// Whether the entry has expired by the clock. Its row stays until this is certain.
+    has_expired: bool,
 }
 
 impl CurrentRow {
-    fn of(row: Option<Row>) -> Result<Self> {
+    fn of(row: Option<Row>, now: Timestamp) -> Result<Self> {
         let entry = row.as_ref().map(EntryRow::from_row).transpose()?;
-        Ok(Self { row, entry })
+        let has_expired = row.as_ref().and_then(|row| row.expires_at).is_some_and(|at| at <= now);
+        Ok(Self { row, entry, has_expired })
     }
 
-    /// Returns the columns of the entry. `None` if there is no row, or if the entry was deleted.
+    /// Returns the columns of the entry. `None` if there is no row, or if the entry was deleted or has expired.
     fn live(&self) -> Option<&EntryRow> {
-        self.entry.as_ref().filter(|entry| entry.etag.is_some())
+        self.entry.as_ref().filter(|entry| entry.etag.is_some() && !self.has_expired)
     }
 
     fn tag(&self) -> Result<Option<EntryTag>> {
@@ -190,7 +193,8 @@ impl KeyValueStore {
         let cache_key = (bucket.id, key.clone());
         let store = &*inner.records.store;
         let entry = inner.entries.get_or_read(store, &cache_key, &row_key.partition, memory, read).await?;
-        // The store does not return expired rows, but the cache may return an expired entry.
+        // The cache may return an expired entry, and the store returns a row until it has certainly expired. An entry
+        // expires by the clock, and comes back if the clock is set back.
         let now = inner.now();
         Ok(entry.filter(|entry| entry.expires_at.is_none_or(|expires_at| now < expires_at)))
     }
@@ -217,7 +221,7 @@ impl KeyValueStore {
         };
         let mut row = inner.records.store.get(&BUCKET_ENTRIES, &row_key).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let current = CurrentRow::of(row)?;
+            let current = CurrentRow::of(row, inner.now())?;
             let tag = current.tag()?;
             if !allows(tag.as_ref()) {
                 return Err(Error::ConditionFailed);
@@ -279,7 +283,7 @@ impl KeyValueStore {
         let row_key = entry_key(bucket.id, key);
         let mut row = inner.records.store.get(&BUCKET_ENTRIES, &row_key).await?;
         for _ in 0..MAX_ATTEMPTS {
-            let current = CurrentRow::of(row)?;
+            let current = CurrentRow::of(row, inner.now())?;
             if !allows(current.tag()?.as_ref()) {
                 return Err(Error::ConditionFailed);
             }

@@ -254,7 +254,10 @@ impl KeyValueStore {
             && items.len() <= limit
         {
             let (rows, following) = self.index_page(bucket, bounds, order, limit).await?;
-            let keys = rows.iter().map(|row| Ok(IndexKey::of(row)?.key)).collect::<Result<Vec<_>>>()?;
+            let now = self.0.now();
+            // The store returns a row until it has certainly expired, but an entry expires by the clock.
+            let live = rows.iter().filter(|row| row.expires_at.is_none_or(|expires_at| now < expires_at));
+            let keys = live.map(|row| Ok(IndexKey::of(row)?.key)).collect::<Result<Vec<_>>>()?;
             let reads = stream::iter(keys.into_iter().map(&read)).buffered(CONCURRENT_READS);
             items.extend(reads.try_collect::<Vec<_>>().await?.into_iter().flatten());
             rest = following;

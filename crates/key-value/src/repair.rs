@@ -70,7 +70,7 @@ async fn stored(
 ) -> Result<Option<StoredEntry>> {
     let Some(row) = store.0.records.store.get(table, &entry_key(id, key)).await? else { return Ok(None) };
     let (exists, indexed_at) = if table.name() == COUNTERS.name() {
-        let counter = StoredState::of(&row, store.0.now())?;
+        let counter = StoredState::of(&row, store.0.now_of_keys())?;
         (counter.exists, counter.indexed_at)
     } else {
         let entry = EntryRow::from_row(&row)?;

@@ -59,7 +59,7 @@ impl KeyValueStore {
                 if bucket_type == BucketType::Counter {
                     let row = records.store.get(&COUNTERS, &entry_key(bucket.id, &key)).await?;
                     let Some(row) = row else { continue };
-                    let counter = StoredState::of(&row, records.clock.now())?;
+                    let counter = StoredState::of(&row, self.0.now_of_keys())?;
                     stats.entries += u64::from(counter.exists);
                     stats.idempotency_keys += counter.idempotency_keys;
                     continue;

@@ -6,8 +6,8 @@ use rashomon_clock::Timestamp;
 use rashomon_records::{BucketName, DomainName, EntryKey, Records};
 
 use crate::{
-    bucket::Bucket, cache::VersionedCache, entry::CachedEntry, growth::Growth, locks::RowLocks,
-    queue::Queues, rows::BucketId, sink::EntrySink,
+    bucket::Bucket, cache::VersionedCache, counter::IDEMPOTENCY_KEY_LIFETIME, entry::CachedEntry,
+    growth::Growth, locks::RowLocks, queue::Queues, rows::BucketId, sink::EntrySink,
 };
 
 /// The number of rows that maintenance reads at once.
@@ -94,6 +94,11 @@ impl KeyValueStore {
 impl StoreInner {
     pub(crate) fn now(&self) -> Timestamp {
         self.records.clock.now()
+    }
+
+    /// Returns the time by which idempotency keys are forgotten.
+    pub(crate) fn now_of_keys(&self) -> Timestamp {
+        self.records.clock.passed().after(IDEMPOTENCY_KEY_LIFETIME)
     }
 
     /// Returns random bytes that no other call returns, in any process.

@@ -117,7 +117,7 @@ async fn verify_entry(
     let row = inner.records.store.get(table, &entry_key(bucket, key)).await?;
     let Some(row) = row else { return Ok(None) };
     if table.name() == COUNTERS.name() {
-        return Ok(StoredState::of(&row, inner.now())?.exists.then_some(0));
+        return Ok(StoredState::of(&row, inner.now_of_keys())?.exists.then_some(0));
     }
     let Some(entry) = Entry::from_row(inner, &row)? else { return Ok(None) };
     let (mut digest, mut size) = (sha1::Sha1::new(), 0);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_recursion::async_recursion as boxed;
 use futures::{StreamExt as _, TryStreamExt as _, future, stream};
-use rashomon_clock::Timestamp;
+use rashomon_clock::{PassedTime, Timestamp};
 use rashomon_tables::{Key, Partition, Schema};
 
 use crate::{
@@ -147,7 +147,7 @@ async fn digest_partition(
     loop {
         let page = endpoint.scan(table, &scan).await?;
         digest.damaged += page.damaged.len() as u64;
-        for row in page.items.iter().filter(|row| row.is_visible(visible_at)) {
+        for row in page.items.iter().filter(|row| row.is_visible(PassedTime::of_steady(visible_at))) {
             digest.add(Digest::of(table, row));
         }
         if let Some(shown) = shown {

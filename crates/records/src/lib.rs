@@ -4,7 +4,6 @@
 //! pipeline. It knows nothing of the policies of retention and of the archive.
 
 pub mod catalog;
-mod collector_clock;
 pub mod content;
 mod content_sha1;
 mod damaged_rows;
@@ -24,6 +23,7 @@ mod records;
 mod requests;
 pub mod rows;
 pub mod schemas;
+mod seen_time;
 mod site_changes;
 mod tid;
 mod verify_report;

@@ -7,10 +7,10 @@ use rashomon_tables::{
     ClusteringRange, Cursor, Key, Page as ResultPage, PartitionStream, Row, RowStream, Scan, Schema,
     TableStore, Value,
 };
+use tokio::sync::OnceCell;
 
 use crate::{
     Catalog, Definitions, Locks, Page, PropertyName, PropertySink, Result, Revision, Staged, Tid,
-    collector_clock::CollectorClock,
     content::ChunkStore,
     rows::{RenderRow, RevisionRow, partition_of, render_key, rev_key},
     schemas::{RENDERS, REVISIONS},
@@ -38,7 +38,7 @@ pub struct Records {
     pub skew: Duration,
     /// Whether changes queue purges of HTTP caches.
     pub queues_purges: bool,
-    collector_clock: CollectorClock,
+    pub(crate) seen_time_is_adopted: OnceCell<()>,
 }
 
 impl Records {
@@ -58,7 +58,7 @@ impl Records {
             chunks: Arc::new(ChunkStore::new(Arc::clone(&store), Arc::clone(&clock), seed)),
             locks: Locks::new(),
             store: union.unwrap_or(store),
-            collector_clock: CollectorClock::new(&clock),
+            seen_time_is_adopted: OnceCell::new(),
             clock,
             definitions,
             skew,
@@ -91,12 +91,13 @@ impl Records {
         if self.is_alone() { Duration::ZERO } else { self.skew }
     }
 
-    /// Returns the time up to which the garbage collector may process its entries: the current time minus `age` and
-    /// minus the late write window of the store. A batch that references the chunks or the block of an entry is sent
+    /// Returns the time up to which the garbage collector may process its entries: the time that has certainly passed,
+    /// minus `age` and minus the late write window of the store. A batch that references the chunks or the block of an entry is sent
     /// before the entry has this age. After the window, a failed batch has taken effect or never will.
     pub async fn entries_before(&self, age: Duration) -> Result<Timestamp> {
         let window = self.store.late_write_window().await?;
-        Ok(self.collector_clock.now(&self.clock).saturating_sub(age).saturating_sub(window))
+        let age = age.saturating_add(window);
+        Ok(self.clock.passed().after(age).saturating_sub(age))
     }
 
     /// Returns a write time for a row that was last written at `written_at`.

@@ -227,6 +227,10 @@ pub static RETENTION_CLOCK: LazyLock<Schema> = LazyLock::new(|| {
         .build()
 });
 
+/// The time that the processes of the store have seen pass, in one row: [`crate::Records::adopt_seen_time`].
+pub static SEEN_TIME: LazyLock<Schema> =
+    LazyLock::new(|| Schema::builder("seen_time").partition("of", Int).value("seen", Timestamp).build());
+
 /// The page leases. If several processes write to the store, conditional writes and changes of stored revisions take
 /// a lease. `owner` is a random name, and is absent while the lease is free. The intent consists of `rows` (JSON), the
 /// names of the rows that are about to be written, and of their write time `rows_at`. Writes under later leases get a
@@ -511,7 +515,7 @@ pub static COUNTER_REQUESTS: LazyLock<Schema> = LazyLock::new(|| {
 
 /// Returns all tables.
 #[must_use]
-pub fn all() -> [&'static Schema; 43] {
+pub fn all() -> [&'static Schema; 44] {
     [
         &REVISIONS,
         &RENDERS,
@@ -541,6 +545,7 @@ pub fn all() -> [&'static Schema; 43] {
         &PURGE_CURSORS,
         &RETENTION_WALKS,
         &RETENTION_CLOCK,
+        &SEEN_TIME,
         &ARCHIVE_INDEX,
         &ARCHIVE_BLOCKS,
         &ARCHIVE_NOTES,

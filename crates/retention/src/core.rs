@@ -78,9 +78,16 @@ impl Core {
         revision.stored_at.saturating_sub(self.records.max_write_time_lag())
     }
 
-    /// The cutoff: values that were superseded at this time or earlier may be culled now.
+    /// The cutoff: values that were superseded at this time or earlier may be culled now. A value is culled only when it
+    /// is certain that its grace has passed.
     pub(crate) fn cutoff(&self, policy: &Policy) -> Timestamp {
-        self.records.clock.now().saturating_sub(policy.grace).saturating_sub(self.margin(policy))
+        self.certain_now(policy).saturating_sub(policy.grace).saturating_sub(self.margin(policy))
+    }
+
+    /// The time of day up to which the graces of a policy have certainly passed. Jumps since the start of this process are
+    /// left to [`Self::is_paused`].
+    pub(crate) fn certain_now(&self, policy: &Policy) -> Timestamp {
+        self.records.clock.passed().after_start(policy.grace.saturating_add(self.margin(policy)))
     }
 
     /// When a value that was superseded at `at` becomes eligible.
@@ -88,9 +95,10 @@ impl Core {
         at.saturating_add(policy.grace).saturating_add(self.margin(policy))
     }
 
-    /// Whether nothing may be culled now, because of a recent clock jump.
+    /// Whether nothing may be culled now, because of a recent clock jump. An operator may trust the clock all the same.
     pub(crate) fn is_paused(&self, policy: &Policy) -> bool {
         self.clock_jumps.pauses(&self.records.clock, policy.grace, policy.skew)
+            && !self.records.clock.passed().is_trusted()
     }
 
     /// Returns `true` with the given probability.

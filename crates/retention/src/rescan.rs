@@ -149,7 +149,7 @@ pub(crate) async fn continue_rescan(core: &Core, domain: &DomainName, bucket: &B
 /// Whether the second rescan has to begin. After a clock jump, this rescan waits: less time may have passed than
 /// the clock shows.
 fn second_rescan_is_due(core: &Core, state: &RescanState, policy: &Policy) -> bool {
-    state.second_rescan_at.is_some_and(|at| at <= core.records.clock.now())
+    state.second_rescan_at.is_some_and(|at| at <= core.records.clock.passed().after(LATE_WRITE_WINDOW))
         && !core.clock_jumps.pauses(&core.records.clock, LATE_WRITE_WINDOW, policy.skew)
 }
 

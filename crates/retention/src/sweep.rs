@@ -40,7 +40,7 @@ pub struct Sweep {
     pub damaged: u64,
     /// How long the oldest entry that was left in the queue has been eligible.
     pub overdue: Duration,
-    /// Whether entries were left in the queue, because of a recent clock jump.
+    /// Whether entries were left in the queue, because of a recent clock jump, or since nobody saw their grace pass.
     pub paused: bool,
     /// Whether queue entries may have expired before they were processed, because no sweep ran for too long. If
     /// so, the rescans of all buckets were restarted, and enqueue all pages again.
@@ -114,7 +114,12 @@ async fn sweep_shard(
                 sweep.overdue = sweep.overdue.max(now.since(entry.eligible_at));
             }
             if !is_processed? {
-                return Ok(());
+                // The entries before this one are done.
+                let until = entry.eligible_at.saturating_sub(Duration::from_micros(1)).max(done);
+                return match until == before.until {
+                    true => Ok(()),
+                    false => store_cursor(core, shard, until, Some(before)).await,
+                };
             }
         }
         left = left.saturating_sub(entries.len());
@@ -125,17 +130,18 @@ async fn sweep_shard(
 
 /// Culls the page of a queue entry, if the page's bucket has a policy. Enqueues the page again instead if the grace has
 /// become longer, and in addition if the announced write may still appear. Returns `false` if the entry stays in the
-/// queue, because of a recent clock jump.
+/// queue, because of a recent clock jump, or since nobody saw its grace pass.
 async fn process_entry(core: &Core, entry: &QueueEntry, now: Timestamp, sweep: &mut Sweep) -> Result<bool> {
     let page = &entry.page;
     let Some(policy) = core.settings.of(page) else { return Ok(true) };
-    if core.is_paused(policy) {
+    let eligible_at = core.eligible_at(policy, entry.at);
+    if core.is_paused(policy) || eligible_at <= now && eligible_at > core.certain_now(policy) {
         sweep.paused = true;
         return Ok(false);
     }
     sweep.entries += 1;
     // The grace may have become longer since the entry was added.
-    let eligible_at = core.eligible_at(policy, entry.at).max(entry.eligible_at);
+    let eligible_at = eligible_at.max(entry.eligible_at);
     if eligible_at > now {
         let eligible_at = eligible_at.max(now.saturating_add(min_delay_of_new_entries(core, policy)));
         enqueue_again(core, QueueEntry { eligible_at, ..entry.clone() }).await?;

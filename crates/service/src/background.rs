@@ -15,6 +15,9 @@ const ENTRIES_PER_SWEEP: NonZeroUsize = NonZeroUsize::new(256).expect("not zero"
 /// and writers are not delayed.
 const SWEEP_RATE: u32 = 500;
 
+/// The interval at which the time that has passed is stored.
+const SEEN_TIME_INTERVAL: Duration = Duration::from_secs(60);
+
 /// The interval between rescans.
 const RESCAN_INTERVAL: Duration = Duration::from_secs(3600);
 
@@ -83,6 +86,7 @@ impl Background {
             collect_entries(buckets, key_value, collect_every, orphan_age)
         });
         if !read_only {
+            this.spawn("seen_time", buckets, store_seen_time);
             this.spawn("rescan", &both, |(buckets, key_value)| rescan(buckets, key_value));
             this.spawn("sweep", buckets, sweep);
             this.spawn("seal", &both, move |(buckets, key_value)| {
@@ -105,6 +109,16 @@ impl Background {
     /// Stops the tasks. Interrupted work is continued after the next start.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
+    }
+}
+
+/// Stores the time that this process has seen pass, at intervals.
+async fn store_seen_time(buckets: RevisionStore) {
+    loop {
+        if let Err(error) = buckets.parts().records.store_seen_time(false).await {
+            tracing::debug!(%error, "cannot store the time that has passed; continuing later");
+        }
+        tokio::time::sleep(SEEN_TIME_INTERVAL).await;
     }
 }
 

@@ -15,6 +15,7 @@ mod run;
 mod setup;
 mod shrink;
 mod step;
+mod store_clock;
 mod store_pool;
 mod violation;
 mod world;

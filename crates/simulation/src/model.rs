@@ -210,16 +210,6 @@ impl PageModel {
         let generated = self.generated.values().flat_map(|generated| generated.promised.values().copied());
         of_renders.chain(of_revisions).chain(promised).chain(generated).collect()
     }
-
-    /// Shortens the promises to readers after all clocks were set ahead, because copies expire that much sooner.
-    pub(crate) fn shorten_promises(&mut self, by: Duration) {
-        let renders = self.revisions.values_mut().flat_map(|revision| revision.renders.values_mut());
-        let promised = renders.flat_map(|render| render.promised.values_mut());
-        let generated = self.generated.values_mut().flat_map(|generated| generated.promised.values_mut());
-        for promised in promised.chain(generated) {
-            *promised = promised.saturating_sub(by);
-        }
-    }
 }
 
 fn earlier(one: TimeRange, other: TimeRange) -> TimeRange {

@@ -99,8 +99,7 @@ impl Setup {
             // In table-per-query, the table of the latest has only values of the latest.
             (policy.cull, policy.min_keep) = (Cull::Revisions, NonZeroU32::MIN);
         }
-        // Copies expire by the clock, even if the clock jumps, so there are no jumps.
-        Self { strategy, policy: Some(policy), jumps: false, ..self }
+        Self { strategy, policy: Some(policy), ..self }
     }
 
     /// Whether superseded values are stored in tables whose rows expire.

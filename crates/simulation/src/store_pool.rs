@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use rashomon_clock::{Clock, ManualClock};
+use rashomon_clock::Clock;
 use rashomon_tables::{Isolated, Memory, TableStore};
 use rashomon_tables_cassandra::CassandraStore;
 use rashomon_tables_sqlite::{Options as SqliteOptions, SqliteStore};
 use rashomon_test_stores::Cluster;
 use tempfile::TempDir;
 
-use crate::setup::START;
+use crate::{setup::START, store_clock::StoreClock};
 
 /// The store below all wrappers, of any kind.
 pub(crate) type AnyStore = Arc<dyn TableStore>;
@@ -45,14 +45,14 @@ pub enum StorePool {
     /// The directory of the files.
     Sqlite(TempDir),
     /// A connection for each process, with its clock.
-    Cassandra(Vec<(Arc<CassandraStore>, Arc<ManualClock>)>),
+    Cassandra(Vec<(Arc<CassandraStore>, Arc<StoreClock>)>),
 }
 
 /// The access of one process to a store, and the clock that the store uses.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreAccess {
     pub(crate) store: AnyStore,
-    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) clock: Arc<StoreClock>,
 }
 
 impl StorePool {
@@ -73,7 +73,7 @@ impl StorePool {
                 )?;
                 let mut connections = Vec::new();
                 for _ in 0..PROCESSES {
-                    let clock = Arc::new(ManualClock::new(START));
+                    let clock = Arc::new(StoreClock::new());
                     let store = rashomon_test_stores::connect(&node, Arc::clone(&clock) as _).await;
                     connections.push((Arc::new(store), clock));
                 }
@@ -84,7 +84,7 @@ impl StorePool {
 
     /// Returns the access of each of this many processes to a new, empty store.
     pub(crate) fn accesses(&self, processes: usize) -> Result<Vec<StoreAccess>> {
-        let clock = Arc::new(ManualClock::new(START));
+        let clock = Arc::new(StoreClock::new());
         let shown = || Arc::clone(&clock) as Arc<dyn Clock>;
         let store: AnyStore = match self {
             Self::Memory if processes == 1 => Arc::new(Memory::new(shown())),
@@ -95,8 +95,8 @@ impl StorePool {
             }
             Self::Cassandra(connections) => {
                 let namespace = rashomon_test_stores::namespace();
-                let access = |(store, clock): &(Arc<CassandraStore>, Arc<ManualClock>)| {
-                    clock.set(START);
+                let access = |(store, clock): &(Arc<CassandraStore>, Arc<StoreClock>)| {
+                    clock.show(START);
                     let store = Arc::new(Isolated::new(Arc::clone(store), namespace)) as AnyStore;
                     StoreAccess { store, clock: Arc::clone(clock) }
                 };

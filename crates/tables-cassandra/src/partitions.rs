@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use rashomon_clock::Timestamp;
+use rashomon_clock::{PassedTime, Timestamp};
 use rashomon_tables::{Cursor, Error, Page, Partition, Result, Scan, Value};
 use scylla::deserialize::row::ColumnIterator;
 
@@ -37,7 +37,7 @@ pub(crate) async fn partitions(
     table: &Table,
     after: Option<&Cursor>,
     limit: NonZeroUsize,
-    now: Timestamp,
+    passed: PassedTime,
 ) -> Result<Page<Partition>> {
     let (mut token, mut found) = (i64::MIN, Vec::new());
     if let Some(after) = after {
@@ -52,7 +52,7 @@ pub(crate) async fn partitions(
         for FoundPartition { token: at, expires_at, partition } in found {
             let cursor = cursor(at, &partition);
             token = at;
-            if has_visible_row(cluster, table, &partition, expires_at, now).await? {
+            if has_visible_row(cluster, table, &partition, expires_at, passed).await? {
                 items.push(partition);
             } else {
                 skipped += 1;
@@ -76,20 +76,20 @@ pub(crate) async fn partitions(
     }
 }
 
-/// Whether the partition has a visible row. Reads further rows only if the first row has expired.
+/// Whether the partition has a visible row. Reads the rows only if the first row has expired by the clock.
 async fn has_visible_row(
     cluster: &Cluster,
     table: &Table,
     partition: &Partition,
     expires_at: Option<Timestamp>,
-    now: Timestamp,
+    passed: PassedTime,
 ) -> Result<bool> {
-    if expires_at.is_none_or(|expires_at| now < expires_at) {
+    if expires_at.is_none_or(|expires_at| passed.shown() < expires_at) {
         return Ok(true);
     }
     let mut scan = Scan::new(partition.clone(), NonZeroUsize::MIN).reporting_damage();
     loop {
-        let page = read::scan(cluster, table, &scan, now).await?;
+        let page = read::scan(cluster, table, &scan, passed).await?;
         let found = !page.items.is_empty() || !page.damaged.is_empty();
         if found || page.next.is_none() {
             return Ok(found);

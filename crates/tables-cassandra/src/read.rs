@@ -1,6 +1,6 @@
 //! Reads rows: a single row, or a result page of a scan.
 
-use rashomon_clock::Timestamp;
+use rashomon_clock::PassedTime;
 use rashomon_tables::{
     ClusteringRange, Cursor, DamagedRow, Error, Key, OnDamage, Page, Result, Row, Scan, Value,
 };
@@ -32,8 +32,13 @@ pub(crate) async fn get(cluster: &Cluster, table: &Table, key: &Key) -> Result<O
     row.map(Some).ok_or_else(|| corrupt(table.schema, key))
 }
 
-/// Reads a result page of a scan. Omits rows that have expired at `now`.
-pub(crate) async fn scan(cluster: &Cluster, table: &Table, scan: &Scan, now: Timestamp) -> Result<Page<Row>> {
+/// Reads a result page of a scan. Omits rows that have certainly expired.
+pub(crate) async fn scan(
+    cluster: &Cluster,
+    table: &Table,
+    scan: &Scan,
+    passed: PassedTime,
+) -> Result<Page<Row>> {
     let mut page = PageBuilder::new(table, scan);
     let columns = table.schema.clustering();
     let mut after = match &scan.after {
@@ -55,7 +60,7 @@ pub(crate) async fn scan(cluster: &Cluster, table: &Table, scan: &Scan, now: Tim
             for row in rows {
                 let at = wire::cursor(&row.key().clustering);
                 match row {
-                    FetchedRow::Whole(row) => page.push(row, now),
+                    FetchedRow::Whole(row) => page.push(row, passed),
                     FetchedRow::Damaged(row) => page.push_damaged(row),
                 }
                 if page.is_full() {
@@ -187,8 +192,8 @@ impl<'a> PageBuilder<'a> {
         missing.min(fitting.clamp(1, MAX_ROWS))
     }
 
-    fn push(&mut self, row: Row, now: Timestamp) {
-        if row.is_visible(now) {
+    fn push(&mut self, row: Row, passed: PassedTime) {
+        if row.is_visible(passed) {
             self.bytes += row.size();
             self.rows.push(row);
         } else {

@@ -126,15 +126,15 @@ impl TableStore for CassandraStore {
         let table = self.catalog.get(table)?;
         limits::check_key(&key.partition, &key.clustering)?;
         let row = read::get(&self.cluster, &table, key).await?;
-        let now = self.clock.now();
-        Ok(row.filter(|row| row.is_visible(now)))
+        let passed = self.clock.passed();
+        Ok(row.filter(|row| row.is_visible(passed)))
     }
 
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
         scan.check(table)?;
         let table = self.catalog.get(table)?;
         limits::check_key(&scan.partition, &scan.range.prefix)?;
-        read::scan(&self.cluster, &table, &scan, self.clock.now()).await
+        read::scan(&self.cluster, &table, &scan, self.clock.passed()).await
     }
 
     async fn partitions(
@@ -144,7 +144,7 @@ impl TableStore for CassandraStore {
         limit: NonZeroUsize,
     ) -> Result<Page<Partition>> {
         let table = self.catalog.get(table)?;
-        partitions::partitions(&self.cluster, &table, after.as_ref(), limit, self.clock.now()).await
+        partitions::partitions(&self.cluster, &table, after.as_ref(), limit, self.clock.passed()).await
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {

@@ -65,8 +65,9 @@ impl Call<'_> {
         let mut existing = self.first_guess().await?;
         for _ in 0..MAX_ROUNDS {
             let row = existing.as_deref().map(|cell| self.row(cell)).transpose()?;
-            let now = self.clock.now();
-            let visible = row.clone().filter(|row| row.is_visible(now));
+            let passed = self.clock.passed();
+            let now = passed.shown();
+            let visible = row.clone().filter(|row| row.is_visible(passed));
             if visible.as_ref().map(|row| &row.values) != self.expected.map(|row| &row.values) {
                 return Ok(Swap::Refused { current: visible });
             }
@@ -86,7 +87,7 @@ impl Call<'_> {
         match (self.expected, self.new) {
             (None, None) => self.read().await,
             (None, Some(_)) => Ok(None),
-            (Some(row), _) if row.is_visible(self.clock.now()) => {
+            (Some(row), _) if row.is_visible(self.clock.passed()) => {
                 Ok(Some(cell::encode(self.table.schema, row.expires_at, row.written_at, &row.values)))
             }
             (Some(_), _) => self.read().await,

@@ -1,6 +1,6 @@
 //! Applies changes inside a transaction of the writing connection.
 
-use rashomon_clock::Timestamp;
+use rashomon_clock::{PassedTime, Timestamp};
 use rashomon_tables::{Error, Result, Swap};
 use rusqlite::{Connection, ToSql, config::DbConfig, params};
 
@@ -171,13 +171,14 @@ fn insert_large(connection: &Connection, envelope: &[u8]) -> rusqlite::Result<i6
 /// Applies the batches of a swap, then compares the row, and sets or deletes it. The batches stay applied if the swap
 /// is refused. The write time of the new row is always later than that of the stored row, even if the clock is
 /// behind.
-pub(crate) fn swap(connection: &AuditConnection, call: &SwapCall, now: Timestamp) -> Result<Swap> {
+pub(crate) fn swap(connection: &AuditConnection, call: &SwapCall, passed: PassedTime) -> Result<Swap> {
     write(connection, &call.first)?;
     let existing = read::find_or_audit(connection, call.table, &call.name, &call.key)?;
-    let visible = existing.as_ref().filter(|row| row.is_visible(now));
+    let visible = existing.as_ref().filter(|row| row.is_visible(passed));
     if visible.map(|row| &row.values) != call.expected.as_ref() {
         return Ok(Swap::Refused { current: visible.cloned() });
     }
+    let now = passed.shown();
     let after = |previous: Timestamp| previous.just_after().max(now);
     let written_at = existing.map_or(now, |row| after(row.written_at));
     let key = call.key.clone();

@@ -21,7 +21,7 @@ use std::{
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use rashomon_clock::{Clock, Timestamp, give_way};
+use rashomon_clock::{Clock, PassedTime, give_way};
 use rashomon_tables::{Error, Outage, PartitionVersions, Result, Schema, Slot, Swap};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -239,14 +239,14 @@ impl Committer {
         // write a row to a wrong place.
         self.restore_flipped_keys();
         let bytes = group.iter().map(Call::bytes).sum();
-        let (now, started) = (self.parts.clock.now(), self.parts.clock.monotonic());
+        let (passed, started) = (self.parts.clock.passed(), self.parts.clock.monotonic());
         let applied = self.transaction(|connection, touched| {
-            let applied = match apply_all(connection, &group, now) {
+            let applied = match apply_all(connection, &group, passed) {
                 Ok(applied) => applied.into_iter().map(Ok).collect(),
                 Err(_) => {
                     roll_back(connection);
                     begin(connection)?;
-                    apply_each(connection, &group, now)?
+                    apply_each(connection, &group, passed)?
                 }
             };
             let done = group.iter().zip(&applied).filter(|(_, applied)| applied.is_ok());
@@ -441,14 +441,14 @@ impl Call {
     }
 
     /// Applies the changes of the call. If a change fails, the changes before it stay applied.
-    fn apply(&self, connection: &AuditConnection, now: Timestamp) -> Result<Option<Swap>> {
+    fn apply(&self, connection: &AuditConnection, passed: PassedTime) -> Result<Option<Swap>> {
         // A SQLite page with a lost key must not be changed, since its rows stay out of order.
         if connection.damaged_keys().has_lost() {
             self.check_pages(connection)?;
         }
         match self {
             Self::Write(write, _) => apply::write(connection, write).map(|()| None),
-            Self::Swap(swap, _) => apply::swap(connection, swap, now).map(Some),
+            Self::Swap(swap, _) => apply::swap(connection, swap, passed).map(Some),
         }
     }
 
@@ -484,9 +484,9 @@ impl Call {
 }
 
 /// Applies all calls. Stops at the first error.
-fn apply_all(connection: &AuditConnection, group: &[Call], now: Timestamp) -> Result<Vec<Option<Swap>>> {
+fn apply_all(connection: &AuditConnection, group: &[Call], passed: PassedTime) -> Result<Vec<Option<Swap>>> {
     let apply = |call: &Call| {
-        let applied = call.apply(connection, now);
+        let applied = call.apply(connection, passed);
         give_way();
         applied
     };
@@ -497,9 +497,9 @@ fn apply_all(connection: &AuditConnection, group: &[Call], now: Timestamp) -> Re
 fn apply_each(
     connection: &AuditConnection,
     group: &[Call],
-    now: Timestamp,
+    passed: PassedTime,
 ) -> Result<Vec<Result<Option<Swap>>>> {
-    group.iter().map(|call| savepoint(connection, || call.apply(connection, now))).collect()
+    group.iter().map(|call| savepoint(connection, || call.apply(connection, passed))).collect()
 }
 
 /// Runs a change in a savepoint. If the change fails, only this change is undone. An outer error means that the

@@ -8,7 +8,7 @@ mod salvaged;
 use std::num::NonZeroUsize;
 
 use bytes::Bytes;
-use rashomon_clock::Timestamp;
+use rashomon_clock::{PassedTime, Timestamp};
 use rashomon_tables::{
     Cursor, DamagedRow, Direction, Error, Key, OnDamage, Order, Page, Partition, Result, Row, Scan, Value,
 };
@@ -32,7 +32,7 @@ pub(crate) fn get(
     connection: &AuditConnection,
     table: Table,
     name: &Key,
-    now: Timestamp,
+    passed: PassedTime,
 ) -> Result<Option<Row>> {
     let key = span::row_key(table, &name.partition, &name.clustering);
     let row = match row::find(connection, table, name, &key) {
@@ -41,7 +41,7 @@ pub(crate) fn get(
         }
         found => found?,
     };
-    Ok(row.filter(|row| row.is_visible(now)))
+    Ok(row.filter(|row| row.is_visible(passed)))
 }
 
 /// Reads the row under a key, visible or expired, inside a snapshot. An audit confirms that a missing row
@@ -116,7 +116,7 @@ pub(crate) fn scan(
     connection: &AuditConnection,
     table: Table,
     scan: &Scan,
-    now: Timestamp,
+    passed: PassedTime,
 ) -> Result<Page<Row>> {
     let table_key = span::table_key(table, &scan.partition);
     let mut span = Span::new(table, &table_key, &scan.range);
@@ -128,9 +128,9 @@ pub(crate) fn scan(
             Order::Reverse => span.end = span.end.min(after),
         }
     }
-    connection.snapshot(|| match scan_and_audit(connection, table, scan, span.clone(), &table_key, now) {
+    connection.snapshot(|| match scan_and_audit(connection, table, scan, span.clone(), &table_key, passed) {
         Ok(page) if page.damaged.is_empty() => Ok(page),
-        Ok(_) | Err(Error::Corrupt(_)) => salvaged::scan(connection, table, scan, &span, &table_key, now),
+        Ok(_) | Err(Error::Corrupt(_)) => salvaged::scan(connection, table, scan, &span, &table_key, passed),
         Err(error) => Err(error),
     })
 }
@@ -141,9 +141,9 @@ fn scan_and_audit(
     scan: &Scan,
     mut span: Span,
     table_key: &[u8],
-    now: Timestamp,
+    passed: PassedTime,
 ) -> Result<Page<Row>> {
-    let UnauditedPage { page, seen } = read_page(connection, table, scan, &span, table_key, now)?;
+    let UnauditedPage { page, seen } = read_page(connection, table, scan, &span, table_key, passed)?;
     if let Some(Cursor(last)) = &page.next {
         let last = [table_key, last].concat();
         match scan.order {
@@ -168,7 +168,7 @@ fn read_page(
     scan: &Scan,
     span: &Span,
     table_key: &[u8],
-    now: Timestamp,
+    passed: PassedTime,
 ) -> Result<UnauditedPage> {
     let sqlite = |error| from_sqlite(&error);
     let mut statement = prepare_scan(connection, scan.order).map_err(sqlite)?;
@@ -189,7 +189,7 @@ fn read_page(
         }
         previous = Some(key.to_vec());
         let clustering_key = &key[table_key.len()..];
-        let read = read_visible(row, table, key, now);
+        let read = read_visible(row, table, key, passed);
         if let Ok(None) = read {
             page.skip(clustering_key);
             continue;
@@ -224,10 +224,10 @@ fn read_visible(
     row: &rusqlite::Row<'_>,
     table: Table,
     key: &[u8],
-    now: Timestamp,
+    passed: PassedTime,
 ) -> Result<Option<VisibleRow>> {
     let stored = read_stored(row, table, key)?;
-    if !stored.is_visible(now) {
+    if !stored.is_visible(passed) {
         stored.check_times(table, key)?;
         return Ok(None);
     }
@@ -236,10 +236,10 @@ fn read_visible(
 }
 
 /// Whether a row of a scan has not expired. `Corrupt` if it is damaged.
-fn is_visible(row: &rusqlite::Row<'_>, table: Table, key: &[u8], now: Timestamp) -> Result<bool> {
+fn is_visible(row: &rusqlite::Row<'_>, table: Table, key: &[u8], passed: PassedTime) -> Result<bool> {
     let stored = read_stored(row, table, key)?;
     stored.check_times(table, key)?;
-    Ok(stored.is_visible(now))
+    Ok(stored.is_visible(passed))
 }
 
 fn read_stored<'a>(row: &'a rusqlite::Row<'_>, table: Table, key: &[u8]) -> Result<StoredRow<'a>> {
@@ -328,7 +328,7 @@ pub(crate) fn partitions(
     table: Table,
     after: Option<&Cursor>,
     limit: NonZeroUsize,
-    now: Timestamp,
+    passed: PassedTime,
 ) -> Result<Page<Partition>> {
     let mut shape = Vec::new();
     key::push_number(&mut shape, table.shape);
@@ -340,8 +340,8 @@ pub(crate) fn partitions(
         None => shape.clone(),
     };
     let span = Span { start, end: key::successor(shape) };
-    connection.snapshot(|| match partitions_in(connection, table, span.clone(), limit, now) {
-        Err(Error::Corrupt(_)) => salvaged::partitions(connection, table, span, limit, now),
+    connection.snapshot(|| match partitions_in(connection, table, span.clone(), limit, passed) {
+        Err(Error::Corrupt(_)) => salvaged::partitions(connection, table, span, limit, passed),
         listed => listed,
     })
 }
@@ -351,7 +351,7 @@ fn partitions_in(
     table: Table,
     mut span: Span,
     limit: NonZeroUsize,
-    now: Timestamp,
+    passed: PassedTime,
 ) -> Result<Page<Partition>> {
     let (mut items, mut last) = (Vec::new(), Vec::new());
     let mut examined = 0;
@@ -376,7 +376,7 @@ fn partitions_in(
         let partition_key = &found[..found.len() - rest.len()];
         last = partition_key[key::NUMBER_BYTES..].to_vec();
         span.start = key::successor(partition_key.to_vec());
-        if has_visible_row(connection, table, &partition, now)? {
+        if has_visible_row(connection, table, &partition, passed)? {
             items.push(partition);
         }
     }
@@ -401,7 +401,7 @@ fn has_visible_row(
     connection: &AuditConnection,
     table: Table,
     partition: &Partition,
-    now: Timestamp,
+    passed: PassedTime,
 ) -> Result<bool> {
     let start = span::table_key(table, partition);
     let span = Span { end: key::successor(start.clone()), start };
@@ -411,7 +411,7 @@ fn has_visible_row(
     let mut seen = 0;
     while let Some(row) = rows.next().map_err(sqlite)? {
         let key = row.get_ref(0).and_then(|key| Ok(key.as_blob()?)).map_err(sqlite)?;
-        if is_visible(row, table, key, now)? {
+        if is_visible(row, table, key, passed)? {
             return Ok(true);
         }
         seen += 1;

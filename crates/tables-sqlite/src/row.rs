@@ -1,6 +1,6 @@
 //! Reads a stored row, and checks it by its checksum.
 
-use rashomon_clock::Timestamp;
+use rashomon_clock::{PassedTime, Timestamp};
 use rashomon_tables::{ColumnType, Error, Key, Result, Row, Value};
 use rusqlite::Connection;
 
@@ -49,8 +49,8 @@ impl<'a> StoredRow<'a> {
         })
     }
 
-    pub(crate) fn is_visible(&self, now: Timestamp) -> bool {
-        self.expires_at.is_none_or(|expires_at| now < expires_at)
+    pub(crate) fn is_visible(&self, passed: PassedTime) -> bool {
+        self.expires_at.is_none_or(|expires_at| !passed.has_reached(expires_at, self.written_at))
     }
 
     /// Decodes the values, and checks them by the row's checksum. Skips the check if the values of the table have

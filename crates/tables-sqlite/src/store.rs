@@ -331,7 +331,7 @@ impl TableStore for SqliteStore {
         let slot = self.partition_versions.slot(&key.partition);
         let (clock, key) = (Arc::clone(&self.clock), key.clone());
         let row =
-            self.workers.readers.read(move |connection| read::get(connection, table, &key, clock.now()));
+            self.workers.readers.read(move |connection| read::get(connection, table, &key, clock.passed()));
         let row = row.await.map_err(|error| self.with_path(error))?;
         self.partition_versions.wait_committed(slot).await;
         Ok(row)
@@ -343,7 +343,7 @@ impl TableStore for SqliteStore {
         let slot = self.partition_versions.slot(&scan.partition);
         let clock = Arc::clone(&self.clock);
         let page =
-            self.workers.readers.read(move |connection| read::scan(connection, table, &scan, clock.now()));
+            self.workers.readers.read(move |connection| read::scan(connection, table, &scan, clock.passed()));
         let page = page.await.map_err(|error| self.with_path(error))?;
         self.partition_versions.wait_committed(slot).await;
         Ok(page)
@@ -359,7 +359,9 @@ impl TableStore for SqliteStore {
         let clock = Arc::clone(&self.clock);
         self.workers
             .readers
-            .read(move |connection| read::partitions(connection, table, after.as_ref(), limit, clock.now()))
+            .read(move |connection| {
+                read::partitions(connection, table, after.as_ref(), limit, clock.passed())
+            })
             .await
             .map_err(|error| self.with_path(error))
     }

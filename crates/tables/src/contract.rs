@@ -185,6 +185,7 @@ macro_rules! contract_tests {
             the_default_time_to_live_counts_from_the_write_time
             the_default_time_to_live_holds_for_swaps
             row_put_after_its_expiry_is_never_visible
+            a_jump_of_the_clock_hides_no_row
             an_expired_row_can_be_put_again
             a_scan_passes_over_expired_rows
             a_swap_compares_and_sets

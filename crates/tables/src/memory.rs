@@ -118,12 +118,12 @@ impl TableStore for Memory {
 
     async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
         table.check_key(key)?;
-        Ok(self.tables().get(table)?.get(key, self.clock.now()).cloned())
+        Ok(self.tables().get(table)?.get(key, self.clock.passed()).cloned())
     }
 
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
         scan.check(table)?;
-        self.tables().get(table)?.scan(&scan, self.clock.now())
+        self.tables().get(table)?.scan(&scan, self.clock.passed())
     }
 
     async fn partitions(
@@ -132,7 +132,7 @@ impl TableStore for Memory {
         after: Option<Cursor>,
         limit: NonZeroUsize,
     ) -> Result<Page<Partition>> {
-        self.tables().get(table)?.partitions(after.as_ref(), limit, self.clock.now())
+        self.tables().get(table)?.partitions(after.as_ref(), limit, self.clock.passed())
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
@@ -171,7 +171,7 @@ impl TableStore for Memory {
         partitions.push(key.partition.clone());
         self.change_partitions(&partitions, || {
             tables.apply_all(first)?;
-            Ok(tables.get_mut(table)?.swap(key, expected, new, self.clock.now()))
+            Ok(tables.get_mut(table)?.swap(key, expected, new, self.clock.passed()))
         })
     }
 

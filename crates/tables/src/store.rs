@@ -15,8 +15,9 @@ use crate::{
 /// [`crate::Error`]. A call is `Invalid` if it names a table that was not created, if it does not fit the schema of the
 /// table, or if it breaks a rule of [`Batch`] or [`Swap::check`].
 ///
-/// A row is invisible from its `expires_at` on, to the microsecond, by the clock of the store. Reads of two
-/// rows or of two tables do not form a snapshot.
+/// A row is invisible from its `expires_at` on, to the microsecond, by the clock of the store. After a jump of this
+/// clock, the row stays visible until the time from its write to its expiry has certainly passed, see
+/// [`rashomon_clock::PassedTime`]. Reads of two rows or of two tables do not form a snapshot.
 #[async_trait]
 pub trait TableStore: Debug + Send + Sync + 'static {
     /// Creates the table durably. Does nothing if a table with the same schema exists. `Unsupported` if a table

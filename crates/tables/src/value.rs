@@ -1,7 +1,7 @@
 //! Values, keys and rows.
 
 use bytes::Bytes;
-use rashomon_clock::Timestamp;
+use rashomon_clock::{PassedTime, Timestamp};
 
 use crate::{ColumnType, TimeUuid};
 
@@ -125,9 +125,10 @@ impl Row {
         key + self.values.iter().flatten().map(Value::size).sum::<usize>()
     }
 
-    /// Whether the row has not expired. A row is invisible from `expires_at` on.
+    /// Whether the row has not expired: whether it is certain that the time from its write to `expires_at` has passed.
+    /// A clock that jumps ahead hides no row.
     #[must_use]
-    pub fn is_visible(&self, now: Timestamp) -> bool {
-        self.expires_at.is_none_or(|expires_at| now < expires_at)
+    pub fn is_visible(&self, passed: PassedTime) -> bool {
+        self.expires_at.is_none_or(|expires_at| !passed.has_reached(expires_at, self.written_at))
     }
 }

@@ -142,6 +142,9 @@ impl RevisionStore {
         let (definitions, skew) = (settings.definitions.clone(), settings.skew);
         let records = Records::new(store, union, clock, definitions, skew, seed);
         let records = Arc::new(records.with_purges(settings.queues_purges));
+        if let Err(error) = records.adopt_seen_time().await {
+            tracing::warn!(%error, "cannot read which time has passed; things older than this process stay");
+        }
         let retention = RetentionEngine::new(Arc::clone(&records), settings.retention.clone());
         Ok(Self(Arc::new(StoreInner {
             writes: WritePipeline::new(Arc::clone(&records), Arc::new(retention.clone()), seed),

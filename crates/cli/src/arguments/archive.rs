@@ -105,6 +105,11 @@ pub(crate) struct SealArguments {
     /// sealed. Overrides the configuration [default: 30d]. Refused on a cluster
     #[arg(long, value_name = "TIME")]
     pub(crate) idle: Option<Idle>,
+
+    /// Take the clock of this machine for right, even if no process of the store has seen the time pass. A policy that
+    /// drops renders otherwise counts only time that a server or a command has seen pass
+    #[arg(long)]
+    pub(crate) trust_clock: bool,
 }
 
 #[derive(Debug, Args)]
@@ -115,6 +120,11 @@ pub(crate) struct MergeArguments {
     /// Only this domain [default: all]
     #[arg(long, value_name = "NAME")]
     pub(crate) domain: Option<DomainName>,
+
+    /// Take the clock of this machine for right, even if no process of the cluster has seen the time pass, so that
+    /// blocks that no page references are deleted
+    #[arg(long)]
+    pub(crate) trust_clock: bool,
 }
 
 /// Checks the author or the reason of an erasure, which is shown in one line of a list.
@@ -138,6 +148,11 @@ fn parse_one_line(text: &str) -> Result<String, String> {
 pub(crate) struct EraseArguments {
     #[command(flatten)]
     pub(crate) store: StoreArguments,
+
+    /// Take the clock of this machine for right, even if no process of the cluster has seen the time pass, so that old
+    /// blocks with the content are deleted
+    #[arg(long)]
+    pub(crate) trust_clock: bool,
 
     /// Domain of the page; with --status, list only the erasures in this domain [default with --status: all]
     #[arg(long, value_name = "NAME", required_unless_present = "status")]

@@ -35,6 +35,11 @@ pub(crate) struct RetentionArguments {
     #[arg(long, value_name = "N")]
     pub(crate) min_keep: Option<NonZeroU32>,
 
+    /// Take the clock of this machine for right, even if no process of the store has seen the time pass. Otherwise only
+    /// time that a server or a command has seen pass counts
+    #[arg(long)]
+    pub(crate) trust_clock: bool,
+
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

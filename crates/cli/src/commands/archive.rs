@@ -8,8 +8,8 @@ use std::{
 };
 
 use rashomon_buckets::{
-    ArchiveStats, BucketName, CompactionOptions, CompactionReport, DomainName, FoundDamage, SealOptions,
-    SealReport,
+    ArchiveSettings, ArchiveStats, BucketName, CompactionOptions, CompactionReport, DomainName, FoundDamage,
+    SealOptions, SealReport,
 };
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_service::{PageStats, PropertyStats};
@@ -47,6 +47,20 @@ pub(crate) async fn run(command: ArchiveCommand) -> Result<Exit, CommandError> {
             Store::open_for_reading(store, Arc::clone(&clock)).await?
         }
     };
+    let drops_renders =
+        || store.buckets().settings().archive.as_ref().is_some_and(ArchiveSettings::drops_renders);
+    match &command {
+        ArchiveCommand::Seal(SealArguments { trust_clock, .. }) if drops_renders() => {
+            store.check_clock(&clock, *trust_clock);
+        }
+        ArchiveCommand::Merge(MergeArguments { trust_clock, .. })
+        | ArchiveCommand::Erase(EraseArguments { trust_clock, .. })
+            if store.cluster().is_some() =>
+        {
+            store.check_clock(&clock, *trust_clock);
+        }
+        _ => {}
+    }
     let done = tokio::select! {
         done = Box::pin(work(&command, &store, &clock)) => done,
         exit = signals.first() => Ok(exit),

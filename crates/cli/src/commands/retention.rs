@@ -62,6 +62,7 @@ pub(crate) async fn run(arguments: RetentionArguments) -> Result<Exit, CommandEr
     let mut signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = Store::open_for_retention(&arguments, Arc::clone(&clock)).await?;
+    store.check_clock(&clock, arguments.trust_clock);
     let done = tokio::select! {
         done = Box::pin(report_or_cull(&arguments, &store, &clock)) => done,
         exit = signals.first() => Ok(exit),
@@ -170,9 +171,9 @@ impl CullReport {
     fn check_complete(self) -> Result<(), CommandError> {
         if self.paused {
             return Err(CommandError::Retention(
-                "the clock of this machine was set less than one grace ago, so values may look older than they \
-                 are; nothing more is culled until the clock has run for one grace without a jump. Check the \
-                 clock, and run the command again after that time"
+                "the clock of this machine was set less than one grace ago, or no process saw the last time pass, \
+                 so values may look older than they are; nothing more is culled until the clock has run for one \
+                 grace without a jump. Check the clock, and run the command again after that time"
                     .to_owned(),
             ));
         }

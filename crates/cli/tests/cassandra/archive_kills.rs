@@ -167,7 +167,9 @@ fn compaction_killed_before_any_write_loses_nothing_and_is_completed_by_the_next
     }
     assert!(writes >= 5, "{writes} writes");
     wiki.home.pass_late_writes();
-    wiki.archive(&["merge"]).ends_with(0).stdout_contains(&["that no page references any more"]);
+    wiki.archive(&["merge", "--trust-clock"])
+        .ends_with(0)
+        .stdout_contains(&["that no page references any more"]);
     wiki.archive(&["stats"]).ends_with(0).stdout_contains(&[" in 1 block, "]);
     wiki.assert_sound(&[]);
 }
@@ -177,7 +179,7 @@ fn erasure_killed_before_any_write_is_completed_by_the_same_command() {
     let Some(wiki) = Wiki::new() else { return };
     (0..12).for_each(|_| wiki.edit());
     wiki.home.seal().ends_with(0);
-    let erase = ["erase", "--domain", "wiki", "--title", PAGES[0], "--rev"];
+    let erase = ["erase", "--trust-clock", "--domain", "wiki", "--title", PAGES[0], "--rev"];
     let mut begun = Vec::new();
     loop {
         // A killed process holds the page lease for some minutes, and its last batch may take effect days
@@ -201,7 +203,7 @@ fn erasure_killed_before_any_write_is_completed_by_the_same_command() {
     let revs: Vec<String> = begun.iter().map(|rev| format!("--rev={rev}")).collect();
     let revs: Vec<&str> = revs.iter().map(String::as_str).collect();
     wiki.home.pass_late_writes();
-    wiki.archive(&[&erase[..5], &revs].concat()).ends_with(0);
+    wiki.archive(&[&erase[..6], &revs].concat()).ends_with(0);
     wiki.archive(&["erase", "--status"]).ends_with(0).stdout_contains(&["deleted; "]);
     wiki.assert_sound(&begun);
 }

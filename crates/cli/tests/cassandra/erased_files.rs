@@ -138,7 +138,7 @@ fn erased_content_leaves_tables_when_compacted_and_the_commit_log_when_segments_
     assert_found(&pieces, &tables_of_store);
 
     home.pass_late_writes();
-    let erase = ["archive", "erase", "--domain", "wiki", "--title", "A"];
+    let erase = ["archive", "erase", "--trust-clock", "--domain", "wiki", "--title", "A"];
     let revs = ["--rev", "1", "--rev", "2", "--rev", "3", "--rev", "4"];
     home.run(&[&erase[..], &revs].concat())
         .ends_with(0)

@@ -357,14 +357,36 @@ fn clock_that_was_set_back_ends_the_command_with_an_error() {
     run(&early, &["import", "--config", "off.toml", "--domain", "wiki", "dump.xml"]).ends_with(0);
     let cull = ["retention", "--now", "--grace", "20s"];
     let policy = [&cull[..], &["--min-keep", "2"]].concat();
-    run(&late, &policy).ends_with(0).stdout_contains(&["culled 0 renders"]);
+    let trusts = ["--trust-clock"];
+    run(&late, &[&policy[..], &trusts].concat()).ends_with(0).stdout_contains(&["culled 0 renders"]);
     early.pass(Duration::from_secs(3600));
     let expected = ["the clock of this machine was set", "run the command again"];
     run(&early, &cull).ends_with(1).stdout_contains(&["culled 0 renders"]).stderr_contains(&expected);
     let json = run(&early, &[&cull[..], &["--json"]].concat()).ends_with(1);
     let report: Value = serde_json::from_str(&json.stdout).unwrap();
     assert_eq!((&report["paused"], &report["damaged"]), (&true.into(), &false.into()), "{report}");
-    run(&late, &cull).ends_with(0).stdout_contains(&["culled 1 render, 3 B"]);
+    run(&late, &[&cull[..], &trusts].concat()).ends_with(0).stdout_contains(&["culled 1 render, 3 B"]);
+}
+
+/// No process has seen the two hours pass, so perhaps the clock was set ahead.
+#[test]
+fn clock_that_was_set_ahead_culls_nothing_unless_it_is_trusted() {
+    let directory = tempdir().unwrap();
+    let clock = FalseClock::new(directory.path());
+    let run = |words: &[&str]| {
+        let mut command = rashomon(directory.path());
+        finish(command.args(words).args(["--data", "data"]).envs(clock.environment()))
+    };
+    fs::write(directory.path().join("off.toml"), "archive = false\n").unwrap();
+    fs::write(directory.path().join("dump.xml"), dump("A", &[("1", "one"), ("2", "three")])).unwrap();
+    run(&["import", "--config", "off.toml", "--domain", "wiki", "dump.xml"]).ends_with(0);
+    clock.pass(Duration::from_secs(2 * 3600));
+    let cull = ["retention", "--now", "--grace", "1h"];
+    run(&cull)
+        .ends_with(1)
+        .stdout_contains(&["culled 0 renders"])
+        .stderr_contains(&["--trust-clock", "no process"]);
+    run(&[&cull[..], &["--trust-clock"]].concat()).ends_with(0).stdout_contains(&["culled 1 render, 3 B"]);
 }
 
 /// The command deletes the values that it can delete, and names the damaged page.
@@ -388,7 +410,7 @@ fn damaged_page_is_not_culled_and_ends_the_command_with_an_error() {
     file[found] ^= 1;
     fs::write(path, file).unwrap();
     clock.pass(Duration::from_secs(3600));
-    let cull = ["retention", "--now", "--grace", "20s"];
+    let cull = ["retention", "--now", "--grace", "20s", "--trust-clock"];
     run(&cull).ends_with(1).stdout_contains(&["culled 1 render, 3 B"]).stderr_contains(&[
         "title=A",
         "some pages could not be culled",

@@ -45,7 +45,7 @@ impl StoredCounter<'_> {
         let mut row = inner.records.store.get(&COUNTERS, &row_key).await?;
         for _ in 0..MAX_ATTEMPTS {
             let now = inner.now();
-            let counter = Counter::of(row.as_ref(), now)?;
+            let counter = Counter::of(row.as_ref(), inner.now_of_keys())?;
             // The answers are looked up after the row was read. If another process moves an answer from the row to the
             // table, or counts an increment with the same key, the process changes the row, so the swap is refused.
             let known = self.known_answers(&counter, requests).await?;
@@ -106,7 +106,7 @@ impl StoredCounter<'_> {
         let mut row = store.get(&COUNTERS, &row_key).await?;
         for _ in 0..MAX_ATTEMPTS {
             let now = inner.now();
-            let counter = Counter::of(row.as_ref(), now)?;
+            let counter = Counter::of(row.as_ref(), inner.now_of_keys())?;
             let (Some(_), Some(indexed_at)) = (counter.value, counter.indexed_at) else { return Ok(false) };
             // Another process may have added the key to the index with a later time than that of this counter, for an
             // increment whose swap was then refused, because the counter existed already.

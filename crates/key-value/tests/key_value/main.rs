@@ -1,6 +1,7 @@
 //! Tests of key-value buckets.
 
 mod buckets;
+mod clock_jumps;
 mod conditions;
 mod counter_faults;
 mod counter_histories;

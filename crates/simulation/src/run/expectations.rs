@@ -322,11 +322,8 @@ impl Expectations {
     }
 
     /// Records that all clocks were set. `jumped` is the total by which they are ahead now, in microseconds.
-    pub(super) fn record_jump(&mut self, by: Duration, ahead: bool, jumped: i64, now: Timestamp) {
+    pub(super) fn record_jump(&mut self, ahead: bool, jumped: i64, now: Timestamp) {
         self.deadlines.record_jump(ahead, jumped, now);
-        if ahead {
-            self.pages.iter_mut().for_each(|page| page.shorten_promises(by));
-        }
     }
 
     /// Marks the values that may be deleted under the present policy. They may be missing under the next

@@ -281,7 +281,7 @@ impl Run {
         self.sweep_each().await?;
         self.world.jump(by, ahead);
         self.was_set_back |= !ahead;
-        self.expected.record_jump(by, ahead, self.world.jumped, self.world.now);
+        self.expected.record_jump(ahead, self.world.jumped, self.world.now);
         // Only running processes notice a jump ahead. A jump back is recorded in the store.
         if ahead {
             self.sweep_each().await?;

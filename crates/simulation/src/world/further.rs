@@ -51,7 +51,7 @@ impl World {
     pub(crate) async fn tables_of_deleted_pages(
         &self,
     ) -> Result<Vec<(&'static str, &Page)>, rashomon_tables::Error> {
-        self.store_clock.set(self.latest_clock());
+        self.store_clock.show(self.latest_clock());
         let mut left = Vec::new();
         for page in &self.deleted_pages {
             for table in schemas::of_pages() {

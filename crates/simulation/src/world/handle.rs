@@ -7,14 +7,14 @@ use std::{
 
 use async_trait::async_trait;
 use rashomon_buckets::schemas::{HEADS, RENDER_CONTENT, RENDERS, REVISION_CONTENT};
-use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{
     Batch, Cursor, Decorator, Error, Key, Mutation, Page, Partition, PartitionVersions, Result, Row, Scan,
     Schema, Swap, TableStore,
 };
 use tokio::sync::oneshot;
 
-use crate::store_pool::AnyStore;
+use crate::{store_clock::StoreClock, store_pool::AnyStore};
 
 /// A write that failed for its caller, and takes effect later.
 #[derive(Debug)]
@@ -49,9 +49,9 @@ pub(crate) type LateWrites = Arc<Mutex<Vec<LateWrite>>>;
 #[derive(Debug)]
 pub(crate) struct StoreHandle {
     store: AnyStore,
-    clock: Arc<ManualClock>,
-    /// The clock of the store. Before each call it is set to the time of the calling process.
-    store_clock: Arc<ManualClock>,
+    clock: Arc<dyn Clock>,
+    /// The clock of the store. Before each call it follows the clock of the calling process.
+    store_clock: Arc<StoreClock>,
     alone: bool,
     late_writes: LateWrites,
     state: Mutex<State>,
@@ -73,8 +73,8 @@ struct State {
 impl StoreHandle {
     pub(crate) fn new(
         store: AnyStore,
-        clock: Arc<ManualClock>,
-        store_clock: Arc<ManualClock>,
+        clock: Arc<dyn Clock>,
+        store_clock: Arc<StoreClock>,
         alone: bool,
         late_writes: LateWrites,
     ) -> Self {
@@ -133,7 +133,7 @@ impl StoreHandle {
         if let Some(left) = &mut self.state().left {
             *left = left.checked_sub(1).ok_or_else(|| unavailable("the process is dead"))?;
         }
-        self.store_clock.set(self.clock.now());
+        self.store_clock.follow(&self.clock);
         Ok(())
     }
 
@@ -209,7 +209,7 @@ impl Decorator for StoreHandle {
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {
         self.enter()?;
         self.wait(&then).await?;
-        self.store_clock.set(self.clock.now());
+        self.store_clock.follow(&self.clock);
         match self.disturb(then) {
             Ok(then) => self.below().write(first, then).await,
             Err((nothing, error)) => {

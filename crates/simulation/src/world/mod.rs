@@ -25,6 +25,7 @@ pub(crate) use self::{
 use crate::{
     Variant,
     setup::{START, Setup},
+    store_clock::StoreClock,
     store_pool::{AnyStore, StorePool},
 };
 
@@ -49,7 +50,7 @@ pub(crate) struct World {
     pub(crate) further_made: u64,
     /// The store itself, in which no call fails, and its clock.
     pub(crate) store: AnyStore,
-    store_clock: Arc<ManualClock>,
+    store_clock: Arc<StoreClock>,
     /// The total by which all clocks have been set ahead, in microseconds.
     pub(crate) jumped: i64,
     pub(crate) late_writes: LateWrites,
@@ -96,9 +97,10 @@ impl World {
         let settings = world.settings(world.setup.policy.as_ref());
         for (number, (access, clock)) in accesses.into_iter().zip(clocks).enumerate() {
             let late_writes = Arc::clone(&late_writes);
+            let shown = (variant.clock)(Arc::clone(&clock));
             let handle = Arc::new(StoreHandle::new(
                 access.store,
-                Arc::clone(&clock),
+                Arc::clone(&shown),
                 access.clock,
                 alone,
                 late_writes,
@@ -106,7 +108,6 @@ impl World {
             let store = (variant.store)(Arc::clone(&handle) as AnyStore);
             let offset = world.setup.skew * u32::from(number == 1);
             clock.set(world.now.saturating_add(offset));
-            let shown = (variant.clock)(Arc::clone(&clock));
             let (settings, seed) = (settings.clone(), world.next_seed());
             world.processes.push(Process::begin(handle, store, clock, shown, offset, settings, seed).await?);
         }
@@ -217,13 +218,13 @@ impl World {
 
     /// Reads the stored rows of a page by the most advanced clock.
     pub(crate) async fn tables(&self, page: usize) -> Result<Tables, Error> {
-        self.store_clock.set(self.latest_clock());
+        self.store_clock.show(self.latest_clock());
         Tables::of(&self.store, &self.pages[page], self.setup.expires()).await
     }
 
     /// Lists the keys of the rows of the pages in the tables of bodies, renders and revisions, without write times.
     pub(crate) async fn content(&self) -> Result<Vec<String>, Error> {
-        self.store_clock.set(self.latest_clock());
+        self.store_clock.show(self.latest_clock());
         let mut lines = Vec::new();
         for page in &self.pages {
             for table in [
@@ -245,7 +246,7 @@ impl World {
 
     /// The number of bodies that are stored in chunks, referenced or not.
     pub(crate) async fn chunk_sets(&self) -> Result<usize, Error> {
-        self.store_clock.set(self.latest_clock());
+        self.store_clock.show(self.latest_clock());
         let limit = std::num::NonZeroUsize::new(1000).unwrap_or(std::num::NonZeroUsize::MIN);
         let (mut sets, mut after) = (0, None);
         loop {

@@ -4,6 +4,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
+use rashomon_clock::PassedTime;
 use rashomon_tables::{Error, Result};
 use rusqlite::{Connection, config::DbConfig};
 
@@ -139,12 +140,12 @@ impl Committer {
             return Err(error.clone());
         }
         self.upkeep.swept_at = self.parts.clock.monotonic();
-        let now = self.parts.clock.now().as_micros();
+        let passed = self.parts.clock.passed();
         let rows = self.parts.options.sweep_rows.get();
         let limit = rows.saturating_add(self.upkeep.skipped_damage.len());
         let skipped_damage = &mut self.upkeep.skipped_damage;
         let connection = &self.parts.connection;
-        let keys = expired(connection, now, limit).map_err(|error| connection.failure(&error, 1))?;
+        let keys = expired(connection, passed, limit).map_err(|error| connection.failure(&error, 1))?;
         let keys: Vec<_> = keys.into_iter().filter(|key| !skipped_damage.contains(key)).take(rows).collect();
         if keys.is_empty() {
             return Ok(0);
@@ -153,7 +154,7 @@ impl Committer {
         let tables = Tables::new(tables);
         let (mut expired_keys, mut damaged) = (Vec::new(), Vec::new());
         for key in keys {
-            match check_expired(connection, &tables, &key, now) {
+            match check_expired(connection, &tables, &key, passed) {
                 Ok(()) => expired_keys.push(key),
                 Err(Error::Corrupt(what)) => {
                     tracing::error!(what, "damaged row may have expired; keeping it");
@@ -242,22 +243,28 @@ impl Committer {
 }
 
 /// Returns the keys of rows that have expired according to the index of expiry times, the earliest first.
-fn expired(connection: &Connection, now: i64, limit: usize) -> rusqlite::Result<Vec<Vec<u8>>> {
+///
+/// The rows that have expired only by a clock that jumped are left out: [`PassedTime::has_reached`] in SQL.
+fn expired(connection: &Connection, passed: PassedTime, limit: usize) -> rusqlite::Result<Vec<Vec<u8>>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let steady = i64::try_from(passed.steady().as_micros()).unwrap_or(i64::MAX);
     connection
-        .prepare_cached("SELECT key FROM rows WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2")?
-        .query_map((now, limit), |row| row.get(0))?
+        .prepare_cached(
+            "SELECT key FROM rows
+             WHERE expires_at <= ?1 AND (expires_at <= ?2 OR expires_at - written_at <= ?3)
+             ORDER BY expires_at LIMIT ?4",
+        )?
+        .query_map((passed.shown().as_micros(), passed.seen().as_micros(), steady, limit), |row| row.get(0))?
         .collect()
 }
 
 /// Checks that a row has expired according to its own expiry time, and that its checksum confirms this time.
-fn check_expired(connection: &Connection, tables: &Tables, key: &[u8], now: i64) -> Result<()> {
+fn check_expired(connection: &Connection, tables: &Tables, key: &[u8], passed: PassedTime) -> Result<()> {
     let unknown = |what: &str| Error::Corrupt(format!("the row {}: {what}", key.escape_ascii()));
     let table = &tables.all()[tables.index_of(key).map_err(unknown)?].definition.name;
     let checked = row::with_stored(connection, key, |stored| {
         let is_whole = stored.is_whole_under(envelope::seed(table), key);
-        let has_expired = stored.expires_at.is_some_and(|expires_at| expires_at.as_micros() <= now);
-        if is_whole && has_expired {
+        if is_whole && !stored.is_visible(passed) {
             return Ok(());
         }
         Err(corrupt(table, key, "its checksum does not agree, or the index of expiry times has another time"))

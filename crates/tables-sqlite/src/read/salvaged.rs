@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use super::{
     AuditConnection, Cursor, DamagedRow, Error, Key, MAX_SKIPPED_ROWS, NonZeroUsize, OnDamage, Order, Page,
-    PageBuilder, Partition, Result, Row, Scan, Span, Table, Timestamp, UnauditedPage, corrupt, key,
+    PageBuilder, Partition, PassedTime, Result, Row, Scan, Span, Table, UnauditedPage, corrupt, key,
     pop_partition, span,
 };
 use crate::salvage::{FLIPPED_KEY, KeyState, LOST_KEY, Salvage, SalvagedRow};
@@ -51,7 +51,7 @@ pub(super) fn scan(
     scan: &Scan,
     span: &Span,
     table_key: &[u8],
-    now: Timestamp,
+    passed: PassedTime,
 ) -> Result<Page<Row>> {
     let mut page = Some(PageBuilder::new(scan));
     let mut full = None;
@@ -61,7 +61,7 @@ pub(super) fn scan(
             full = page.take().map(|page| page.build(true));
             return Ok(ControlFlow::Break(()));
         }
-        add(connection, builder, table, table_key, row, now)?;
+        add(connection, builder, table, table_key, row, passed)?;
         Ok(ControlFlow::Continue(()))
     })?;
     let ended = page.map(|page| page.build(false));
@@ -76,7 +76,7 @@ fn add(
     table: Table,
     table_key: &[u8],
     row: &SalvagedRow,
-    now: Timestamp,
+    passed: PassedTime,
 ) -> Result<()> {
     let unreadable = |what| corrupt(table.schema.name(), &row.key, what);
     // A lost row may be of another table or partition. Its key then does not begin with the prefix of this
@@ -85,7 +85,7 @@ fn add(
     let stored = row.stored();
     let is_lost = row.state == KeyState::Lost;
     let checked = check_key(connection, table, &row.key, row);
-    if !is_lost && !stored.is_visible(now) && stored.check_times(table, &row.key).is_ok() {
+    if !is_lost && !stored.is_visible(passed) && stored.check_times(table, &row.key).is_ok() {
         page.skip(clustering_key);
         return Ok(());
     }
@@ -94,7 +94,7 @@ fn add(
     let name = Key::new(page.scan.partition.clone(), clustering);
     let values = checked.and_then(|()| {
         let values = stored.values(table, &row.key)?;
-        if !stored.is_visible(now) {
+        if !stored.is_visible(passed) {
             stored.check_times(table, &row.key)?;
         }
         Ok(values)
@@ -120,7 +120,7 @@ pub(super) fn partitions(
     table: Table,
     mut span: Span,
     limit: NonZeroUsize,
-    now: Timestamp,
+    passed: PassedTime,
 ) -> Result<Page<Partition>> {
     let salvage = Salvage::new(connection)?;
     let (mut items, mut last) = (Vec::new(), Vec::new());
@@ -136,7 +136,7 @@ pub(super) fn partitions(
             .ok_or_else(|| corrupt(table.schema.name(), &found, "its partition cannot be read"))?;
         last = partition_key[key::NUMBER_BYTES..].to_vec();
         span.start = key::successor(partition_key.to_vec());
-        if has_visible_row(&salvage, table, &partition, now)? {
+        if has_visible_row(&salvage, table, &partition, passed)? {
             items.push(partition);
         }
     }
@@ -175,7 +175,7 @@ fn has_visible_row(
     salvage: &Salvage<'_>,
     table: Table,
     partition: &Partition,
-    now: Timestamp,
+    passed: PassedTime,
 ) -> Result<bool> {
     let start = span::table_key(table, partition);
     let span = Span { end: key::successor(start.clone()), start };
@@ -183,7 +183,7 @@ fn has_visible_row(
     salvage.visit_rows(&span, Order::Forward, &mut |row, _| {
         let stored = row.stored();
         let has_expired = row.state != KeyState::Lost
-            && !stored.is_visible(now)
+            && !stored.is_visible(passed)
             && stored.check_times(table, &row.key).is_ok();
         found |= !has_expired;
         Ok(if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })

@@ -30,7 +30,7 @@ pub async fn a_row_is_invisible_from_its_expiry_on(factory: &dyn Factory) {
         (expires_at, 0),
         (expires_at.saturating_add(MICROSECOND), 0),
     ] {
-        world.clock.set(now);
+        world.clock.advance_to(now);
         let row = world.get(&PAGES, &key).await;
         assert_eq!(row.is_some(), visible == 1, "at {now:?}, expires at {expires_at:?}");
         assert!(row.is_none_or(|row| row.expires_at == Some(expires_at)));
@@ -57,13 +57,13 @@ pub async fn swap_treats_expired_row_as_missing(factory: &dyn Factory) {
     };
     let first = row(1, Some(expires_at));
     assert_eq!(swap(None, Some(first.clone())).await, Swap::Applied);
-    world.clock.set(expires_at.saturating_sub(MICROSECOND));
+    world.clock.advance_to(expires_at.saturating_sub(MICROSECOND));
     let refused = swap(None, Some(row(2, None))).await;
     assert!(
         matches!(&refused, Swap::Refused { current: Some(row) } if row.expires_at == Some(expires_at)),
         "{refused:?}"
     );
-    world.clock.set(expires_at);
+    world.clock.advance_to(expires_at);
     assert_eq!(world.get(&SWAPPED, &key).await, None);
     assert_eq!(swap(Some(&first), Some(row(2, None))).await, Swap::Refused { current: None });
     assert_eq!(swap(None, Some(row(3, None))).await, Swap::Applied);
@@ -129,6 +129,23 @@ pub async fn row_put_after_its_expiry_is_never_visible(factory: &dyn Factory) {
     }
 }
 
+/// After a jump of the clock, a row stays visible until the time from its write to its expiry has certainly passed.
+pub async fn a_jump_of_the_clock_hides_no_row(factory: &dyn Factory) {
+    let world = World::new(factory, &[&PAGES]).await;
+    let (key, written) = (key("page", "a"), world.now());
+    world.put_until(&PAGES, &key, numbered(1), written.saturating_add(TTL)).await;
+    world.clock.advance(TTL / 4);
+    for jump in [TTL * 10, TTL * 100] {
+        world.clock.set(world.now().saturating_add(jump));
+        assert_eq!(world.values(&PAGES, &key).await, Some(numbered(1)));
+        assert_eq!(world.partitions(&PAGES, limit(9)).await.len(), 1);
+    }
+    world.clock.advance(TTL / 2);
+    assert_eq!(world.values(&PAGES, &key).await, Some(numbered(1)));
+    world.clock.advance(TTL / 4);
+    assert_eq!(world.get(&PAGES, &key).await, None, "the whole time has passed");
+}
+
 /// A later put replaces a row that has expired, and also a row that will expire soon.
 pub async fn an_expired_row_can_be_put_again(factory: &dyn Factory) {
     let world = World::new(factory, &[&PAGES]).await;
@@ -137,7 +154,7 @@ pub async fn an_expired_row_can_be_put_again(factory: &dyn Factory) {
         world.put_until(&PAGES, &key("page", name), numbered(1), soon).await;
     }
     world.put(&PAGES, &key("page", "before"), numbered(2)).await;
-    world.clock.set(soon);
+    world.clock.advance_to(soon);
     world.put(&PAGES, &key("page", "after"), numbered(2)).await;
     for name in ["before", "after"] {
         assert_eq!(world.values(&PAGES, &key("page", name)).await, Some(numbered(2)), "{name}");
@@ -165,7 +182,7 @@ pub async fn a_scan_passes_over_expired_rows(factory: &dyn Factory) {
         });
     }
     world.write(batch).await;
-    world.clock.set(soon);
+    world.clock.advance_to(soon);
     for rows in [1, 2, 3, 300] {
         let scan = Scan::new(vec!["page".into()], limit(rows));
         assert_eq!(clustering(world.scan(&PAGES, scan.clone()).await), lasting);
@@ -176,7 +193,7 @@ pub async fn a_scan_passes_over_expired_rows(factory: &dyn Factory) {
 
 /// The names of the rows of `page` that are visible at this time.
 async fn visible(world: &World, table: &'static Schema, now: Timestamp) -> Vec<String> {
-    world.clock.set(now);
+    world.clock.advance_to(now);
     let rows = world.clustering(table, &["page".into()]).await;
     let name = |row: Vec<Value>| match row.into_iter().next() {
         Some(Value::Text(name)) => name,

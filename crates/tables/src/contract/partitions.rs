@@ -98,7 +98,7 @@ pub async fn partitions_without_a_visible_row_are_not_listed(factory: &dyn Facto
     world.put(&PAGES, &key("partly", "b"), numbered(1)).await;
     world.put_until(&PAGES, &key("partly", "c"), numbered(1), soon).await;
     world.put(&OTHER, &key("elsewhere", "a"), numbered(1)).await;
-    world.clock.set(soon);
+    world.clock.advance_to(soon);
     for page_limit in [1, 2, 9] {
         assert_eq!(world.partitions(&PAGES, limit(page_limit)).await, [["partly".into()]]);
     }

@@ -245,7 +245,7 @@ impl Comparison {
                 let coming: Vec<_> = self.times.expiries.iter().filter(|at| **at > clock.now()).collect();
                 if !coming.is_empty() {
                     let at = coming[which % coming.len()];
-                    clock.set(at.saturating_sub(Duration::from_micros(u64::from(*before))));
+                    clock.advance_to(at.saturating_sub(Duration::from_micros(u64::from(*before))));
                 }
             }
         }
@@ -321,7 +321,7 @@ impl Times {
     fn begin(&mut self, world: &World) -> Timestamp {
         let round = (world.now().as_micros() / MICROS_BETWEEN_CALLS + 1) * MICROS_BETWEEN_CALLS;
         let now = Timestamp::from_micros(round);
-        world.clock.set(now);
+        world.clock.advance_to(now);
         self.calls.push(now);
         now
     }

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, num::NonZeroUsize, ops::Bound};
 
-use rashomon_clock::Timestamp;
+use rashomon_clock::{PassedTime, Timestamp};
 
 use super::{
     cursor,
@@ -48,12 +48,12 @@ impl Table {
         )))
     }
 
-    pub(super) fn get(&self, key: &Key, now: Timestamp) -> Option<&Row> {
+    pub(super) fn get(&self, key: &Key, passed: PassedTime) -> Option<&Row> {
         let rows = self.partitions.get(&key.partition)?;
-        rows.get(&Position::new(self.schema, &key.clustering)).filter(|row| row.is_visible(now))
+        rows.get(&Position::new(self.schema, &key.clustering)).filter(|row| row.is_visible(passed))
     }
 
-    pub(super) fn scan(&self, scan: &Scan, now: Timestamp) -> Result<Page<Row>> {
+    pub(super) fn scan(&self, scan: &Scan, passed: PassedTime) -> Result<Page<Row>> {
         let mut span = position::span(self.schema, &scan.range);
         if let Some(after) = &scan.after {
             let clustering = cursor::decode(after)?;
@@ -65,7 +65,7 @@ impl Table {
             }
         }
         let rows = self.partitions.get(&scan.partition).map(|rows| within(rows, span)).into_iter().flatten();
-        let visible = rows.filter(|row| row.is_visible(now));
+        let visible = rows.filter(|row| row.is_visible(passed));
         Ok(match scan.order {
             Order::Forward => page(visible, scan),
             Order::Reverse => page(visible.rev(), scan),
@@ -76,14 +76,14 @@ impl Table {
         &self,
         after: Option<&Cursor>,
         limit: NonZeroUsize,
-        now: Timestamp,
+        passed: PassedTime,
     ) -> Result<Page<Partition>> {
         let start = match after {
             Some(after) => Bound::Excluded(cursor::decode(after)?),
             None => Bound::Unbounded,
         };
         let mut found = (self.partitions.range((start, Bound::Unbounded)))
-            .filter(|(_, rows)| rows.values().any(|row| row.is_visible(now)))
+            .filter(|(_, rows)| rows.values().any(|row| row.is_visible(passed)))
             .map(|(partition, _)| partition);
         let items: Vec<_> = found.by_ref().take(limit.get()).cloned().collect();
         let next = found.next().and(items.last()).map(|last| cursor::encode(last));
@@ -140,16 +140,16 @@ impl Table {
         key: &Key,
         expected: Option<&Row>,
         new: Option<Row>,
-        now: Timestamp,
+        passed: PassedTime,
     ) -> Swap {
-        let current = self.get(key, now);
+        let current = self.get(key, passed);
         if current.map(|row| &row.values) != expected.map(|row| &row.values) {
             return Swap::Refused { current: current.cloned() };
         }
         // The write time is later than that of the row that is replaced, even if the clock is behind.
         let position = Position::new(self.schema, &key.clustering);
         let stored = self.partitions.get(&key.partition).and_then(|rows| rows.get(&position));
-        let written_at = stored.map_or(now, |row| now.max(row.written_at.just_after()));
+        let written_at = stored.map_or(passed.shown(), |row| passed.shown().max(row.written_at.just_after()));
         if let Some(new) = new {
             let expires_at = self.schema.expiry(written_at, new.expires_at);
             self.put(Row { written_at, expires_at, ..new });

@@ -289,3 +289,34 @@ async fn late_render_of_a_sealed_revision_is_kept(world: World) {
     assert_eq!(world.read(&page, late.tid, "html").await, b"late");
     world.assert_consistent().await;
 }
+
+/// A render that a policy leaves out is gone permanently, so its age has to be certain.
+#[tokio::test]
+async fn jump_of_the_clock_drops_no_render() {
+    let world = with_policy(World::in_sqlite().await, ArchivePolicy::FirstRender).await;
+    write_revisions(&world, 1..=3).await;
+    let jumped = world.clock.now().saturating_add(2 * DAY);
+    world.clock.set(jumped);
+    world.seal().await;
+    assert_eq!(kept_html(html_of_renders(&world, 3).await).len(), 9);
+    // A process that starts now has not seen these two days either.
+    world.buckets.parts().records.store_seen_time(true).await.unwrap();
+    let clock = std::sync::Arc::new(rashomon_clock::ManualClock::new_unwatched(jumped));
+    let settings = world.buckets.settings().clone();
+    let later = World::on(world.store.clone(), clock, settings, 9).await;
+    later.seal().await;
+    assert_eq!(kept_html(html_of_renders(&later, 3).await).len(), 9);
+    later.pass(DAY + HOUR);
+    later.seal().await;
+    assert_eq!(kept_html(html_of_renders(&later, 3).await), ["1-1", "2-1", "3-1", "3-2", "3-3"]);
+}
+
+/// Nothing is left out under this policy, so sealing needs no certainty.
+#[tokio::test]
+async fn archive_that_keeps_every_render_is_sealed_by_the_clock() {
+    let world = with_policy(World::in_sqlite().await, ArchivePolicy::Every).await;
+    write_revisions(&world, 1..=3).await;
+    world.clock.set(world.clock.now().saturating_add(2 * DAY));
+    assert_eq!(world.seal().await.revisions, 2);
+    assert_eq!(kept_html(html_of_renders(&world, 3).await).len(), 9);
+}

@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_buckets::{NewRevision, Parent, Policy};
-use rashomon_clock::Clock as _;
+use rashomon_buckets::{NewRevision, Parent, Policy, schemas};
+use rashomon_clock::{Clock as _, ManualClock};
 use rashomon_tables::{Call, Fault, Faulty, Plan};
 
 use crate::{
@@ -62,6 +62,58 @@ async fn clock_jump_seen_by_another_process_pauses_culls_for_a_grace(world: Worl
     world.pass(policy().skew + 2 * SECOND);
     assert!(!world.sweep().await.paused);
     world.assert_stored(first.tid, "html", false).await;
+}
+
+/// R8: a server starts ten days after the last one has stopped, or its clock was set ahead meanwhile.
+#[tokio::test]
+async fn time_that_no_process_saw_culls_nothing() {
+    for trusts_clock in [false, true] {
+        let (world, _) = World::over_memory(|store| store).await;
+        let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
+        let first = world.put_revision(&page, 1, HTML).await.unwrap();
+        world.put_revision(&page, 2, HTML).await.unwrap();
+        world.pass(HOUR);
+        world.sweep().await;
+        world.buckets.parts().records.store_seen_time(true).await.unwrap();
+        let started = world.clock.now().saturating_add(10 * DAY);
+        let clock = Arc::new(ManualClock::new_unwatched(started));
+        let settings = world.buckets.settings().clone();
+        let later = World::on(world.store.clone(), clock, settings, 2).await;
+        if trusts_clock {
+            later.clock.trust();
+            assert!(!later.sweep().await.paused);
+            later.assert_stored(first.tid, "html", false).await;
+            continue;
+        }
+        for wait in [Duration::ZERO, DAY - 2 * HOUR] {
+            later.pass(wait);
+            assert!(later.sweep().await.paused);
+            later.assert_stored(first.tid, "html", true).await;
+        }
+        later.pass(HOUR + policy().slack);
+        assert!(!later.sweep().await.paused);
+        later.assert_stored(first.tid, "html", false).await;
+    }
+}
+
+/// The time that the next process starts with is stored about once a minute, and when the store is closed.
+#[tokio::test]
+async fn seen_time_is_stored() {
+    let (world, _) = World::over_memory(|store| store).await;
+    let records = world.buckets.parts().records;
+    let rows = async || world.rows(&schemas::SEEN_TIME).await;
+    for (wait, is_last, stores) in [(0, false, true), (10, false, false), (10, true, true), (60, false, true)]
+    {
+        world.pass(wait * SECOND);
+        let before = rows().await;
+        records.store_seen_time(is_last).await.unwrap();
+        assert_eq!(before != rows().await, stores, "after {wait} s");
+    }
+    // A jump is no seen time.
+    let seen = rows().await;
+    world.clock.set(world.clock.now().saturating_add(DAY));
+    records.store_seen_time(true).await.unwrap();
+    assert_eq!(seen, rows().await);
 }
 
 async fn render_written_after_the_clock_was_set_back_is_culled(world: World) {

@@ -85,8 +85,8 @@ async fn jump_in_another_process_loses_no_chunks() {
     assert_all_or_nothing(&one, &page, stored).await;
 }
 
-/// A collector that starts after the jump cannot detect the jump. So the process that receives the body refuses
-/// to store the body.
+/// A collector that starts after the jump deletes nothing either. The process that receives the body refuses to store the
+/// body all the same, since it cannot know that.
 #[tokio::test]
 async fn upload_is_refused_if_all_clocks_jump_and_a_collector_starts_afterwards() {
     let (one, other) = two_processes().await;
@@ -95,7 +95,7 @@ async fn upload_is_refused_if_all_clocks_jump_and_a_collector_starts_afterwards(
         for world in [&one, &other] {
             world.clock.set(later_by(&world.clock, JUMP));
         }
-        assert_eq!(other.reopened().await.buckets.maintenance().collect_orphans(DAY).await.unwrap(), 1);
+        assert_eq!(other.reopened().await.buckets.maintenance().collect_orphans(DAY).await.unwrap(), 0);
     })
     .await;
     assert!(matches!(stored, Err(Error::Store(StoreError::Unavailable(_)))), "{stored:?}");
@@ -120,13 +120,13 @@ async fn upload_that_takes_too_long_is_refused_by_either_clock() {
 }
 
 #[tokio::test]
-async fn chunks_are_collected_when_as_much_time_has_passed_as_the_clock_jumped() {
+async fn chunks_are_collected_when_their_time_has_passed_after_a_jump() {
     let world = World::in_memory().await;
-    world.clock.set(later_by(&world.clock, JUMP));
     drop(world.stage(&page("Main_Page"), &[("html", noise(1, 2_500_000))]).await);
-    world.pass(DAY + HOUR);
+    world.clock.set(later_by(&world.clock, JUMP));
+    world.pass(DAY - HOUR);
     assert_eq!(world.buckets.maintenance().collect_orphans(DAY).await.unwrap(), 0);
-    world.pass(JUMP);
+    world.pass(2 * HOUR);
     assert_eq!(world.buckets.maintenance().collect_orphans(DAY).await.unwrap(), 1);
 }
 
