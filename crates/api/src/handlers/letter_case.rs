@@ -71,6 +71,7 @@ mod tests {
                 namespace(828, "Module", Some("case-sensitive")),
             ],
             language: None,
+            as_of: None,
         }
     }
 
