@@ -29,7 +29,7 @@ impl Settings {
 
     /// The settings of retention. With an archive nothing is culled.
     fn effective_retention(&self) -> rashomon_buckets::Retention {
-        let retention = self.retention();
+        let retention = rashomon_buckets::Retention { read_only: self.merged.read_only, ..self.retention() };
         if !self.archive.is_on() {
             return retention;
         }

@@ -144,7 +144,8 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_SKEW", value_name = "TIME")))]
     pub(crate) skew: Span,
 
-    /// Refuse all writes [default: false]
+    /// Refuse all writes, and store nothing when a client reads: no renderer is asked, and no read copy is made [default:
+    /// false]
     #[config(default = false)]
     #[config(layer_attr(arg(long, env = "RASHOMON_READ_ONLY", value_name = "BOOL")))]
     #[config(layer_attr(arg(num_args = 0..=1, default_missing_value = "true")))]

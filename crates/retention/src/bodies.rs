@@ -78,7 +78,8 @@ impl RetentionEngine {
     /// whole render, unless the body lasts that long anyway.
     ///
     /// Two strategies differ. Two-table makes no first copy, and only renews existing copies. Copy-on-read
-    /// copies the latest render too.
+    /// copies the latest render too. If [`Retention::read_only`](crate::Retention::read_only) is set, nothing is
+    /// copied.
     pub async fn on_read(
         &self,
         found: FoundBody,
@@ -92,7 +93,7 @@ impl RetentionEngine {
             return Ok(Some(BodyRow::from_row(&row)?));
         }
         let BodyId { page, rev, tid, name, .. } = body;
-        read_copy(&self.0, page, self.0.settings.of(page), rev, tid, name).await
+        read_copy(&self.0, page, rev, tid, name).await
     }
 
     /// Makes or renews the copy of a found body, if the policy requires this. Returns the row, or `None` if the
@@ -105,7 +106,7 @@ impl RetentionEngine {
         revision: &RevisionRow,
     ) -> Result<Option<Row>> {
         let (core, BodyId { page, rev, tid, name, .. }) = (&*self.0, body);
-        let policy = core.settings.of(page);
+        let policy = core.settings.copying(page);
         let Some(policy) = policy.filter(|policy| !is_latest || policy.strategy.copies_latest_on_read())
         else {
             let (FoundRow::Permanent(row) | FoundRow::Copy(row)) = found;
@@ -122,7 +123,7 @@ impl RetentionEngine {
             // Two-table: after a cull of this row, readers depend on the copy. If there is a copy, this read of
             // the copy renews it.
             FoundRow::Permanent(row) => {
-                read_copy(core, page, Some(policy), rev, tid, name).await?;
+                read_copy(core, page, rev, tid, name).await?;
                 Ok(Some(row))
             }
         }
@@ -136,7 +137,7 @@ impl RetentionEngine {
         (rev, tid): (Revision, Tid),
         name: &PropertyName,
     ) -> Result<()> {
-        match self.0.settings.of(page) {
+        match self.0.settings.copying(page) {
             Some(policy) if policy.strategy.copies_latest_on_read() => {
                 keep_latest(&self.0, page, policy, (rev, tid), name).await
             }

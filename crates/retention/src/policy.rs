@@ -98,6 +98,8 @@ pub struct Retention {
     pub domain_rate: NonZeroU32,
     /// The generator of properties that are not stored.
     pub generator: Option<Arc<dyn Generator>>,
+    /// Whether reads write nothing: no render is generated, and no read copy is made or renewed.
+    pub read_only: bool,
 }
 
 impl Default for Retention {
@@ -109,6 +111,7 @@ impl Default for Retention {
             sample: Duration::from_secs(60),
             domain_rate: NonZeroU32::new(50).expect("not zero"),
             generator: None,
+            read_only: false,
         }
     }
 }
@@ -117,6 +120,17 @@ impl Retention {
     /// The policy of a page's bucket.
     pub(crate) fn of(&self, page: &Page) -> Option<&Policy> {
         self.of_bucket(&page.domain, &page.bucket)
+    }
+
+    /// The policy of a page's bucket, if reads may make copies.
+    pub(crate) fn copying(&self, page: &Page) -> Option<&Policy> {
+        self.of(page).filter(|_| !self.read_only)
+    }
+
+    /// The generator, unless reads write nothing: a generated render is stored.
+    #[must_use]
+    pub fn used_generator(&self) -> Option<&Arc<dyn Generator>> {
+        self.generator.as_ref().filter(|_| !self.read_only)
     }
 
     /// The policy of a bucket. `None` if the bucket keeps everything.

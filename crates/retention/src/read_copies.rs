@@ -297,24 +297,22 @@ pub(crate) async fn store_tid(
     Ok(core.records.store.write(Vec::new(), batch).await?)
 }
 
-/// Reads the read copy of a property of a render. If the bucket has a policy, copies the whole render again if the copy
-/// expires before [`required_expiry`], or belongs to another render of the revision.
+/// Reads the read copy of a property of a render. If reads make copies in the bucket, copies the whole render again if
+/// the copy expires before [`required_expiry`], or belongs to another render of the revision.
 pub(crate) async fn read_copy(
     core: &Core,
     page: &Page,
-    policy: Option<&Policy>,
     rev: Revision,
     tid: Tid,
     name: &PropertyName,
 ) -> Result<Option<BodyRow>> {
     let versions = core.records.definitions.get(name).versions;
-    let expires = policy.is_some_and(|policy| policy.strategy.expires());
-    let row = match expires {
+    let row = match core.expiring_policy(page).is_some() {
         true => copy_row_of(core, BodyId { page, rev, tid, name, versions }).await?,
         false => copy_row(core, page, rev, tid, name).await?,
     };
     let Some(row) = row else { return Ok(None) };
-    if let Some(policy) = policy {
+    if let Some(policy) = core.settings.copying(page) {
         match HistoricalKey::read(&row.key) {
             // The property belongs to the revision, and its copy was made with another render. This render is
             // being read, so it is copied too.

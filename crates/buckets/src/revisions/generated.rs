@@ -53,7 +53,7 @@ impl RevisionStore {
         name: &PropertyName,
     ) -> Result<Option<Tid>> {
         let inner = &self.0;
-        let Some(generator) = &inner.settings.retention.generator else { return Ok(None) };
+        let Some(generator) = inner.settings.retention.used_generator() else { return Ok(None) };
         if !generator.makes(page).contains(name) {
             return Ok(None);
         }
@@ -80,7 +80,7 @@ impl StoreInner {
     /// Calls the renderer for a revision, stores the result as a render, and returns the tid of the render. If
     /// the bucket has a policy and the revision is not the latest, stores read copies instead.
     async fn generate(&self, page: &Page, rev: Revision) -> Result<Tid> {
-        let Some(generator) = &self.settings.retention.generator else {
+        let Some(generator) = self.settings.retention.used_generator() else {
             return Err(GenerateError::Failed("no renderer is configured".to_owned()).into());
         };
         let counters = self.retention.counters();

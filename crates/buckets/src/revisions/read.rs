@@ -71,7 +71,7 @@ impl RevisionStore {
         revision.record.check_not_erased()?;
         let is_left_out = newest.is_left_out_with(name);
         let named = newest.properties.contains_key(name) || revision.properties.contains_key(name);
-        let generates = inner.settings.retention.generator.is_some();
+        let generates = inner.settings.retention.used_generator().is_some();
         if !inner.retention.has_policy(page) && ((named && !is_left_out) || !generates) {
             return match (named, is_left_out) {
                 (true, false) => Ok(newest.tid),

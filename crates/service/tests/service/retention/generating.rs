@@ -35,7 +35,7 @@ on_every_store![
 
 /// A renderer that counts its requests.
 #[derive(Debug)]
-struct FakeGenerator {
+pub(crate) struct FakeGenerator {
     makes: Vec<PropertyName>,
     requests: AtomicU64,
     error: Mutex<Option<GenerateError>>,
@@ -43,7 +43,7 @@ struct FakeGenerator {
 }
 
 impl FakeGenerator {
-    fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             makes: vec![name("html"), name("data-parsoid")],
             requests: AtomicU64::new(0),
@@ -52,7 +52,7 @@ impl FakeGenerator {
         })
     }
 
-    fn requests(&self) -> u64 {
+    pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::SeqCst)
     }
 }

@@ -15,6 +15,7 @@ mod one_row;
 mod one_strategy;
 mod purges;
 mod races;
+mod reading_only;
 mod strategies;
 mod turning_on;
 mod watermarks;
