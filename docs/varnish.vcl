@@ -116,6 +116,10 @@ sub vcl_recv {
         }
         return (purge);
     }
+    # A URL has no fragment. The server refuses such a request, too.
+    if (req.url ~ "#") {
+        return (synth(400, "The URL of a request has no '#': leave the fragment out."));
+    }
     if (req.url ~ "^/metrics(\?|$)" && client.ip !~ operators) {
         return (synth(403, "This address may not read the metrics: add it to the ACL of the VCL."));
     }

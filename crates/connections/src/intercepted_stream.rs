@@ -21,6 +21,8 @@ use tokio::{
     sync::oneshot,
 };
 
+use crate::request_heads::RequestHeads;
+
 /// Counts the requests of a connection that were passed to the service, and those whose answers are complete.
 ///
 /// Only the task that serves the connection uses the counters, which are atomic because the runtime may move this
@@ -101,6 +103,7 @@ pub(crate) struct InterceptedStream<S> {
     /// The stream; `None` only after it has been returned.
     returned: Option<ReturnedStream<S>>,
     exchanges: Arc<Exchanges>,
+    heads: RequestHeads,
     /// The number of exchanges at the last flush. `None` if some of their answers were not complete at that flush, or
     /// if something was written since. If it is `Some`, only the library itself writes until the next exchange begins.
     flushed_exchanges: Option<u64>,
@@ -116,6 +119,8 @@ pub(crate) struct ReturnedStream<S> {
     pub(crate) refused: Option<StatusCode>,
     /// Whether the client waits for an answer: data came after the last answer, and nothing was sent since.
     pub(crate) unanswered: bool,
+    /// Whether the target of a request had a `#`. The library refuses this request.
+    pub(crate) has_fragment: bool,
 }
 
 impl<S> InterceptedStream<S> {
@@ -125,10 +130,11 @@ impl<S> InterceptedStream<S> {
         exchanges: Arc<Exchanges>,
         return_sender: oneshot::Sender<ReturnedStream<S>>,
     ) -> Self {
-        let returned = ReturnedStream { stream, refused: None, unanswered: false };
+        let returned = ReturnedStream { stream, refused: None, unanswered: false, has_fragment: false };
         Self {
             returned: Some(returned),
             exchanges,
+            heads: RequestHeads::new(),
             flushed_exchanges: Some(0),
             return_sender: Some(return_sender),
         }
@@ -189,7 +195,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for InterceptedStream<S> {
         let before = buffer.filled().len();
         ready!(self.stream().poll_read(context, buffer))?;
         let unanswered = self.is_between_exchanges() && buffer.filled().len() > before;
-        self.returned().unanswered |= unanswered;
+        let has_fragment = self.heads.replace_fragments(&mut buffer.filled_mut()[before..]);
+        let returned = self.returned();
+        returned.unanswered |= unanswered;
+        returned.has_fragment |= has_fragment;
         Poll::Ready(Ok(()))
     }
 }

@@ -13,6 +13,7 @@ mod application;
 mod intercepted_stream;
 mod last_answer;
 mod received_body;
+mod request_heads;
 mod serve;
 mod tls;
 mod transfer_codings;

@@ -371,4 +371,26 @@ async fn transfer_codings_other_than_chunked_are_refused() {
         assert!(answer.contains("\r\nconnection: close\r\n"), "{request}: {answer}");
         assert!(answer.split_once("\r\n\r\n").unwrap().1.starts_with(refusal), "{request}: {answer}");
     }
+
+/// A proxy in front of the server may forbid paths, and compares them with the whole target of a request.
+#[tokio::test]
+async fn request_target_with_a_fragment_is_refused() {
+    let server = Server::start(None, ServeOptions::default()).await;
+    for method in ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PURGE"] {
+        for target in ["/metrics#", "/#/metrics", "/a?b#c", "http://a/b#c"] {
+            let request = format!("{method} {target} HTTP/1.1\r\nhost: a\r\n\r\n");
+            let (refusal, _) = server.refused(request.as_bytes()).await;
+            let Refusal::Malformed { reason } = refusal else { panic!("{method} {target}: {refusal:?}") };
+            assert!(reason.contains("'#'"), "{method} {target}: {reason}");
+        }
+    }
+    // A later request of a connection is refused as well. A `#` elsewhere is not.
+    let mut stream = server.connect().await;
+    let first = "POST /a HTTP/1.1\r\nhost: a\r\nx: #\r\ncontent-length: 3\r\n\r\n #\n";
+    let second = "GET /b# HTTP/1.1\r\nhost: a\r\n\r\n";
+    stream.write_all(format!("{first}{second}").as_bytes()).await.unwrap();
+    let mut answers = String::new();
+    stream.read_to_string(&mut answers).await.unwrap();
+    let statuses: Vec<_> = answers.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
+    assert_eq!(statuses, ["200", "418"], "{answers}");
 }
