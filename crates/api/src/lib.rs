@@ -44,6 +44,7 @@ mod write_threads;
 use axum::{
     Router,
     extract::Request,
+    middleware::from_fn,
     response::{IntoResponse, Response},
     routing::{MethodRouter, any, get},
 };
@@ -76,16 +77,17 @@ use crate::{
 
 /// Builds the router with all resources of the API.
 pub fn router(api: Api) -> Router {
-    // The requests of a batch go through a router that answers no batch.
-    let single = router_with(api.clone(), any(batch::nested));
-    router_with(api, any(move |api, request| batch::v1(api, single.clone(), request)))
+    // The requests of a batch go through a router that answers no batch, and no path outside of a domain.
+    let single = forwarded(&api, any(batch::nested)).layer(from_fn(batch::refuse_outside_of_domains));
+    let single = single.layer(ObserveLayer(api.clone())).with_state(api.clone());
+    let all = forwarded(&api, any(move |api, request| batch::v1(api, single.clone(), request)));
+    all.layer(ObserveLayer(api.clone())).with_state(api)
 }
 
-fn router_with(api: Api, batch: MethodRouter<Api>) -> Router {
-    let observe = ObserveLayer(api.clone());
+/// Builds the router with all resources, those of other backends included.
+fn forwarded(api: &Api, batch: MethodRouter<Api>) -> Router<Api> {
     let all = all_routes(batch);
-    let all = if api.forwarding.is_some() { all.layer(ForwardLayer::of(&api)) } else { all };
-    all.layer(observe).with_state(api)
+    if api.forwarding.is_some() { all.layer(ForwardLayer::of(api)) } else { all }
 }
 
 /// Builds the router with all resources of one store, without the middleware.

@@ -371,6 +371,7 @@ async fn transfer_codings_other_than_chunked_are_refused() {
         assert!(answer.contains("\r\nconnection: close\r\n"), "{request}: {answer}");
         assert!(answer.split_once("\r\n\r\n").unwrap().1.starts_with(refusal), "{request}: {answer}");
     }
+}
 
 /// A proxy in front of the server may forbid paths, and compares them with the whole target of a request.
 #[tokio::test]

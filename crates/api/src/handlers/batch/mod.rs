@@ -18,6 +18,7 @@ use std::{
 use axum::{
     Router,
     extract::{Request, State},
+    middleware::Next,
     response::{IntoResponse as _, Response},
 };
 use futures::{StreamExt as _, stream};
@@ -32,7 +33,7 @@ use tower::ServiceExt as _;
 pub(crate) use self::{answers::AnswerJson, parse::MAX_REQUESTS};
 use self::{
     answers::{Answers, Collected, RESERVED_BYTES, replacement_answer, too_large},
-    parse::{nested as nested_problem, order_key, split},
+    parse::{check_path, nested as nested_problem, order_key, split},
 };
 use crate::{
     Api,
@@ -111,6 +112,15 @@ pub(crate) async fn v1(State(api): State<Api>, router: Router, request: Request)
 /// `/v1/batch` in a batch, which is refused.
 pub(crate) async fn nested() -> Problem {
     nested_problem()
+}
+
+/// The middleware that refuses the requests of a batch whose paths are outside of all domains. So a batch does not pass
+/// the rules that a proxy has for other paths, such as those of operators and of tokens.
+pub(crate) async fn refuse_outside_of_domains(request: Request, next: Next) -> Response {
+    match check_path(request.uri().path()) {
+        Ok(()) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
 }
 
 /// Whether the caller has some right. Otherwise all requests of the batch will be refused, and the client must not take

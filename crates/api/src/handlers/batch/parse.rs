@@ -64,7 +64,8 @@ pub(super) fn split(body: &[u8]) -> Result<Vec<&RawValue>> {
     };
     if !body.trim_ascii_start().starts_with(b"[") {
         return Err(Problem::malformed(
-            "the body is not a JSON array: send requests such as [{\"method\": \"GET\", \"path\": \"/healthz\"}]",
+            "the body is not a JSON array: send requests such as [{\"method\": \"GET\", \"path\": \
+             \"/v1/enwiki/page/A?rev/\"}]",
         ));
     }
     let mut json = Deserializer::from_slice(body);
@@ -222,6 +223,23 @@ fn parse_uri(path: &str) -> Result<Uri> {
     Ok(parsed.into())
 }
 
+/// Checks that a path is below `/v1/{domain}/` or `/wiki/`.
+pub(super) fn check_path(path: &str) -> Result<()> {
+    const RULE: &str =
+        "a batch reaches only paths below /v1/{domain}/ and /wiki/: send this request by itself";
+    if path.starts_with("/wiki/") {
+        return Ok(());
+    }
+    let domain = path.strip_prefix("/v1/").and_then(|rest| rest.split_once('/')).map(|(domain, _)| domain);
+    let Some(domain) = domain.filter(|domain| !domain.is_empty()) else {
+        return Err(Problem::not_found(RULE));
+    };
+    match DomainName::new(&decoded(domain)) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Problem::malformed(format!("{error}; {RULE}"))),
+    }
+}
+
 /// Whether a path is that of a batch, in any spelling, or a path below it.
 fn is_batch(path: &str) -> bool {
     let decoded = decoded(path);
@@ -308,9 +326,9 @@ impl<'de> Visitor<'de> for HeaderList {
 }
 
 /// Returns the key of an element. Requests with the same key run in the order of the batch. The key is the path without
-/// its query, decoded, with `_` for spaces. All URLs of a page or an entry, below `/v1/`, `/wiki/`, `/pages/` and
-/// `/buckets/`, have the same key. `domain` is the domain of the batch's host, to which `/wiki/` belongs. `None` for an
-/// element from which no path can be read.
+/// its query, decoded, with `_` for spaces. All URLs of a page or an entry, below `/v1/` and `/wiki/`, have the same
+/// key. `domain` is the domain of the batch's host, to which `/wiki/` belongs. `None` for an element from which no path
+/// can be read.
 pub(super) fn order_key(element: &RawValue, domain: Option<&DomainName>) -> Option<String> {
     let url = text("path", Members::of(element).ok()?.path).ok()?;
     let (path, query) = url.split_once(['?', '#']).unwrap_or((&url, ""));
@@ -318,16 +336,9 @@ pub(super) fn order_key(element: &RawValue, domain: Option<&DomainName>) -> Opti
         return Some(format!("/v1/{domain}/{}", decoded(entry).replace(' ', "_")));
     }
     let path = decoded(path).replace(' ', "_");
-    let of_page = |domain: &str, title: &str| format!("/v1/{domain}/page/{title}");
-    if let (Some(title), Some(domain)) = (path.strip_prefix("/wiki/"), domain) {
-        return Some(of_page(domain.as_str(), title));
-    }
-    if let Some(rest) = path.strip_prefix("/buckets/") {
-        return Some(format!("/v1/{rest}"));
-    }
-    match path.strip_prefix("/pages/").and_then(|rest| rest.split_once('/')) {
-        Some((domain, title)) => Some(of_page(domain, title)),
-        None => Some(path),
+    match (path.strip_prefix("/wiki/"), domain) {
+        (Some(title), Some(domain)) => Some(format!("/v1/{domain}/page/{title}")),
+        _ => Some(path),
     }
 }
 
@@ -360,6 +371,41 @@ mod tests {
     }
 
     #[test]
+    fn only_paths_of_a_domain_are_taken() {
+        for path in
+            ["/v1/enwiki/", "/v1/enwiki/page/A", "/v1/en.wiki/b/k", "/v1/%65nwiki/b/k", "/wiki/", "/wiki/A"]
+        {
+            assert!(check_path(path).is_ok(), "{path}");
+        }
+        for path in [
+            "/",
+            "/v1",
+            "/v1/",
+            "/v1//a",
+            "/v1/enwiki",
+            "/v1/tokens",
+            "/v1/tokens/a",
+            "/v1/token%73/a",
+            "/wiki",
+            "/metrics",
+            "/%6detrics",
+            "//metrics",
+            "/healthz",
+            "/readyz",
+            "/docs",
+            "/openapi.json",
+            "/pages/enwiki/A",
+            "/buckets/enwiki/b/",
+            "/assets/style.css",
+        ] {
+            let problem = check_path(path).unwrap_err();
+            let is_name = path.starts_with("/v1/token") && path.len() > "/v1/tokens".len();
+            assert_eq!(problem.kind(), if is_name { Kind::Malformed } else { Kind::NotFound }, "{path}");
+            assert!(problem.detail().contains("send this request by itself"), "{path}: {}", problem.detail());
+        }
+    }
+
+    #[test]
     fn urls_of_one_page_have_the_same_key() {
         let key = |path: &str| {
             let element = RawValue::from_string(format!("{{\"path\": \"{path}\"}}")).unwrap();
@@ -370,7 +416,6 @@ mod tests {
             "/v1/enwiki/page/A%20B%2FC?rev/latest/html",
             "/v1/enwiki/page/%41_B/C",
             "/wiki/A_B/C?rev/1/html",
-            "/pages/enwiki/A_B/C",
         ] {
             assert_eq!(key(path), "/v1/enwiki/page/A_B/C", "{path}");
         }

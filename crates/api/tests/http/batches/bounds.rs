@@ -11,7 +11,7 @@ use rashomon_tables::{Call, Fault, Gate, Plan};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use super::{get, problem, statuses, write};
+use super::{get, options, problem, statuses, write};
 use crate::world::{PAGE, World};
 
 const MIB: u64 = 1 << 20;
@@ -36,9 +36,9 @@ async fn requests_that_take_too_long_get_504_and_their_writes_continue() {
     world.store.set_plan(Plan::empty().on(Call::Write, 1, Fault::Pause(gate.clone())));
     let latest = format!("{PAGE}?rev/latest/html");
     let begun = tokio::time::Instant::now();
-    let answers = world.batch(&[write(PAGE, 1, "one"), get(&latest), get("/healthz")]).await;
+    let answers = world.batch(&[write(PAGE, 1, "one"), get(&latest), options()]).await;
     assert_eq!(begun.elapsed().as_secs(), 5);
-    assert_eq!(statuses(&answers), [504, 504, 200]);
+    assert_eq!(statuses(&answers), [504, 504, 204]);
     for (at, text) in [(0, "a write may still be stored"), (1, "was not started")] {
         let problem = problem(&answers[at]);
         assert_eq!(problem["type"], "urn:rashomon:problem:batch-timeout");
@@ -60,18 +60,12 @@ async fn answers_beyond_the_body_limit_are_refused_in_their_place() {
     }
     let large = |page: &str| get(&format!("/v1/enwiki/page/{page}?rev/latest/html"));
     for _ in 0..20 {
-        let elements = [
-            get("/healthz"),
-            large("A"),
-            large("B"),
-            write("/v1/enwiki/page/D", 1, "d"),
-            large("C"),
-            get("/no"),
-        ];
+        let elements =
+            [options(), large("A"), large("B"), write("/v1/enwiki/page/D", 1, "d"), large("C"), get("/no")];
         let answers = world.batch(&elements).await;
         assert!(json!(answers).to_string().len() <= 64 << 10);
         let stored = answers[3]["status"].as_u64().unwrap();
-        assert_eq!(statuses(&answers), [200, 200, 507, stored, 507, 404]);
+        assert_eq!(statuses(&answers), [204, 200, 507, stored, 507, 404]);
         assert!(stored == 200 || stored == 201, "{stored}");
         assert_eq!(answers[1]["body"].as_str().unwrap().len(), 40_000);
         let problem = problem(&answers[2]);
@@ -100,8 +94,8 @@ async fn memory_of_answers_is_bounded_and_released_as_they_are_sent() {
     let held = staged(&world).await;
     assert!(held > 2 * MIB && held <= 4 * MIB, "{held}");
     // Another batch finds less room, but small answers always have some. Other requests are not affected.
-    let others = world.batch(&[elements[0].clone(), get("/healthz"), write(PAGE, 1, "one")]).await;
-    assert_eq!(statuses(&others)[1..], [200, 201]);
+    let others = world.batch(&[elements[0].clone(), options(), write(PAGE, 1, "one")]).await;
+    assert_eq!(statuses(&others)[1..], [204, 201]);
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let answers: Vec<Value> = serde_json::from_slice(&body).unwrap();
     let statuses = statuses(&answers);
@@ -237,13 +231,13 @@ async fn import_is_bounded_by_the_time_of_its_batch() {
         let world = World::in_memory_with(Settings { batch_seconds: 5, ..Settings::default() }).await;
         let gate = Gate::new();
         world.store.set_plan(Plan::empty().on(Call::Write, call, Fault::Pause(gate.clone())));
-        let answers = world.batch(&[import.clone(), get("/healthz")]).await;
+        let answers = world.batch(&[import.clone(), options()]).await;
         gate.open();
         world.api.finish().await;
         let begun = "requests_total{route=\"import\",method=\"POST\",status=\"2xx\"}";
         match statuses(&answers)[..] {
-            [200, 200] => {}
-            [504, 200] => cut += metric(&world, begun).await,
+            [200, 204] => {}
+            [504, 204] => cut += metric(&world, begun).await,
             _ => panic!("{answers:?}"),
         }
         assert_eq!(world.get("/v1/enwiki/page/A?rev/latest/wikitext").await.expect(200).text(), "one");
