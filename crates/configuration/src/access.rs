@@ -201,10 +201,11 @@ impl AccessSettings {
         self.rights.as_ref().map_or(DEFAULT_AUDIENCE, |rights| &rights.audience)
     }
 
-    /// Which clients may read the pages for operators. `is_loopback`: only this machine can reach the server.
-    pub(super) fn operator_pages(&self, is_loopback: bool) -> OperatorPages {
-        let usual = if self.open || is_loopback { OperatorPages::Open } else { OperatorPages::Token };
-        self.operator_pages.unwrap_or(usual)
+    /// Which clients may read the pages for operators. `is_private`: only programs of this machine reach the server,
+    /// as far as the other settings say.
+    pub(super) fn operator_pages(&self, is_private: bool) -> OperatorPages {
+        let is_open = self.open || (is_private && self.is_default());
+        self.operator_pages.unwrap_or(if is_open { OperatorPages::Open } else { OperatorPages::Token })
     }
 }
 

@@ -72,7 +72,10 @@ impl Settings {
             origins: self.access.origins.iter().map(|origin| origin.as_str().to_owned()).collect(),
             proxies: self.access.proxies.iter().map(|network| network.0).collect(),
             ignored_headers: IgnoredHeaders::new(self.merged.ignored_headers.iter().cloned()),
-            operator_pages: self.access.operator_pages(self.merged.listen.0.ip().is_loopback()),
+            // With names of hosts, a proxy on this machine may pass on the requests of others.
+            operator_pages: self
+                .access
+                .operator_pages(self.merged.listen.0.ip().is_loopback() && self.merged.hosts.is_empty()),
             read_only: self.merged.read_only,
             max_body_bytes: self.merged.body_limit.0,
             max_url_bytes: usize::try_from(self.merged.url_limit.0).unwrap_or(usize::MAX),

@@ -200,7 +200,13 @@ fn rights_are_those_of_the_file_unless_a_flag_opens_everything() {
     let pages = |file: &str| load(file).unwrap().api().operator_pages;
     for (file, expected) in [
         ("", Open),
-        ("[access]", Open),
+        ("hosts = ['store.example.org']", Token),
+        ("hosts = ['*']", Token),
+        ("[domains.a]\nhosts = ['a.localhost']", Open),
+        ("[access]", Token),
+        ("[access]\nanonymous = ['read']", Token),
+        ("[access]\nproxies = ['127.0.0.1']", Token),
+        ("[access]\norigins = ['https://en.example.org']", Token),
         ("[access]\noperator_pages = 'token'", Token),
         ("listen = '[::]:1'\naccess = 'open'", Open),
         ("listen = '[::]:1'\n[access]", Token),
@@ -214,6 +220,9 @@ fn rights_are_those_of_the_file_unless_a_flag_opens_everything() {
 fn contradictions_of_access_are_refused() {
     refused("[access]\nopen = true\nanonymous = ['read']", "remove open, or the rights");
     refused("[access]\naudience = 'x'", "no jwks_file");
+        ("hosts = ['*']\n[access]\noperator_pages = 'open'", Open),
+        ("access = 'open'", Open),
+        ("hosts = ['store.example.org']\naccess = 'open'", Open),
     refused(
         "[access]\nanonymous = ['read', 'admin']",
         "'admin' cannot be a right of clients without a token",
