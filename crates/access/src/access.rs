@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use aws_lc_rs::digest;
 use moka::{policy::EvictionPolicy, sync::Cache};
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_records::{BucketName, DomainName};
@@ -79,6 +80,18 @@ pub struct Identity {
     pub name: Arc<str>,
     /// The rights of the token.
     grant: Grant,
+    /// The digest of the caller, see [`Caller::digest`].
+    digest: [u8; 16],
+}
+
+impl Identity {
+    /// `distinction`: a text by which this caller differs from all others.
+    fn new(name: Arc<str>, grant: Grant, distinction: &str) -> Self {
+        let hash = digest::digest(&digest::SHA256, distinction.as_bytes());
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&hash.as_ref()[..16]);
+        Self { name, grant, digest }
+    }
 }
 
 impl Caller {
@@ -117,6 +130,16 @@ impl Caller {
             Self::Anonymous => None,
             Self::Token(identity) => Some(identity),
             Self::Limited(limited) => limited.caller.identity(),
+        }
+    }
+
+    /// A digest that distinguishes callers with tokens. JSON Web Tokens of one subject have the same digest, since a
+    /// client replaces its token from time to time. A JSON Web Token without a subject is a caller of its own.
+    #[must_use]
+    pub fn digest(&self) -> Option<&[u8; 16]> {
+        match self {
+            Self::Anonymous => None,
+            Self::Token(identity) => Some(&identity.digest),
         }
     }
 }
@@ -446,7 +469,7 @@ impl Access {
             self.cached.invalidate(token.id());
             return Err(TokenRefusal::Invalid("it has expired".to_owned()));
         }
-        let identity = Arc::new(Identity { name: token.id().as_str().into(), grant: stored.grant });
+        let identity = Arc::new(Identity::new(token.id().as_str().into(), stored.grant, token.id().as_str()));
         let cached = Arc::new(CachedToken {
             token,
             identity: Arc::clone(&identity),
@@ -482,8 +505,11 @@ impl Access {
             self.cached_jwts.invalidate(token);
             invalid(&reason)
         })?;
-        let name = format!("jwt:{}", subject.as_deref().unwrap_or_default()).into();
-        let identity = Arc::new(Identity { name, grant });
+        let name = format!("jwt:{}", subject.as_deref().unwrap_or_default());
+        // No id of a token of this server has a colon.
+        let distinction =
+            if subject.is_some() { name.clone() } else { format!("jwt without a subject: {token}") };
+        let identity = Arc::new(Identity::new(name.into(), grant, &distinction));
         let cached = CachedJwt { identity: Arc::clone(&identity), valid_until, generation };
         self.cached_jwts.insert(token.into(), Arc::new(cached));
         Ok(identity)

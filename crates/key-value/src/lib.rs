@@ -37,7 +37,7 @@ pub use counter::CounterSummary;
 pub use definition::{BucketType, Definition, DefinitionError};
 pub use entry::{Allows, Entry, EntryTag, PutOutcome};
 pub use error::{Error, Result};
-pub use idempotency::{IdempotencyKey, IdempotencyKeyError};
+pub use idempotency::{CallerDigest, IdempotencyKey, IdempotencyKeyError};
 pub use list::{EntrySummary, KeyRange, Order};
 pub use page_buckets::DeletedBucket;
 pub use rashomon_records::EntryKey;

@@ -65,7 +65,8 @@ async fn increment(
     body: Body,
 ) -> Result<Response> {
     let writer = check_write(api, &bucket, &target, head)?;
-    let idempotency_key = idempotency_key(&head.headers)?;
+    let caller = caller_of(&head.extensions);
+    let idempotency_key = idempotency_key(&head.headers)?.map(|key| key.of_caller(caller.digest()));
     let mut claim = api.claim(Some(0)).await?;
     let limits = BodyLimits { bytes: MAX_INCREMENT_BYTES, ..api.body_limits() };
     let receive = receive_increment(&head.headers, body, limits, api.metrics.received_bytes.clone());

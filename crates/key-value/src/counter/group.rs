@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
 use rashomon_clock::Timestamp;
 use rashomon_records::{
     EntryKey,
@@ -75,14 +75,20 @@ impl StoredCounter<'_> {
             requests.iter().filter_map(|request| request.idempotency_key.as_ref()).collect();
         let look_up = |idempotency_key: &IdempotencyKey| {
             let idempotency_key = idempotency_key.clone();
-            let (pending, row_key) = (
-                counter.pending_answer(&idempotency_key),
-                request_key(self.bucket, self.key, &idempotency_key),
-            );
+            // A key that was stored before keys belonged to callers is that of every caller. It expires within a day.
+            let forms: Vec<_> = [Some(idempotency_key.clone()), idempotency_key.without_caller()]
+                .into_iter()
+                .flatten()
+                .collect();
+            let pending = forms.iter().find_map(|key| counter.pending_answer(key));
             async move {
+                let stored = async {
+                    let stored = forms.iter().map(|key| self.stored_answer(key));
+                    Ok::<_, Error>(try_join_all(stored).await?.into_iter().flatten().next())
+                };
                 let answer = match pending {
                     Some(answer) => Some(answer),
-                    None => self.stored_answer(&row_key).await?,
+                    None => stored.await?,
                 };
                 Ok::<_, Error>(answer.map(|answer| (idempotency_key, answer)))
             }
@@ -93,8 +99,9 @@ impl StoredCounter<'_> {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    async fn stored_answer(self, row_key: &Key) -> Result<Option<i64>> {
-        let row = self.store.0.records.store.get(&COUNTER_REQUESTS, row_key).await?;
+    async fn stored_answer(self, idempotency_key: &IdempotencyKey) -> Result<Option<i64>> {
+        let row_key = request_key(self.bucket, self.key, idempotency_key);
+        let row = self.store.0.records.store.get(&COUNTER_REQUESTS, &row_key).await?;
         Ok(row.as_ref().map(RequestRow::from_row).transpose()?.map(|row| row.answer))
     }
 

@@ -48,7 +48,7 @@ impl KeyValueStore {
     ///
     /// An increment with an idempotency key counts once in 24 hours. A repeat returns the answer of the first
     /// increment, even if the repeat has another `by`, or if the counter was deleted meanwhile. The key belongs to this
-    /// counter. The 24 hours are measured by the clocks of the processes.
+    /// counter, and to its caller if it has one. The 24 hours are measured by the clocks of the processes.
     ///
     /// Fails with `Overflow` or `TooManyIdempotencyKeys`; after these errors, the idempotency key is not remembered.
     /// After any other error the increment may have been counted. A repeat with the same idempotency key is safe.

@@ -369,3 +369,30 @@ async fn cached_value_contains_each_acknowledged_increment() {
     assert_eq!(faulty.calls(Call::Get), before);
     assert!(faulty.partition_versions().is_some());
 }
+
+/// A key that was stored before keys belonged to callers is that of every caller, until it expires.
+#[tokio::test]
+async fn key_without_a_caller_is_found_by_every_caller() {
+    for world in [World::new().await, World::cluster().await] {
+        let bucket = world.bucket("hits", counter()).await;
+        let (old, new) = (idempotency_key("old"), idempotency_key("new"));
+        let (ann, bob) = (Some(&[1; 16]), Some(&[2; 16]));
+        let add = async |key: &IdempotencyKey| {
+            world.store.increment(&bucket, &self::key("n"), 1, Some(key)).await.expect("counted")
+        };
+        assert_eq!(add(&old).await, 1);
+        // The answer is in the row of the counter, and later in a row of its own.
+        for _ in 0..2 {
+            for caller in [ann, bob, None] {
+                assert_eq!(add(&old.of_caller(caller)).await, 1);
+            }
+            add(&idempotency_key(&format!("other-{}", value(&world, &bucket).await))).await;
+        }
+        let before = value(&world, &bucket).await;
+        for (number, caller) in [ann, bob, None, ann, bob, None].into_iter().enumerate() {
+            let counted = add(&new.of_caller(caller)).await;
+            assert_eq!(counted, before + 1 + (number % 3) as i64, "each caller counts once");
+        }
+        assert_eq!(value(&world, &bucket).await, before + 3);
+    }
+}

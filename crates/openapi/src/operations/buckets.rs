@@ -233,7 +233,8 @@ pub(super) const BUCKETS: &[Operation] = &[
         headers: &["Idempotency-Key"],
         description: "Adds a number to a counter, for buckets of type `counter`. Requests with the same \
                       `Idempotency-Key` within 24 hours count once, and get the first answer. The key belongs to one \
-                      counter. The answer to a client without the right `read` does not have the value, and such a client \
+                      counter, and to the caller: the token, the subject of a JSON Web Token, or all clients without a \
+                      token. The answer to a client without the right `read` does not have the value, and such a client \
                       adds at most a 32-bit integer (-2147483648 to 2147483647).",
         curl: "-d increment=5",
         ..plain(

@@ -3,7 +3,7 @@
 use rashomon_access::{AnonymousRights, DomainRights, Right, Rights};
 use rashomon_api::Settings;
 
-use super::{FORM, HTML, JSON, TOKEN_REQUEST, domain, export, fill, guarded, page_of, servers};
+use super::{FORM, HTML, JSON, TOKEN_REQUEST, anonymous_on, domain, export, fill, guarded, page_of, servers};
 use crate::world::{Answer, PAGE, World};
 
 /// Sends a complete request that needs this right. Returns the answer.
@@ -121,4 +121,38 @@ async fn rights_without_a_token_hold_on_their_domains_and_buckets() {
         let status = if status == 401 { 403 } else { status };
         world.ask(&token, "GET", &format!("{}?rev/", page_of(name)), &[], "").await.expect(status);
     }
+}
+
+/// A token that may increment a counter cannot use up the idempotency keys of other callers.
+#[tokio::test]
+async fn idempotency_key_belongs_to_its_caller() {
+    let anonymous = anonymous_on("enwiki", &[Right::Read]);
+    let (open, world) = servers(Settings::default(), anonymous).await;
+    let json = ("content-type", "application/json");
+    open.request("PUT", "/v1/enwiki/clicks", &[json], r#"{"type": "counter"}"#).await.expect(201);
+    let url = "/v1/enwiki/clicks/a";
+    let first = world.token(&[Right::Read, Right::Write], &["enwiki"]).await;
+    let second = world.token(&[Right::Read, Right::Write], &["*"]).await;
+    let key = [FORM, ("idempotency-key", "order-1")];
+    let increment = async |token: &str, form: &str| {
+        world.ask(token, "POST", url, &key, form).await.expect(200).json()["value"].clone()
+    };
+    assert_eq!(increment(&first, "increment=0").await, 0);
+    assert_eq!(increment(&second, "increment=5").await, 5);
+    // A repeat of a caller gets its own first answer.
+    assert_eq!(increment(&first, "increment=0").await, 0);
+    assert_eq!(increment(&second, "increment=5").await, 5);
+    // Clients without a token are one caller.
+    for _ in 0..2 {
+        let counted = open.request("POST", url, &key, "increment=2").await.expect(200);
+        assert_eq!(counted.json()["value"], 7);
+    }
+    // In a batch, the caller is that of the batch.
+    let element = serde_json::json!([{
+        "method": "POST", "path": url, "headers": {"idempotency-key": "order-1", FORM.0: FORM.1}, "body": "increment=5",
+    }]);
+    let answers =
+        world.ask(&second, "POST", "/v1/batch", &[json], &element.to_string()).await.expect(200).json();
+    assert!(answers[0]["body"].as_str().unwrap().contains('5'), "{answers}");
+    assert_eq!(open.get(url).await.expect(200).json()["value"], 7);
 }

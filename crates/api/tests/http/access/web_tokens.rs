@@ -61,3 +61,31 @@ async fn web_token_has_the_rights_of_its_claims() {
         assert_eq!(status(&world, "GET", &refused).await, 401, "{case}");
     }
 }
+
+/// A client gets a new token of the same subject from time to time, and repeats its increments with it.
+#[tokio::test]
+async fn idempotency_key_belongs_to_the_subject_of_web_tokens() {
+    let ours = Signer::ec();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("jwks.json");
+    std::fs::write(&file, key_set([ours.jwk_with_id("a")])).unwrap();
+    let open = World::new().await;
+    let json_type = ("content-type", "application/json");
+    open.request("PUT", "/v1/enwiki/clicks", &[json_type], r#"{"type": "counter"}"#).await.expect(201);
+    let world = open.with_keys(Settings::default(), AnonymousRights::default(), Some(&file));
+    let token = |subject: &str, exp: i64| {
+        let claims = json!({
+            "exp": exp, "aud": "rashomon", "sub": subject, "rights": ["read", "write"], "domains": ["enwiki"],
+        });
+        format!("Bearer {}", ours.sign(Some("a"), &claims))
+    };
+    let [ann, bob, first, second] = ["ann", "bob", "", ""].map(|subject| token(subject, ONE_HOUR_AFTER_NOW));
+    let new_of_ann = token("ann", ONE_HOUR_AFTER_NOW - 60);
+    // Tokens without a subject are callers of their own.
+    for (token, expected) in [(&ann, 1), (&bob, 2), (&new_of_ann, 1), (&first, 3), (&second, 4), (&first, 3)]
+    {
+        let headers = [json_type, ("authorization", &token[..]), ("idempotency-key", "order-1")];
+        let counted = world.request("POST", "/v1/enwiki/clicks/a", &headers, "{}").await.expect(200);
+        assert_eq!(counted.json()["value"], expected);
+    }
+}
