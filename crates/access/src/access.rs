@@ -328,10 +328,7 @@ impl Access {
         bucket: &BucketName,
         kind: BucketKind,
     ) -> bool {
-        let Policy::Anonymous(rights) = &self.policy else { return true };
-        let reads_public = kind == BucketKind::Public && right == Right::Read;
-        rights.on(domain, bucket, kind).contains(right)
-            || (reads_public && rights.on(domain, &self.page_bucket, BucketKind::Revisioned).contains(right))
+        self.policy.anybody_may(right, domain, bucket, kind)
     }
 
     /// Whether a caller has a right on at least one bucket of a domain. The bucket need not exist.

@@ -87,6 +87,25 @@ pub enum Policy {
     Anonymous(AnonymousRights),
 }
 
+impl Policy {
+    /// Whether a client without a token has a right on a bucket of a domain. Who may read the pages of the domain may
+    /// read its public buckets.
+    #[must_use]
+    pub fn anybody_may(
+        &self,
+        right: Right,
+        domain: &DomainName,
+        bucket: &BucketName,
+        kind: BucketKind,
+    ) -> bool {
+        let Self::Anonymous(rights) = self else { return true };
+        let reads_public = kind == BucketKind::Public && right == Right::Read;
+        rights.on(domain, bucket, kind).contains(right)
+            || (reads_public
+                && rights.on(domain, &BucketName::page(), BucketKind::Revisioned).contains(right))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

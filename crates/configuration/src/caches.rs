@@ -115,7 +115,7 @@ pub fn purger(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Option<Purg
     }
     let domains = settings.domains.iter().map(|(name, domain)| (name.clone(), host_texts(&domain.hosts)));
     let purge_settings = PurgeSettings {
-        sites: Sites::new(domains.collect()),
+        sites: Sites::new(domains.collect()).with_policy(settings.access.policy()),
         again_after: settings.merged.purge_again_after.0,
     };
     Ok(Some(Purger::new(purge_settings, open(settings)?, Arc::clone(clock))))

@@ -192,9 +192,10 @@ impl KeyValueStore {
                 return Ok(stored);
             }
             let changed_at = self.0.now().max(stored.changed_at.just_after());
-            let new = Bucket { definition: definition.clone(), etag: self.new_tag(), changed_at, ..stored };
+            let (definition, etag) = (definition.clone(), self.new_tag());
+            let new = Bucket { definition, etag, changed_at, ..stored.clone() };
             // The new definition may change which clients may read the entries, and how long caches may keep them.
-            let purge = purge_of(&self.0.records, domain, name);
+            let purge = purge_of(&self.0.records, domain, name, &[&stored, &new]);
             match self.swap_bucket(purge, Some(&stored_row), Some(&new), domain, name).await? {
                 Swap::Applied => return Ok(new),
                 Swap::Refused { current } => row = current,
@@ -258,7 +259,9 @@ impl KeyValueStore {
             let now = self.0.now();
             DeletedBucketRow { id: stored.id, domain: domain.clone(), bucket: name.clone(), deleted_at: now }
                 .put(&mut deletion, now);
-            let first = std::iter::once(deletion).chain(purge_of(&self.0.records, domain, name)).collect();
+            let first = std::iter::once(deletion)
+                .chain(purge_of(&self.0.records, domain, name, &[&stored]))
+                .collect();
             match self.swap_bucket(first, Some(&stored_row), None, domain, name).await? {
                 Swap::Applied => return Ok(true),
                 Swap::Refused { current } => row = current,
@@ -287,11 +290,19 @@ impl KeyValueStore {
 }
 
 /// Returns the batches that queue the purge of a whole bucket: one batch, or none if no caches are configured.
-fn purge_of(records: &Records, domain: &DomainName, name: &BucketName) -> Vec<Batch> {
-    records.purge(domain, name, || PurgedChange::Bucket).into_iter().collect()
+/// `versions`: the bucket before the change and after it.
+fn purge_of(records: &Records, domain: &DomainName, name: &BucketName, versions: &[&Bucket]) -> Vec<Batch> {
+    let is_private = versions.iter().all(|bucket| bucket.is_private());
+    let change = || if is_private { PurgedChange::PrivateBucket } else { PurgedChange::Bucket };
+    records.purge(domain, name, change).into_iter().collect()
 }
 
 impl Bucket {
+    /// Whether only rights on this bucket allow anybody to read it.
+    pub(crate) fn is_private(&self) -> bool {
+        self.bucket_type() != BucketType::Revisioned && !self.definition.public
+    }
+
     /// The type of the bucket.
     #[must_use]
     pub const fn bucket_type(&self) -> BucketType {

@@ -136,7 +136,7 @@ impl CurrentRow {
         let live = self.live()?;
         let own_life =
             live.headers.as_ref().is_some_and(|headers| headers.0.other.contains_key(CACHE_CONTROL));
-        let change = || PurgedChange::Entry { key: key.clone(), own_life };
+        let change = || PurgedChange::Entry { key: key.clone(), own_life, private: bucket.is_private() };
         inner.records.purge(&bucket.domain, &bucket.name, change)
     }
 

@@ -5,6 +5,7 @@ use std::{
     num::NonZeroUsize,
 };
 
+use rashomon_access::{BucketKind, Policy, Right};
 use rashomon_http_semantics::{spelling, surrogate_keys::SurrogateKey};
 use rashomon_records::{
     BucketName, DomainName, Error, Page, PageChange, PropertyName, PurgeEntry, PurgedChange, Records, Result,
@@ -23,19 +24,45 @@ const PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 /// are deleted.
 const MAX_RENDERS: usize = 2_000;
 
-/// The hosts of each domain, under which `/wiki/` has its pages.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sites(BTreeMap<DomainName, Vec<String>>);
+/// The hosts of each domain, under which `/wiki/` has its pages, and what everybody may read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sites {
+    hosts: BTreeMap<DomainName, Vec<String>>,
+    policy: Policy,
+}
 
 impl Sites {
-    /// Creates the sites from the hosts of each domain.
+    /// Creates the sites from the hosts of each domain. Everybody may read everything.
     #[must_use]
-    pub fn new(hosts: BTreeMap<DomainName, Vec<String>>) -> Self {
-        Self(hosts)
+    pub const fn new(hosts: BTreeMap<DomainName, Vec<String>>) -> Self {
+        Self { hosts, policy: Policy::Open }
+    }
+
+    /// Sets what clients without a token may do. Caches keep only answers that such clients may read. So no purge names
+    /// a page or an entry that they may not read.
+    #[must_use]
+    pub fn with_policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
     }
 
     fn hosts_of(&self, domain: &DomainName) -> &[String] {
-        self.0.get(domain).map_or(&[], Vec::as_slice)
+        self.hosts.get(domain).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether caches may have answers that a change makes wrong.
+    fn may_be_cached(&self, PurgeEntry { domain, bucket, change, .. }: &PurgeEntry) -> bool {
+        let kind = match change {
+            PurgedChange::Page(_) => BucketKind::Revisioned,
+            PurgedChange::Entry { private: true, .. } | PurgedChange::PrivateBucket => BucketKind::Private,
+            PurgedChange::Entry { .. } | PurgedChange::Bucket => BucketKind::Public,
+        };
+        self.policy.anybody_may(Right::Read, domain, bucket, kind)
+    }
+}
+
+impl Default for Sites {
+    fn default() -> Self {
+        Self::new(BTreeMap::new())
     }
 }
 
@@ -124,8 +151,8 @@ struct ChangedRevision {
     renders: Vec<Tid>,
 }
 
-/// Finds out which answers a change makes wrong. Reads the rows of the page as they are after the change. If
-/// `urls` is false, only the keys are complete.
+/// Finds out which answers a change makes wrong: none if only clients with a token may read them. Reads the rows of the
+/// page as they are after the change. If `urls` is false, only the keys are complete.
 ///
 /// The caller may call this at any time after the change: the rows of revisions and renders are never deleted, and a
 /// change that removes properties from them names these properties.
@@ -133,8 +160,11 @@ pub async fn targets_of(records: &Records, sites: &Sites, entry: &PurgeEntry, ur
     let (domain, bucket) = (&entry.domain, &entry.bucket);
     let hosts = sites.hosts_of(domain);
     let mut targets = Targets::default();
+    if !sites.may_be_cached(entry) {
+        return Ok(targets);
+    }
     match &entry.change {
-        PurgedChange::Bucket => {
+        PurgedChange::Bucket | PurgedChange::PrivateBucket => {
             targets.are_prefixes = true;
             targets.v1.push(format!("/v1/{domain}/{}/", bucket.as_str()));
             let of_wiki = |host: &String| (host.clone(), format!("/wiki/?blob/{}/", bucket.as_str()));

@@ -43,10 +43,15 @@ pub enum PurgedChange {
         key: EntryKey,
         /// Whether the replaced entry had a stored `Cache-Control`, so that caches may keep it for long.
         own_life: bool,
+        /// Whether the bucket is not public, so that only rights on this bucket allow anybody to read the entry.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        private: bool,
     },
     /// A whole bucket was deleted, or its definition was changed. The new definition may change which clients may read
     /// the entries, and how long caches may keep them.
     Bucket,
+    /// The same as [`Self::Bucket`], for a bucket that was not public before, and is not public now.
+    PrivateBucket,
 }
 
 /// A change of a page.
@@ -160,7 +165,10 @@ impl PurgeEntry {
         match &self.change {
             PurgedChange::Page(PageChange { bodies: false, .. })
             | PurgedChange::Entry { own_life: false, .. } => MUTABLE_LIFE,
-            PurgedChange::Page(_) | PurgedChange::Entry { .. } | PurgedChange::Bucket => TID_LIFE,
+            PurgedChange::Page(_)
+            | PurgedChange::Entry { .. }
+            | PurgedChange::Bucket
+            | PurgedChange::PrivateBucket => TID_LIFE,
         }
     }
 
@@ -235,7 +243,9 @@ mod tests {
         let id = PurgeId { queued_at: Timestamp::from_micros(3_600_000_001), random: -5 };
         for change in [
             PurgedChange::Bucket,
-            PurgedChange::Entry { key: EntryKey::new("a b").unwrap(), own_life: true },
+            PurgedChange::PrivateBucket,
+            PurgedChange::Entry { key: EntryKey::new("a b").unwrap(), own_life: true, private: false },
+            PurgedChange::Entry { key: EntryKey::new("a b").unwrap(), own_life: false, private: true },
             PurgedChange::Page(PageChange::of_bodies(&page, rev, rev)),
             PurgedChange::Page(PageChange {
                 title: page.title.clone(),

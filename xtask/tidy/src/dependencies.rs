@@ -58,6 +58,7 @@ pub(super) const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "rashomon-purges",
         &[
+            "rashomon-access",
             "rashomon-http-client",
             "rashomon-http-semantics",
             "rashomon-records",

@@ -169,7 +169,7 @@ pub(crate) fn nothing() -> Batch {
 
 /// The batch that queues the purge of an entry that caches keep for a day.
 pub(crate) fn purge(records: &Records, key: &str) -> Batch {
-    let change = PurgedChange::Entry { key: EntryKey::new(key).unwrap(), own_life: false };
+    let change = PurgedChange::Entry { key: EntryKey::new(key).unwrap(), own_life: false, private: false };
     records.purge(&enwiki(), &BucketName::new("math").unwrap(), || change).unwrap()
 }
 

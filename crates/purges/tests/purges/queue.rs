@@ -141,7 +141,7 @@ async fn damaged_entry_empties_the_cache() {
 
 /// Returns the batch that queues the purge of an entry that caches keep for a year.
 fn long_purge(records: &Records, key: &str) -> Batch {
-    let change = PurgedChange::Entry { key: EntryKey::new(key).unwrap(), own_life: true };
+    let change = PurgedChange::Entry { key: EntryKey::new(key).unwrap(), own_life: true, private: false };
     records.purge(&enwiki(), &BucketName::new("math").unwrap(), || change).unwrap()
 }
 

@@ -1,13 +1,15 @@
 //! The requests for one change: when answers are named one by one, and when all answers of a page are deleted.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
+use rashomon_access::{AnonymousRights, DomainRights, Policy, Right, Rights};
 use rashomon_buckets::Retention;
 use rashomon_clock::{Clock as _, Timestamp};
 use rashomon_http_semantics::surrogate_keys::SurrogateKey;
 use rashomon_purges::{CacheMethod, CacheSettings, PurgeRequest, Sites, Targets, targets_of};
 use rashomon_records::{
-    BucketName, PageChange, PropertyName, PurgeEntry, PurgeId, PurgedChange, Records, Revision, Tid,
+    BucketName, EntryKey, PageChange, PropertyName, PurgeEntry, PurgeId, PurgedChange, Records, Revision,
+    Tid,
     rows::{RenderRow, partition_of, render_key},
     schemas::{RENDERS, REVISIONS},
 };
@@ -213,4 +215,42 @@ async fn keys_of_changed_bodies_are_found_by_reading_only_their_renders() {
     targets(&records, CacheMethod::Keys).await;
     assert_eq!(machine.calls(RENDERS.name(), Kind::Scan), 1);
     assert_eq!(machine.calls(REVISIONS.name(), Kind::Scan), 0);
+}
+
+/// Caches keep only what clients without a token may read.
+#[tokio::test(start_paused = true)]
+async fn purges_name_nothing_that_only_clients_with_a_token_may_read() {
+    let machine = Machine::new().await;
+    let records = machine.process(&FakeCache::new()).records;
+    let read = Rights::from_iter([Right::Read]);
+    let (secret, open) = (BucketName::new("secret").unwrap(), BucketName::new("open").unwrap());
+    let closed = DomainRights { anonymous: Some(Rights::NONE), buckets: [(open.clone(), read)].into() };
+    let everybody = AnonymousRights { everywhere: read, domains: BTreeMap::new() };
+    let nobody = AnonymousRights { everywhere: Rights::NONE, domains: BTreeMap::new() };
+    let one_bucket = AnonymousRights { everywhere: read, domains: [(enwiki(), closed)].into() };
+    let of_page = change_of_bodies().change;
+    let of_entry =
+        |private| PurgedChange::Entry { key: EntryKey::new("k").unwrap(), own_life: false, private };
+    for (policy, bucket, change, expected) in [
+        (Policy::Open, BucketName::page(), of_page.clone(), true),
+        (Policy::Open, secret.clone(), of_entry(true), true),
+        (Policy::Anonymous(everybody.clone()), BucketName::page(), of_page.clone(), true),
+        (Policy::Anonymous(everybody.clone()), secret.clone(), of_entry(false), true),
+        (Policy::Anonymous(everybody.clone()), secret.clone(), of_entry(true), false),
+        (Policy::Anonymous(everybody.clone()), secret.clone(), PurgedChange::Bucket, true),
+        (Policy::Anonymous(everybody), secret.clone(), PurgedChange::PrivateBucket, false),
+        (Policy::Anonymous(nobody.clone()), BucketName::page(), of_page.clone(), false),
+        (Policy::Anonymous(nobody), secret.clone(), of_entry(false), false),
+        (Policy::Anonymous(one_bucket.clone()), BucketName::page(), of_page, false),
+        (Policy::Anonymous(one_bucket.clone()), secret, of_entry(false), false),
+        (Policy::Anonymous(one_bucket), open, of_entry(true), true),
+    ] {
+        let entry = PurgeEntry { bucket, change, ..change_of_bodies() };
+        let sites = sites().with_policy(policy);
+        for method in [CacheMethod::Purge, CacheMethod::Keys] {
+            let targets = targets_of(&records, &sites, &entry, method == CacheMethod::Purge).await.unwrap();
+            let requests = targets.requests(&cache_settings("a", method));
+            assert_eq!(!requests.is_empty(), expected, "{sites:?} {entry:?}");
+        }
+    }
 }
