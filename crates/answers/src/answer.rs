@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use rashomon_buckets::{Page, Written};
 use rashomon_http_semantics::{
     conditional::{self, Verdict},
-    spec_version::{self, Choice},
+    spec_version::{self, Choice, Profile},
     spelling::canonical,
 };
 use serde::Serialize;
@@ -14,15 +14,23 @@ use crate::{
     caching::Caching,
     json,
     no_body::no_body,
-    problem::{Kind, Problem, Result, header_value},
+    problem::{ACCEPT, Kind, Problem, Result, header_value},
 };
 
 /// Makes a 200 with a body of this content type.
 pub fn of_type(content_type: HeaderValue, caching: Caching, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
+    vary_by_profile(response.headers_mut(), &content_type);
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
     response.headers_mut().insert(header::CACHE_CONTROL, caching.header());
     response
+}
+
+/// Adds `Vary: Accept` if a document has a profile: a request whose `Accept` names another profile is answered with 406.
+fn vary_by_profile(headers: &mut HeaderMap, content_type: &HeaderValue) {
+    if Profile::is_in(content_type.to_str().unwrap_or_default()) {
+        headers.insert(header::VARY, ACCEPT);
+    }
 }
 
 /// Makes a 302 to another URL: a path, or the query of another resource of the same page. The middleware of the API
@@ -107,6 +115,8 @@ pub fn document(
     caching: Caching,
 ) -> Result<Response> {
     check_version(request, &content_type)?;
+    let mut varying = HeaderMap::new();
+    vary_by_profile(&mut varying, &content_type);
     let etag = format!("\"{:032x}\"", xxhash_rust::xxh3::xxh3_128(&body));
     let (mut response, etag) = match conditional::evaluate(request, &etag, None) {
         Verdict::Failed => {
@@ -126,6 +136,7 @@ pub fn document(
         }
     };
     let headers = response.headers_mut();
+    headers.extend(varying);
     headers.insert(header::ETAG, header_value(&etag));
     headers.insert(header::CACHE_CONTROL, caching.header());
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -332,7 +332,13 @@ impl Problem {
         let mut problem = Self::new(Kind::NotAcceptable, detail);
         let versions = [expected, received].map(|version| shorten(version, MAX_VERSION_BYTES));
         Arc::make_mut(&mut problem.0).versions = Some(versions.into());
-        problem
+        problem.varying_by_accept()
+    }
+
+    /// Adds `Vary: Accept`, for a problem that depends on this header.
+    #[must_use]
+    pub fn varying_by_accept(self) -> Self {
+        self.with_header(header::VARY, ACCEPT)
     }
 
     /// A value is invalid: 422.
@@ -452,6 +458,9 @@ impl Problem {
         response
     }
 }
+
+/// The value of `Vary` for an answer that depends on `Accept`.
+pub const ACCEPT: HeaderValue = HeaderValue::from_static("Accept");
 
 /// An error (RFC 9457).
 #[derive(Serialize, ToSchema)]

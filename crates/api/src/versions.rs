@@ -55,7 +55,7 @@ fn of_transformer(error: &TransformError) -> Problem {
         }
         other => Problem::new(Kind::Internal, other.to_string()),
     };
-    problem.with_cause(error)
+    problem.with_cause(error).varying_by_accept()
 }
 
 /// A stored property that a client reads in the version that the client accepts.
@@ -90,10 +90,8 @@ impl VersionedRead<'_> {
 
     /// The headers of the stored version.
     pub(crate) fn representation(self) -> Representation {
-        // Without transformers, the content type is not parsed.
-        let transformers = self.api.transformers.as_ref();
-        let has_versions =
-            transformers.is_some_and(|all| self.profile().is_some_and(|profile| all.can_make_any(&profile)));
+        // A request whose `Accept` names another profile gets another version, or 406.
+        let has_versions = Profile::is_in(self.content_type());
         Representation::new(self.title, self.name, self.property, self.address, has_versions)
     }
 

@@ -48,6 +48,12 @@ impl Profile {
         Self::parse(&profile_of(&parsed)?)
     }
 
+    /// Whether a content type has a profile, with or without a version.
+    pub fn is_in(content_type: &str) -> bool {
+        may_name_a_profile(content_type.as_bytes())
+            && MediaType::parse(content_type).is_ok_and(|parsed| parsed.get_param(PROFILE).is_some())
+    }
+
     /// The spec, with the slash that precedes the version.
     pub fn spec(&self) -> &str {
         &self.text[..self.name_length]

@@ -134,11 +134,6 @@ impl Transformers {
         Ok(Self { client, bounds, ends, urls, max_size, timeout, places: Semaphore::new(places) })
     }
 
-    /// Whether any other version can be made from a document of this version.
-    pub fn can_make_any(&self, stored: &Profile) -> bool {
-        self.ends.iter().any(|ends| ends.take(stored))
-    }
-
     /// Whether a version that satisfies a request can be made from a document of this version.
     pub fn can_make(&self, stored: &Profile, wanted: &Profile) -> bool {
         shortest(&self.ends, stored, wanted).is_some()

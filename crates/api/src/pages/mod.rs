@@ -104,7 +104,7 @@ fn explain(problem: Problem, request: &Request, address: Option<&Address>) -> Re
     if is_browser {
         Ok(problem_page(&problem, address, request.uri().query().is_some()))
     } else {
-        Err(problem)
+        Err(problem.varying_by_accept())
     }
 }
 

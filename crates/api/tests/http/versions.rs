@@ -65,8 +65,8 @@ async fn stored_version_satisfies_equal_and_lower_minor_versions() {
         for version in ["2.8.0", "2.8.9", "2.0.0"] {
             let answer = world.get_with(&url, &[("accept", &html(version))]).await.expect(200);
             assert_eq!(answer.headers["content-type"], html("2.8.0"));
-            // Only one version can be returned.
-            assert_eq!(answer.headers["vary"], "Accept-Encoding");
+            // Only one version can be returned, and a request for another one gets 406.
+            assert_eq!(answer.headers["vary"], "Accept-Encoding, Accept");
         }
         for accept in ["*/*", "text/html", "image/png", &format!("{}, */*;q=0.1", html("3.0.0"))] {
             world.get_with(&url, &[("accept", accept)]).await.expect(200);
@@ -88,7 +88,7 @@ async fn version_that_cannot_be_returned_is_406_with_both_versions() {
             assert_eq!(problem["type"], "urn:rashomon:problem:not-acceptable");
             assert_eq!(problem["expected"], format!("{SPEC}/{version}"));
             assert_eq!(problem["received"], format!("{SPEC}/2.8.0"));
-            assert_eq!(answer.headers["cache-control"], "no-store");
+            assert_eq!((&answer.headers["cache-control"], &answer.headers["vary"]), ("no-store", "Accept"));
         }
     }
     // The wikitext was stored without a profile.
@@ -118,9 +118,17 @@ async fn documents_of_the_server_have_versions_too() {
         let accept = |version| format!("application/json; profile=\"urn:rashomon:{name}/{version}\"");
         let answer = world.get_with(&url, &[("accept", &accept("1.0"))]).await.expect(200);
         assert_eq!(answer.headers["content-type"], accept("1.0"), "{url}");
+        assert_eq!(answer.headers["vary"], "Accept", "{url}");
+        let head = world.request("HEAD", &url, &[], "").await.expect(200);
+        assert_eq!(head.headers["vary"], "Accept", "{url}");
+        if let Some(etag) = answer.headers.get("etag").map(|etag| etag.to_str().unwrap()) {
+            let unchanged = world.get_with(&url, &[("if-none-match", etag)]).await.expect(304);
+            assert_eq!(unchanged.headers["vary"], "Accept", "{url}");
+        }
         for version in ["1.1", "2.0", "0.1"] {
             let answer = world.get_with(&url, &[("accept", &accept(version))]).await.expect(406);
             assert_eq!(answer.json()["received"], format!("urn:rashomon:{name}/1.0"), "{url}");
+            assert_eq!(answer.headers["vary"], "Accept", "{url}");
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::{
     extract::{BucketTarget, bucket_of_v1, refuse_query},
     json,
     no_body::no_body,
-    problem::{Kind, Problem, Result, header_value},
+    problem::{ACCEPT, Kind, Problem, Result, header_value},
 };
 
 const METHODS: &str = "GET, HEAD, PUT, DELETE, OPTIONS";
@@ -107,6 +107,7 @@ fn definition_of(api: &Api, defined: &TaggedDefinition, head: &Parts) -> Result<
             let mut response = no_body(StatusCode::NOT_MODIFIED);
             response.headers_mut().insert(header::ETAG, header_value(&defined.etag));
             response.headers_mut().insert(header::CACHE_CONTROL, Caching::NoStore.header());
+            response.headers_mut().insert(header::VARY, ACCEPT);
             Ok(response)
         }
         Verdict::Failed => Err(Problem::condition_failed()),
