@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use http::{HeaderMap, header};
-use rashomon_buckets::Headers;
+use rashomon_buckets::StoredHeaders;
 use rashomon_clock::Timestamp;
 use rashomon_http_semantics::{cache_control::Directives, conditional::Modified};
 use rashomon_key_value::{Entry, EntryTag};
@@ -24,13 +24,10 @@ pub(crate) struct EntryAnswer {
 
 impl EntryAnswer {
     /// Prepares the headers that every answer with the entry has.
-    pub(crate) fn new(entry: &Entry) -> Self {
+    pub(crate) fn new(entry: &Entry, rule: &StoredHeaders) -> Self {
         let Entry { etag, modified, expires_at, headers: stored, size, .. } = entry;
         let mut headers = HeaderMap::with_capacity(16);
-        insert_stored(
-            &mut headers,
-            stored.other.iter().filter(|(name, _)| Headers::is_kept_with_entry(name)),
-        );
+        insert_stored(&mut headers, stored.other.iter().filter(|(name, _)| rule.keep_with_entry(name)));
         headers.insert(header::CONTENT_TYPE, content_type_of(&stored.content_type));
         let directives =
             stored.other.get(header::CACHE_CONTROL.as_str()).and_then(|text| Directives::parse(text));

@@ -5,7 +5,9 @@ use std::ops::Range;
 use axum::{body::Body as HttpBody, response::Response};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use rashomon_buckets::{Body, Chunk, ChunkedBody, Headers, Parent, Property, PropertyName, Title};
+use rashomon_buckets::{
+    Body, Chunk, ChunkedBody, Headers, Parent, Property, PropertyName, StoredHeaders, Title,
+};
 use rashomon_clock::http_date;
 use rashomon_http_semantics::{
     conditional::{self, Modified, Verdict},
@@ -65,12 +67,13 @@ impl Representation {
         name: &PropertyName,
         property: &Property,
         address: Address,
+        rule: &StoredHeaders,
         has_versions: bool,
     ) -> Self {
         let etag = conditional::etag(&property.version);
         let size = property.info.size;
         let modified = property.info.rewritten_at.unwrap_or_else(|| property.version.tid.time());
-        let headers = common_headers(title, name, property, address);
+        let headers = common_headers(title, name, property, address, rule);
         // For the latest, an equal date does not prove that nothing changed: the latest can change twice
         // within a second, or to a render with an earlier time.
         let modified = Modified { at: modified, is_exact: address == Address::Tid };
@@ -87,9 +90,10 @@ impl Representation {
         name: &PropertyName,
         property: &Property,
         address: Address,
+        rule: &StoredHeaders,
         version: &Document,
     ) -> Self {
-        let mut headers = common_headers(title, name, property, address);
+        let mut headers = common_headers(title, name, property, address, rule);
         headers.insert(header::CONTENT_TYPE, content_type_of(&version.content_type));
         let spec = Profile::of_content_type(&version.content_type);
         let etag = conditional::etag(&property.version);
@@ -221,13 +225,19 @@ impl Representation {
     }
 }
 
-fn common_headers(title: &Title, name: &PropertyName, property: &Property, address: Address) -> HeaderMap {
+fn common_headers(
+    title: &Title,
+    name: &PropertyName,
+    property: &Property,
+    address: Address,
+    rule: &StoredHeaders,
+) -> HeaderMap {
     let title = encode_title(title);
     let version = &property.version;
     let mut headers = HeaderMap::with_capacity(16);
     let Headers { content_type, other } = &property.info.headers;
-    // An import can have stored headers that a write over HTTP may not have. They are not sent.
-    insert_stored(&mut headers, other.iter().filter(|(name, _)| Headers::is_kept(name)));
+    // Headers that are not stored any more may have been stored before. They are not sent.
+    insert_stored(&mut headers, other.iter().filter(|(name, _)| rule.keep(name)));
     headers.insert(header::CONTENT_TYPE, content_type_of(content_type));
     headers.insert(header::CONTENT_LOCATION, header_value(&format!("?rev/{}/{name}", version.tid)));
     headers.insert("x-rev", header_value(&format!("{title}?rev/{}", version.rev)));
@@ -318,7 +328,9 @@ mod tests {
         let body = Body::Inline(InlineBody::new(Bytes::from_static(b"x")));
         let property = Property { version, parent: None, info, body };
         let (title, name) = (Title::new("A").unwrap(), PropertyName::new("html").unwrap());
-        let headers = Representation::new(&title, &name, &property, Address::Tid, false).identity;
+        let headers =
+            Representation::new(&title, &name, &property, Address::Tid, &StoredHeaders::default(), false)
+                .identity;
         assert_eq!(headers["x-review"], "done");
         assert_eq!(headers["x-rev"], "A?rev/7");
         assert_eq!(headers["content-type"], "application/octet-stream");

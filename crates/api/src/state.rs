@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 use rashomon_access::Access;
 use rashomon_admission::never_refused;
 use rashomon_audit::AuditLog;
-use rashomon_buckets::{BucketName, Page, Property, RevisionStore};
+use rashomon_buckets::{BucketName, Page, Property, RevisionStore, StoredHeaders};
 use rashomon_clock::Clock;
 use rashomon_dumps::SpoolSpace;
 use rashomon_forms::{BodyLimits, FormError, RequestBody};
@@ -139,6 +139,11 @@ impl std::ops::Deref for StoreState {
 }
 
 impl Api {
+    /// Which headers are stored and returned.
+    pub(crate) fn stored_headers(&self) -> &StoredHeaders {
+        &self.buckets.settings().definitions.headers
+    }
+
     /// Builds the API.
     #[must_use]
     pub fn new(settings: Settings, components: Components) -> Self {

@@ -3,19 +3,35 @@
 use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderName, header};
-use rashomon_buckets::{HeaderError, Headers, IgnoredHeaders, RequestHeaders};
+use rashomon_buckets::{HeaderError, Headers, IgnoredHeaders, RequestHeaders, StoredHeaders};
 use rashomon_forms::{MediaType, is_disposition};
 use rashomon_http_semantics::cache_control::Directives;
 
-use crate::problem::{Problem, Result};
+use crate::{
+    Api,
+    problem::{Problem, Result},
+};
 
-/// Parses headers, except those of `ignored`. Refuses headers that are not stored or are too long (422), and malformed
-/// ones (400).
+/// The configured rules for the headers of writes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeaderRules<'a> {
+    ignored: &'a IgnoredHeaders,
+    stored: &'a StoredHeaders,
+}
+
+impl<'a> HeaderRules<'a> {
+    pub(crate) fn of(api: &'a Api) -> Self {
+        Self { ignored: &api.settings.ignored_headers, stored: api.stored_headers() }
+    }
+}
+
+/// Parses headers, except ignored ones. Refuses headers that are not stored or are too long (422), and malformed ones
+/// (400).
 pub(crate) fn parse<'a>(
     headers: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ignored: &IgnoredHeaders,
+    HeaderRules { ignored, stored }: HeaderRules<'_>,
 ) -> Result<RequestHeaders> {
-    let given = RequestHeaders::parse_except(headers, ignored).map_err(|error| match error {
+    let given = RequestHeaders::parse(headers, ignored, stored).map_err(|error| match error {
         HeaderError::NotKept(_) | HeaderError::TooLong => Problem::invalid(error.to_string()),
         _ => Problem::malformed(error.to_string()),
     })?;
@@ -29,13 +45,17 @@ pub(crate) fn parse<'a>(
 
 /// Returns the headers of a request that are stored with an entry. `default_type` is the content type if the request
 /// has none. Ignores headers that are not stored. Refuses headers that are too long (422), and malformed ones (400).
-pub(crate) fn of_entry(headers: &HeaderMap, default_type: &str, ignored: &IgnoredHeaders) -> Result<Headers> {
+pub(crate) fn of_entry(
+    headers: &HeaderMap,
+    default_type: &str,
+    HeaderRules { ignored, stored }: HeaderRules<'_>,
+) -> Result<Headers> {
     let mut content_type = None;
     let mut other = BTreeMap::new();
     let mut bytes = 0;
     for name in headers.keys() {
         let is_type = *name == header::CONTENT_TYPE;
-        let is_kept = || Headers::is_kept_with_entry(name.as_str()) && !ignored.contains(name.as_str());
+        let is_kept = || stored.keep_with_entry(name.as_str()) && !ignored.contains(name.as_str());
         if !is_type && !is_kept() {
             continue;
         }
@@ -107,6 +127,11 @@ mod tests {
     use super::*;
     use crate::problem::Kind;
 
+    fn parse<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<RequestHeaders> {
+        let (ignored, stored) = (&IgnoredHeaders::default(), &StoredHeaders::default());
+        super::parse(headers, HeaderRules { ignored, stored })
+    }
+
     #[test]
     fn malformed_headers_are_400_and_long_or_unstored_headers_are_422() {
         for (name, value, expected) in [
@@ -117,17 +142,19 @@ mod tests {
             ("content-type", "html", Some(Kind::Malformed)),
             ("content-type", "", Some(Kind::Malformed)),
             ("Set-Cookie", "x", Some(Kind::InvalidValue)),
+            ("X-Frame-Options", "x", Some(Kind::InvalidValue)),
             ("x-long", &"a".repeat(9000), Some(Kind::InvalidValue)),
         ] {
-            let kind = parse([(name, value)], &IgnoredHeaders::default()).err().map(|problem| problem.kind());
+            let kind = parse([(name, value)]).err().map(|problem| problem.kind());
             assert_eq!(kind, expected, "{name}: {value}");
         }
-        let twice = parse([("x-y", "1"), ("X-Y", "1")], &IgnoredHeaders::default()).unwrap_err();
+        let twice = parse([("x-y", "1"), ("X-Y", "1")]).unwrap_err();
         assert_eq!(twice.kind(), Kind::Malformed);
     }
 
     fn of_entry(headers: &HeaderMap, default_type: &str) -> Result<Headers> {
-        super::of_entry(headers, default_type, &IgnoredHeaders::default())
+        let (ignored, stored) = (&IgnoredHeaders::default(), &StoredHeaders::default());
+        super::of_entry(headers, default_type, HeaderRules { ignored, stored })
     }
 
     fn map(headers: &[(&str, &str)]) -> HeaderMap {
@@ -161,6 +188,8 @@ mod tests {
             ("x-envoy-attempt-count", "1"),
             ("x-accel-redirect", "/etc/passwd"),
             ("x-sendfile", "/etc/passwd"),
+            ("x-litespeed-location", "/etc/passwd"),
+            ("x-frame-options", "ALLOWALL"),
             ("x-rev", "7"),
             ("x-content-type-options", "nosniff"),
         ]);

@@ -92,7 +92,8 @@ impl VersionedRead<'_> {
     pub(crate) fn representation(self) -> Representation {
         // A request whose `Accept` names another profile gets another version, or 406.
         let has_versions = Profile::is_in(self.content_type());
-        Representation::new(self.title, self.name, self.property, self.address, has_versions)
+        let rule = self.api.stored_headers();
+        Representation::new(self.title, self.name, self.property, self.address, rule, has_versions)
     }
 
     async fn transformed(self, request: &HeaderMap, wanted: &Profile) -> Result<Response> {
@@ -106,7 +107,8 @@ impl VersionedRead<'_> {
         };
         let size = property.info.size;
         let document = transformers.transform(self.content_type(), size, wanted, read).await?;
-        let representation = Representation::of_version(title, name, property, address, &document);
+        let rule = api.stored_headers();
+        let representation = Representation::of_version(title, name, property, address, rule, &document);
         representation.answer(request, &Body::Inline(InlineBody::new(document.body)))
     }
 

@@ -22,9 +22,9 @@ pub use rashomon_records::{
     MAX_BODIES, MUTABLE_LIFE, Missing, NameError, Namespace, NewProperty, NewRender, NewRevision, Page,
     PageInfo, Parent, Property, PropertyInfo, PropertyName, PropertySink, PropertyVersion, Render,
     RenderBase, RenderInfo, RequestHeaders, Result, Revision, RevisionDetail, RevisionRecord,
-    RevisionSummary, Rewritten, Sha1, Shown, SiteChange, SiteInfo, SlotRecord, Staged, StoredRevision,
-    Superseded, TID_LIFE, Tid, Title, VerifyReport, Versions, Written, excerpt, is_unsafe_to_show, schemas,
-    shorten, visible,
+    RevisionSummary, Rewritten, Sha1, Shown, SiteChange, SiteInfo, SlotRecord, Staged, StoredHeaders,
+    StoredRevision, Superseded, TID_LIFE, Tid, Title, VerifyReport, Versions, Written, excerpt,
+    is_unsafe_to_show, schemas, shorten, visible,
 };
 pub(crate) use rashomon_records::{content, rows};
 pub use rashomon_retention::{

@@ -1,6 +1,6 @@
 //! Checks that the settings fit one another, and that the components can be built.
 
-use rashomon_buckets::IgnoredHeaders;
+use rashomon_buckets::{IgnoredHeaders, StoredHeaders};
 
 use super::{ByteSize, MergedSettings, Problem, Settings, access, caches};
 
@@ -11,6 +11,7 @@ pub(super) fn check(settings: &Settings, problems: &mut Vec<Problem>) {
     problems.extend(settings.tls().err().map(|error| Problem { message: error.to_string(), position: None }));
     problems.extend(check_staging(settings));
     problems.extend(check_ignored_headers(settings));
+    problems.extend(check_stored_headers(settings));
     let listen = settings.merged.listen;
     if !settings.access.is_configured() && !listen.0.ip().is_loopback() {
         problems.push(Problem {
@@ -46,6 +47,25 @@ fn check_staging(settings: &Settings) -> Option<Problem> {
         ),
         position: None,
     })
+}
+
+/// Checks that the list of stored headers has only `X-` headers, and not too many of them.
+fn check_stored_headers(settings: &Settings) -> Option<Problem> {
+    let names = settings.merged.stored_headers.as_ref()?;
+    let message = match names.iter().find(|name| !name.to_string().starts_with("x-")) {
+        Some(name) => format!(
+            "stored_headers has '{name}', but only names that begin with X- belong there: Content-Type and \
+             Content-Language are always stored"
+        ),
+        None if names.len() > StoredHeaders::MAX_PATTERNS => format!(
+            "stored_headers has {} names, and at most {} are allowed: write one name with a * at its end for several \
+             headers with the same beginning",
+            names.len(),
+            StoredHeaders::MAX_PATTERNS
+        ),
+        None => return None,
+    };
+    Some(Problem { message, position: None })
 }
 
 /// Checks the number of ignored headers. Each write compares its headers with all of these names.

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use rashomon_access::{Access, AccessOptions, TokenStore};
-use rashomon_buckets::{Definition, Definitions, IgnoredHeaders};
+use rashomon_buckets::{Definition, Definitions, IgnoredHeaders, StoredHeaders};
 use rashomon_clock::Clock;
 use rashomon_service::{BackgroundOptions, MIN_ORPHAN_AGE};
 
@@ -37,7 +37,9 @@ impl Settings {
     }
 
     fn definitions(&self) -> Definitions {
-        let mut definitions = Definitions::default();
+        let surrogate_keys = self.merged.surrogate_key_header.as_str();
+        let headers = StoredHeaders::new(self.merged.stored_headers.clone(), Some(surrogate_keys));
+        let mut definitions = Definitions::default().with_headers(headers);
         for (name, property) in &self.properties {
             let definition = Definition {
                 content_type: property.content_type.as_str().to_owned(),

@@ -132,6 +132,17 @@ pub struct MergedSettings {
     )))]
     pub(crate) ignored_headers: Vec<HeaderPattern>,
 
+    /// The only `X-` headers that are stored with properties and entries, and returned with them: names, or `x-my-*` for
+    /// all names with this beginning. At most 64 [default: all except those that control servers or browsers]
+    #[config(layer_attr(arg(
+        long,
+        env = "RASHOMON_STORED_HEADERS",
+        value_name = "NAME,...",
+        value_delimiter = ','
+    )))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) stored_headers: Option<Vec<HeaderPattern>>,
+
     /// Time that running requests have to finish at shutdown. Writes that still run then have the same time again
     /// [default: 30s]
     #[config(default = "30s")]

@@ -34,7 +34,7 @@ fn empty_configuration_has_the_defaults() {
 #[test]
 fn printed_configuration_has_the_same_effect() {
     let file = "store = 'memory:'\ncache_size = '1 GiB'\nentry_cache_size = '1 GiB'\nmax_idempotency_keys = 7\ncollect_every = '2h'\nlisten = '0.0.0.0:80'\n\
-                hosts = ['wiki.internal', '*']\nignored_headers = ['x-varnish', 'x-my-proxy-*']\nshutdown_grace = '1m'\nskew = '1s'\nread_only = true\n\
+                hosts = ['wiki.internal', '*']\nignored_headers = ['x-varnish', 'x-my-proxy-*']\nstored_headers = ['x-review', 'x-my-*']\nshutdown_grace = '1m'\nskew = '1s'\nread_only = true\n\
                 body_limit = 70000000\nbody_timeout = '1m'\nidle_timeout = '1m'\nread_timeout = '1m'\nbatch_timeout = '2m'\n\
                  min_upload_rate = '2 KiB'\nstaging_memory = '128 MiB'\nstaging_wait = '1s'\n\
                 url_limit = '1 KiB'\nmax_connections = 1\nhead_timeout = '2m'\nstall_timeout = '2m'\nmax_writes = 1\nmax_unpacks = 3\noverload_wait = '70ms'\nmax_imports = 1\nmax_spool = '1 GiB'\nprepared_answers = 0\nreplay_memory = '1 MiB'\npurge_again_after = '3s'\nsurrogate_key_header = 'surrogate-key'\nlog_format = 'json'\nlog_level = 'debug'\naccess_log = 'all'\naudit_log = 'stderr'\n[properties.html]\nmax_size = '1 MB'\n\
@@ -133,6 +133,18 @@ fn ignored_headers_are_bounded() {
 }
 
 #[test]
+fn list_of_stored_headers_replaces_the_usual_rule() {
+    let file = |names: &str| format!("stored_headers = [{names}]\nsurrogate_key_header = 'X-Tags'");
+    let rule = load(&file("'X-Frame-Options', 'x-my-*', 'x-tags'")).unwrap().buckets().definitions.headers;
+    let kept = ["x-frame-options", "x-my-note", "x-review", "x-tags"].map(|name| rule.keep(name));
+    assert_eq!(kept, [true, true, false, false]);
+    let usual = load("").unwrap().buckets().definitions.headers;
+    assert!(usual.keep("x-review") && !usual.keep("x-cache"));
+    refused(&file("'x-a', 'set-cookie'"), "stored_headers has 'set-cookie'");
+    refused(&file(&vec!["'x-a'"; 65].join(", ")), "stored_headers has 65 names");
+}
+
+#[test]
 fn contradictions_are_all_reported_at_once() {
     let file = "listen = '0.0.0.0:7231'\nbody_limit = '1 MiB'\n[properties.big]\nmax_size = '2 MiB'\n\
                 [properties.wikitext]\nversions = 'render'\n\
@@ -208,6 +220,9 @@ fn rights_are_those_of_the_file_unless_a_flag_opens_everything() {
         ("[access]\nproxies = ['127.0.0.1']", Token),
         ("[access]\norigins = ['https://en.example.org']", Token),
         ("[access]\noperator_pages = 'token'", Token),
+        ("hosts = ['*']\n[access]\noperator_pages = 'open'", Open),
+        ("access = 'open'", Open),
+        ("hosts = ['store.example.org']\naccess = 'open'", Open),
         ("listen = '[::]:1'\naccess = 'open'", Open),
         ("listen = '[::]:1'\n[access]", Token),
         ("listen = '[::]:1'\n[access]\nanonymous = ['read']\noperator_pages = 'open'", Open),
@@ -220,9 +235,6 @@ fn rights_are_those_of_the_file_unless_a_flag_opens_everything() {
 fn contradictions_of_access_are_refused() {
     refused("[access]\nopen = true\nanonymous = ['read']", "remove open, or the rights");
     refused("[access]\naudience = 'x'", "no jwks_file");
-        ("hosts = ['*']\n[access]\noperator_pages = 'open'", Open),
-        ("access = 'open'", Open),
-        ("hosts = ['store.example.org']\naccess = 'open'", Open),
     refused(
         "[access]\nanonymous = ['read', 'admin']",
         "'admin' cannot be a right of clients without a token",

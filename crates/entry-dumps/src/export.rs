@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use rashomon_buckets::{Body, StoreError};
+use rashomon_buckets::{Body, StoreError, StoredHeaders};
 use rashomon_clock::rfc3339;
 use rashomon_dumps::CountedItems;
 use rashomon_key_value::{Bucket, BucketType, Entry, EntryKey, Error, KeyValueStore};
@@ -137,7 +137,7 @@ impl<'a, W: Write + Send + 'static> Export<'a, W> {
         };
         let is_whole = whole.is_some();
         self.lines += 1;
-        self.put(&Line::Entry(entry_line(key, &entry, whole)))?;
+        self.put(&Line::Entry(entry_line(key, &entry, whole, self.store.stored_headers())))?;
         if is_whole {
             self.report.entries += 1;
             self.report.body_bytes += entry.size;
@@ -219,10 +219,12 @@ impl<'a, W: Write + Send + 'static> Export<'a, W> {
     }
 }
 
-fn entry_line(key: &EntryKey, entry: &Arc<Entry>, body: Option<String>) -> EntryLine {
+fn entry_line(key: &EntryKey, entry: &Arc<Entry>, body: Option<String>, rule: &StoredHeaders) -> EntryLine {
+    let mut headers = entry.headers.clone();
+    headers.other.retain(|name, _| rule.keep_with_entry(name));
     EntryLine {
         key: key.as_str().to_owned(),
-        headers: entry.headers.clone(),
+        headers,
         size: entry.size,
         sha1: entry.sha1.to_string(),
         modified: rfc3339::format(entry.modified),

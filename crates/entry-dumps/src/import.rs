@@ -1,6 +1,8 @@
 //! Stores the entries of an export.
 
-use rashomon_buckets::{Headers, IgnoredHeaders, RequestHeaders};
+use std::collections::BTreeMap;
+
+use rashomon_buckets::{Headers, IgnoredHeaders, RequestHeaders, excerpt};
 use rashomon_clock::{Timestamp, rfc3339};
 use rashomon_dumps::{CountedItems, DecompressionLimits, Source};
 use rashomon_key_value::{BucketType, Definition, EntryKey, Error};
@@ -37,6 +39,8 @@ pub struct EntryImportReport {
     pub conflicts: CountedItems<String>,
     /// Entries that cannot be stored: each with the reason.
     pub left_out: CountedItems<String>,
+    /// Headers that are not stored, by their names: the number of entries from which each was left out.
+    pub dropped_headers: BTreeMap<String, u64>,
 }
 
 impl EntryImportReport {
@@ -44,6 +48,16 @@ impl EntryImportReport {
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.conflicts.is_empty() && self.left_out.is_empty()
+    }
+
+    /// The maximum number of names of headers that are counted separately. The rest is counted as `others`.
+    const MAX_DROPPED_HEADERS: usize = 32;
+
+    fn drop_header(&mut self, name: &str) {
+        let is_counted =
+            self.dropped_headers.contains_key(name) || self.dropped_headers.len() < Self::MAX_DROPPED_HEADERS;
+        let name = if is_counted { excerpt(name) } else { "others".to_owned() };
+        *self.dropped_headers.entry(name).or_default() += 1;
     }
 
     /// The number of entries and counters that were read.
@@ -279,6 +293,20 @@ impl<T: EntryTarget> Import<'_, T> {
         Ok(())
     }
 
+    /// Returns the headers without those that are not stored, and counts these. Leaves out headers that proxies add.
+    fn without_dropped(&mut self, headers: &Headers) -> Headers {
+        let (rule, ignored) = (self.target.stored_headers(), IgnoredHeaders::default());
+        let mut headers = headers.clone();
+        headers.other.retain(|name, _| {
+            let is_kept = rule.keep_with_entry(name) || !name.starts_with("x-");
+            if !is_kept && !ignored.contains(name) {
+                self.report.drop_header(name);
+            }
+            is_kept
+        });
+        headers
+    }
+
     /// Returns the entry if it has to be stored. Otherwise reports why it is not stored.
     async fn entry_to_store(&mut self, key: &EntryKey, line: &EntryLine) -> Result<Option<ExportedEntry>> {
         let expires = line.expires.as_deref().map(|text| {
@@ -291,7 +319,7 @@ impl<T: EntryTarget> Import<'_, T> {
             self.report.expired += 1;
             return Ok(None);
         }
-        let headers = match check_headers(&line.headers) {
+        let headers = match check_headers(self.without_dropped(&line.headers)) {
             Ok(headers) => headers,
             Err(reason) => {
                 self.report.left_out.add(format!("{key}: {reason}"));
@@ -319,22 +347,21 @@ impl<T: EntryTarget> Import<'_, T> {
     }
 }
 
-/// Checks that all headers are valid and can be stored with an entry. Leaves out headers that proxies add.
-fn check_headers(headers: &Headers) -> std::result::Result<Headers, String> {
-    let mut headers = headers.clone();
-    headers.other.retain(|name, _| !IgnoredHeaders::default().contains(name));
+/// Checks that all headers are valid and can be stored with an entry.
+fn check_headers(headers: Headers) -> std::result::Result<Headers, String> {
     let (of_entry, of_property): (Vec<_>, Vec<_>) = headers
         .other
         .iter()
         .partition(|(name, _)| matches!(name.as_str(), "content-disposition" | "cache-control"));
-    if let Some((name, _)) = of_property.iter().find(|(name, _)| !Headers::is_kept_with_entry(name)) {
+    let is_stored = |name: &str| name == "content-language" || name.starts_with("x-");
+    if let Some((name, _)) = of_property.iter().find(|(name, _)| !is_stored(name)) {
         return Err(format!("the header {name} cannot be stored with an entry"));
     }
     let content_type = [("content-type", headers.content_type.as_str())];
     let given = content_type
         .into_iter()
         .chain(of_property.iter().map(|(name, value)| (name.as_str(), value.as_str())));
-    RequestHeaders::parse(given).map_err(|error| error.to_string())?;
+    RequestHeaders::parse_any(given).map_err(|error| error.to_string())?;
     let is_printable = |value: &&String| value.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     if let Some((name, _)) = of_entry.iter().find(|(_, value)| !is_printable(value)) {
         return Err(format!("the value of {name} has a character other than printable ASCII"));

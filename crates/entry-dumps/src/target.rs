@@ -1,7 +1,7 @@
 //! The targets of an import, which store its entries.
 
 use async_trait::async_trait;
-use rashomon_buckets::{BucketName, DomainName, Headers};
+use rashomon_buckets::{BucketName, DomainName, Headers, StoredHeaders};
 use rashomon_clock::rfc3339;
 use rashomon_key_value::{Bucket, CreatedBucket, Definition, EntryKey, EntrySink, Error, KeyValueStore};
 
@@ -60,6 +60,9 @@ pub trait EntryTarget: Send {
     /// Makes the bucket, unless it exists. Returns the stored definition, and whether the bucket is new. The error is
     /// `OtherDefinition` if the bucket exists with another definition.
     async fn ensure_bucket(&mut self, definition: &Definition) -> Result<(Definition, bool)>;
+
+    /// Which headers are stored with entries.
+    fn stored_headers(&self) -> StoredHeaders;
 
     /// The maximum size of a body, as far as the maximum is known before the body is sent.
     fn body_limit(&self) -> u64;
@@ -131,6 +134,10 @@ impl EntryTarget for StoreTarget<'_> {
         }
     }
 
+    fn stored_headers(&self) -> StoredHeaders {
+        self.store.stored_headers().clone()
+    }
+
     fn body_limit(&self) -> u64 {
         let max_size = self.bucket.as_ref().and_then(|bucket| bucket.definition.max_size);
         self.store.body_limit().min(max_size.unwrap_or(u64::MAX))
@@ -148,10 +155,16 @@ impl EntryTarget for StoreTarget<'_> {
     async fn compare(&mut self, key: &EntryKey, entry: &ExportedEntry) -> Result<Comparison> {
         Ok(match self.store.entry(self.bucket()?, key).await? {
             None => Comparison::Missing,
-            Some(stored) if stored.sha1.to_string() == entry.sha1 && stored.headers == entry.headers => {
-                Comparison::Same
+            Some(stored) => {
+                // Headers that are not stored any more may have been stored before.
+                let rule = self.store.stored_headers();
+                let mut headers = stored.headers.clone();
+                headers.other.retain(|name, _| rule.keep_with_entry(name));
+                match stored.sha1.to_string() == entry.sha1 && headers == entry.headers {
+                    true => Comparison::Same,
+                    false => Comparison::Other { modified: rfc3339::format(stored.modified) },
+                }
             }
-            Some(stored) => Comparison::Other { modified: rfc3339::format(stored.modified) },
         })
     }
 

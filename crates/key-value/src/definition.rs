@@ -145,7 +145,7 @@ fn check_content_type(text: &str) -> Result<(), DefinitionError> {
     if text.len() > MAX_CONTENT_TYPE_BYTES {
         return Err(DefinitionError(format!("content_type has at most {MAX_CONTENT_TYPE_BYTES} bytes")));
     }
-    rashomon_records::RequestHeaders::parse([("content-type", text)])
+    rashomon_records::RequestHeaders::parse_any([("content-type", text)])
         .map(drop)
         .map_err(|error| DefinitionError(format!("content_type: {error}")))
 }

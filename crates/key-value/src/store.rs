@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, sync::Arc};
 
 use rashomon_clock::Timestamp;
-use rashomon_records::{BucketName, DomainName, EntryKey, Records};
+use rashomon_records::{BucketName, DomainName, EntryKey, Records, StoredHeaders};
 
 use crate::{
     bucket::Bucket, cache::VersionedCache, counter::IDEMPOTENCY_KEY_LIFETIME, entry::CachedEntry,
@@ -74,6 +74,12 @@ impl KeyValueStore {
             increments: Queues::new(),
             settings,
         }))
+    }
+
+    /// Which headers are stored with entries, and returned.
+    #[must_use]
+    pub fn stored_headers(&self) -> &StoredHeaders {
+        &self.0.records.definitions.headers
     }
 
     /// Returns the maximum size of a body, in bytes, for all buckets.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::PropertyName;
+use crate::{PropertyName, StoredHeaders};
 
 /// Whether a property has one version for each render, or one for each revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,12 +33,20 @@ pub struct Definition {
 /// its name begins with `slot-`, the property is a slot of a MediaWiki revision, and has one version for each revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Definitions {
+    /// Which headers are stored and returned.
+    pub headers: StoredHeaders,
     defined: BTreeMap<PropertyName, Definition>,
     fallback: Definition,
     slot: Definition,
 }
 
 impl Definitions {
+    /// The definitions with another rule for headers.
+    #[must_use]
+    pub fn with_headers(self, headers: StoredHeaders) -> Self {
+        Self { headers, ..self }
+    }
+
     /// The maximum size of a body, unless the definition of the property has another one: 64 MiB.
     pub const DEFAULT_MAX_SIZE: u64 = 64 << 20;
 
@@ -79,6 +87,7 @@ impl Default for Definitions {
             ("section-offsets", define("application/json", Versions::Render)),
         ];
         Self {
+            headers: StoredHeaders::default(),
             defined: (known.into_iter())
                 .map(|(name, definition)| (PropertyName::new(name).expect("a well-formed name"), definition))
                 .collect(),

@@ -1,20 +1,17 @@
 //! The headers that are stored with a property, and returned with it.
 
 mod ignored;
+mod stored;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use self::ignored::is_added_by_proxies;
-pub use self::ignored::{HeaderPattern, IgnoredHeaders};
+pub use self::{
+    ignored::{HeaderPattern, IgnoredHeaders},
+    stored::StoredHeaders,
+};
 use crate::excerpt;
-
-/// Prefixes of `x-` headers that control proxy servers in front of this server.
-const PROXY_PREFIXES: [&str; 3] = ["x-accel-", "x-sendfile", "x-lighttpd-"];
-
-/// `x-` headers that this server sets itself.
-const OWN_HEADERS: [&str; 3] = ["x-rev", "x-parent", "x-content-type-options"];
 
 /// The headers that are stored with a property or an entry, and returned with it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -27,23 +24,6 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Whether a header other than `content-type` is stored. `name` has to be in lower case.
-    #[must_use]
-    pub fn is_kept(name: &str) -> bool {
-        let is_refused = || {
-            let steers = PROXY_PREFIXES.iter().any(|beginning| name.starts_with(beginning));
-            steers || OWN_HEADERS.contains(&name) || is_added_by_proxies(name)
-        };
-        name == "content-language" || (name.starts_with("x-") && !is_refused())
-    }
-
-    /// Whether a header other than `content-type` is stored with an entry of a key-value bucket. `name` has to be in
-    /// lower case.
-    #[must_use]
-    pub fn is_kept_with_entry(name: &str) -> bool {
-        matches!(name, "content-disposition" | "cache-control") || Self::is_kept(name)
-    }
-
     /// The approximate size of the headers in memory, in bytes, for caches.
     #[must_use]
     pub fn memory(&self) -> usize {
@@ -67,17 +47,29 @@ pub struct RequestHeaders {
 }
 
 impl RequestHeaders {
-    /// Parses headers. Their names may be in upper or lower case. Omits headers that proxies add.
-    pub fn parse<'a>(
+    /// Parses headers. Their names may be in upper or lower case. Omits headers that proxies add. Keeps all other `x-`
+    /// headers, also those that are not stored, such as those in an export.
+    pub fn parse_any<'a>(
         headers: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> std::result::Result<Self, HeaderError> {
-        Self::parse_except(headers, &IgnoredHeaders::default())
+        Self::parse_kept(headers, &IgnoredHeaders::default(), |name| {
+            name == "content-language" || name.starts_with("x-")
+        })
     }
 
-    /// Parses headers like [`Self::parse`]. Also omits the headers in `ignored`.
-    pub fn parse_except<'a>(
+    /// Parses the headers of a request. Their names may be in upper or lower case. Omits the headers in `ignored`. Refuses headers that are not `stored`.
+    pub fn parse<'a>(
         headers: impl IntoIterator<Item = (&'a str, &'a str)>,
         ignored: &IgnoredHeaders,
+        stored: &StoredHeaders,
+    ) -> std::result::Result<Self, HeaderError> {
+        Self::parse_kept(headers, ignored, |name| stored.keep(name))
+    }
+
+    fn parse_kept<'a>(
+        headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+        ignored: &IgnoredHeaders,
+        keep: impl Fn(&str) -> bool,
     ) -> std::result::Result<Self, HeaderError> {
         let mut parsed = Self::default();
         let mut bytes = 0;
@@ -97,18 +89,23 @@ impl RequestHeaders {
             if bytes > Headers::MAX_BYTES {
                 return Err(HeaderError::TooLong);
             }
-            parsed.add(name, value)?;
+            parsed.add(name, value, &keep)?;
         }
         Ok(parsed)
     }
 
-    fn add(&mut self, name: String, value: &str) -> std::result::Result<(), HeaderError> {
+    fn add(
+        &mut self,
+        name: String,
+        value: &str,
+        keep: impl Fn(&str) -> bool,
+    ) -> std::result::Result<(), HeaderError> {
         let twice = if name == "content-type" {
             if !is_media_type(value) {
                 return Err(HeaderError::NoType);
             }
             self.content_type.replace(value.to_owned()).is_some()
-        } else if Headers::is_kept(&name) {
+        } else if keep(&name) {
             self.other.insert(name.clone(), value.to_owned()).is_some()
         } else {
             return Err(HeaderError::NotKept(excerpt(name)));
@@ -165,7 +162,8 @@ pub enum HeaderError {
     /// This header is not one of the headers that are stored.
     #[error(
         "the header {0} cannot be stored: only Content-Type, Content-Language and X-... can, except X-... \
-         headers that control servers or that Rashomon itself sends"
+         headers that control servers or browsers, or that Rashomon itself sends; the setting 'stored_headers' \
+         replaces this rule by a list"
     )]
     NotKept(String),
 }

@@ -38,7 +38,7 @@ pub use definitions::{Definition, Definitions, Versions};
 pub use error::{Conflict, Error, GenerateError, Missing, Result};
 pub use excerpt::{EXCERPT_BYTES, excerpt, shorten};
 pub use export_info::{Namespace, PageInfo, SiteInfo};
-pub use headers::{HeaderError, HeaderPattern, Headers, IgnoredHeaders, RequestHeaders};
+pub use headers::{HeaderError, HeaderPattern, Headers, IgnoredHeaders, RequestHeaders, StoredHeaders};
 pub use hour_queue::{before_hour, hour_of};
 pub use import_unit::ImportUnit;
 pub use locks::Locks;

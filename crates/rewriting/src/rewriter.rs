@@ -375,7 +375,7 @@ impl Run {
         let read = async { read.await.map_err(MakeError::Read) };
         let (content_type, target) = (&info.headers.content_type, &self.options.target);
         let document = self.transformers.transform(content_type, info.size, target, read).await?;
-        if let Err(error) = RequestHeaders::parse([("content-type", document.content_type.as_str())]) {
+        if let Err(error) = RequestHeaders::parse_any([("content-type", document.content_type.as_str())]) {
             let why = format!("its content type cannot be stored: {error}");
             return Err(TransformError::Failed { step: "the stored version".to_owned(), why }.into());
         }

@@ -31,7 +31,7 @@ use crate::{
     overload::hold_while,
     problem::{Problem, Result, header_value},
     staging::Claim,
-    stored_headers,
+    stored_headers::{self, HeaderRules},
 };
 
 /// The methods of an entry.
@@ -136,7 +136,8 @@ fn answer(
     is_public: bool,
     head: &Parts,
 ) -> Result<Response> {
-    let (prepared, was_prepared) = api.prepared_entries.of(entry, || EntryAnswer::new(entry));
+    let (prepared, was_prepared) =
+        api.prepared_entries.of(entry, || EntryAnswer::new(entry, api.stored_headers()));
     if was_prepared {
         api.metrics.prepared_hits.inc();
     }
@@ -235,7 +236,7 @@ async fn receive(
         return Err(Problem::malformed("a PUT stores a whole entry: send it without Content-Range"));
     }
     let content_type = bucket.definition.content_type();
-    let headers = stored_headers::of_entry(&head.headers, content_type, &api.settings.ignored_headers)?;
+    let headers = stored_headers::of_entry(&head.headers, content_type, HeaderRules::of(api))?;
     check_condition(api, bucket, target, condition).await?;
     let mut claim = api.claim(body.length()).await?;
     let mut sink = api.key_value.stage(bucket, &target.key);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use rashomon_buckets::{IgnoredHeaders, NewProperty, Page, PropertyName, RequestHeaders, Staged};
+use rashomon_buckets::{NewProperty, Page, PropertyName, RequestHeaders, Staged};
 use rashomon_forms::{Field, FormReader, RequestBody};
 
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     overload::hold_while,
     problem::{Problem, Result},
     staging::Claim,
-    stored_headers,
+    stored_headers::{self, HeaderRules},
 };
 
 /// The maximum number of properties in a write.
@@ -112,7 +112,7 @@ impl FormReceiver {
                 let property = PropertyName::new(property)?;
                 let text = read_text(reader, &field.name).await?;
                 self.count(text.len())?;
-                self.equivalents.insert(property, parse_equivalents(&text, &api.settings.ignored_headers)?);
+                self.equivalents.insert(property, parse_equivalents(&text, HeaderRules::of(api))?);
             } else if known.contains(&field.name.as_str()) {
                 let text = read_text(reader, &field.name).await?;
                 self.count(text.len())?;
@@ -143,7 +143,7 @@ impl FormReceiver {
             return Err(too_many());
         }
         let headers = field.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let headers = stored_headers::parse(headers, &api.settings.ignored_headers)?;
+        let headers = stored_headers::parse(headers, HeaderRules::of(api))?;
         let mut sink = api.buckets.stage(page, &name);
         while let Some(piece) = reader.chunk().await? {
             reader.hold(self.claim.arrive(piece.len())?);
@@ -235,11 +235,11 @@ async fn read_text(reader: &mut FormReader, name: &str) -> Result<String> {
 }
 
 /// Parses the headers in a field such as `_http-equiv.html`.
-fn parse_equivalents(text: &str, ignored: &IgnoredHeaders) -> Result<RequestHeaders> {
+fn parse_equivalents(text: &str, rules: HeaderRules<'_>) -> Result<RequestHeaders> {
     let headers: BTreeMap<String, String> = serde_json::from_str(text).map_err(|_| {
         Problem::malformed(format!(
             "{HTTP_EQUIV}NAME must be a JSON object of headers, such as {{\"Content-Type\": \"text/html\"}}"
         ))
     })?;
-    stored_headers::parse(headers.iter().map(|(name, value)| (name.as_str(), value.as_str())), ignored)
+    stored_headers::parse(headers.iter().map(|(name, value)| (name.as_str(), value.as_str())), rules)
 }

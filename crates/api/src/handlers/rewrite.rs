@@ -4,8 +4,7 @@ use axum::{body::Body, response::Response};
 use http::{HeaderMap, StatusCode, header, request::Parts};
 use http_body::Body as _;
 use rashomon_buckets::{
-    Expect, IgnoredHeaders, NewProperty, Page, PropertyName, PropertyVersion, RequestHeaders, Rewritten,
-    Staged, Tid, Written,
+    Expect, NewProperty, Page, PropertyName, PropertyVersion, RequestHeaders, Rewritten, Staged, Tid, Written,
 };
 use rashomon_forms::{RequestBody, refuse_content_encoding};
 use rashomon_http_semantics::conditional;
@@ -18,7 +17,7 @@ use crate::{
     overload::hold_while,
     problem::{Kind, Problem, Result, header_value},
     staging::Claim,
-    stored_headers,
+    stored_headers::{self, HeaderRules},
 };
 
 /// `PUT ?rev/{tid}/html`
@@ -72,7 +71,7 @@ async fn receive(
              condition, and no Content-Range",
         ));
     }
-    let stored = kept_headers(headers, &api.settings.ignored_headers)?;
+    let stored = kept_headers(headers, HeaderRules::of(api))?;
     let on_page = |error| Problem::of_page(error, page);
     let render = api.read_page(page, api.buckets.render(page, tid)).await?;
     let rev = render.record.rev;
@@ -104,7 +103,7 @@ async fn receive(
 
 /// The headers of the request that are stored: type and language. `X-` headers are not stored: they often come from
 /// proxies rather than from the client, and may identify users.
-fn kept_headers(headers: &HeaderMap, ignored: &IgnoredHeaders) -> Result<RequestHeaders> {
+fn kept_headers(headers: &HeaderMap, rules: HeaderRules<'_>) -> Result<RequestHeaders> {
     let mut kept = Vec::new();
     for name in [header::CONTENT_TYPE, header::CONTENT_LANGUAGE] {
         for value in headers.get_all(&name) {
@@ -113,5 +112,5 @@ fn kept_headers(headers: &HeaderMap, ignored: &IgnoredHeaders) -> Result<Request
             kept.push((name.as_str().to_owned(), value));
         }
     }
-    stored_headers::parse(kept.iter().map(|(name, value)| (name.as_str(), *value)), ignored)
+    stored_headers::parse(kept.iter().map(|(name, value)| (name.as_str(), *value)), rules)
 }

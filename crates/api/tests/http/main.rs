@@ -46,6 +46,7 @@ mod serving;
 mod slow_uploads;
 mod socket;
 mod staging;
+mod steering_headers;
 mod time_travel;
 mod tls;
 mod tls_files;

@@ -38,7 +38,7 @@ pub(crate) struct World {
     pub(crate) router: Router,
     pub(crate) api: Api,
     pub(crate) access: Arc<Access>,
-    buckets: RevisionStore,
+    pub(crate) buckets: RevisionStore,
     pub(crate) store: Arc<Faulty<Arc<dyn TableStore>>>,
     pub(crate) clock: Arc<ManualClock>,
     /// The folder of a store on disk. It is deleted after the store is closed.

@@ -69,7 +69,10 @@ pub async fn export<W: Write + Send + 'static>(
     };
     let sink = match options.format {
         Format::Xml => Sink::Xml(XmlWriter::new(Vec::new(), site.as_ref())?),
-        Format::JsonLines => Sink::JsonLines(JsonLinesWriter::new(Vec::new(), site.as_ref())?),
+        Format::JsonLines => {
+            let headers = buckets.settings().definitions.headers.clone();
+            Sink::JsonLines(JsonLinesWriter::new(Vec::new(), site.as_ref())?.with_headers(headers))
+        }
     };
     let mut export = Export {
         buckets,

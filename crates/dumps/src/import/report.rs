@@ -31,7 +31,8 @@ pub struct ImportReport {
     pub site_changes: CountedItems<SiteChange>,
     /// Peculiarities of the input that are no faults of its content.
     pub notices: CountedItems<String>,
-    /// Elements that are not supported, by their names: uploads, log items and unknown ones.
+    /// What is not imported, by its name: elements that are not supported, such as uploads, log items and unknown ones;
+    /// and headers that are not stored, each with `header ` before its name.
     pub skipped: BTreeMap<String, u64>,
     /// The size in bytes of all bodies that were ready to be stored, also of revisions that were unchanged or in
     /// conflict.

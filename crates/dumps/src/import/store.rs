@@ -235,10 +235,14 @@ impl Importer {
             report.text_bytes += body.size;
             disagreements.extend(check::check_property(property, body.sha1));
             sha1_of.insert(property.name.clone(), body.sha1);
+            let rule = &self.buckets.settings().definitions.headers;
+            let (other_headers, dropped): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                property.other_headers.clone().into_iter().partition(|(name, _)| rule.keep(name));
+            dropped.into_keys().for_each(|name| report.skip(format!("header {name}")));
             let new = NewProperty {
                 name: property.name.clone(),
                 content_type: property.content_type.clone(),
-                other_headers: property.other_headers.clone(),
+                other_headers,
                 body,
             };
             all.push((new, property.rewritten_at));

@@ -179,7 +179,7 @@ impl PropertyValue {
         let malformed = |what| Fault::Problem(Problem::Malformed(what));
         let content_type = self.content_type.iter().map(|value| ("content-type", value.as_str()));
         let others = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let headers = match RequestHeaders::parse(content_type.chain(others)) {
+        let headers = match RequestHeaders::parse_any(content_type.chain(others)) {
             Ok(headers) => headers,
             Err(fault) => return Err(LeftOutReason::BadProperty { name, fault }.into()),
         };

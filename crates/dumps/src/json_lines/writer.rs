@@ -5,7 +5,9 @@ use std::{
     io::{self, Write},
 };
 
-use rashomon_buckets::{PageInfo, PropertyInfo, PropertyName, RevisionRecord, SiteInfo, Tid, Title};
+use rashomon_buckets::{
+    PageInfo, PropertyInfo, PropertyName, RevisionRecord, SiteInfo, StoredHeaders, Tid, Title,
+};
 use serde::Serialize;
 
 use super::{
@@ -19,6 +21,7 @@ pub struct JsonLinesWriter<W> {
     out: W,
     buffer: Vec<u8>,
     counts: EndLine,
+    headers: StoredHeaders,
 }
 
 /// A property to write.
@@ -36,9 +39,15 @@ impl<W: Write> JsonLinesWriter<W> {
     /// Begins a history.
     pub fn new(out: W, site: Option<&SiteInfo>) -> io::Result<Self> {
         let counts = EndLine { kind: Kind::End, pages: 0, revisions: 0, renders: 0 };
-        let mut writer = Self { out, buffer: Vec::new(), counts };
+        let mut writer = Self { out, buffer: Vec::new(), counts, headers: StoredHeaders::default() };
         writer.line(&SiteLine { kind: Kind::Siteinfo, version: VERSION, site: site.cloned() })?;
         Ok(writer)
+    }
+
+    /// Sets which headers of properties are written.
+    #[must_use]
+    pub fn with_headers(self, headers: StoredHeaders) -> Self {
+        Self { headers, ..self }
     }
 
     /// Begins a page.
@@ -54,13 +63,15 @@ impl<W: Write> JsonLinesWriter<W> {
         properties: &[WrittenProperty<'_>],
     ) -> io::Result<()> {
         self.counts.revisions += 1;
-        self.line(&RevisionLine::new(record, values(properties)))
+        let properties = self.values(properties);
+        self.line(&RevisionLine::new(record, properties))
     }
 
     /// Writes a render of the last revision, with the properties of the render.
     pub fn render(&mut self, tid: Tid, properties: &[WrittenProperty<'_>]) -> io::Result<()> {
         self.counts.renders += 1;
-        self.line(&RenderLine { kind: Kind::Render, tid, properties: values(properties) })
+        let properties = self.values(properties);
+        self.line(&RenderLine { kind: Kind::Render, tid, properties })
     }
 
     /// Returns the underlying writer. The caller may take written data out of it, but must not write to it.
@@ -75,25 +86,27 @@ impl<W: Write> JsonLinesWriter<W> {
         Ok(self.out)
     }
 
+    fn values(&self, properties: &[WrittenProperty<'_>]) -> BTreeMap<PropertyName, PropertyValue> {
+        let is_written = |(name, _): &(&String, &String)| self.headers.keep(name);
+        let value = |property: &WrittenProperty<'_>| {
+            let headers = property.info.headers.other.iter().filter(is_written);
+            let mut value = PropertyValue {
+                content_type: Some(property.info.headers.content_type.clone()),
+                headers: headers.map(|(name, value)| (name.clone(), value.clone())).collect(),
+                rewritten_at: property.info.rewritten_at.map(Time),
+                sha1: Some(property.info.sha1.to_string()),
+                ..PropertyValue::default()
+            };
+            value.set_body(property.body);
+            (property.name.clone(), value)
+        };
+        properties.iter().map(value).collect()
+    }
+
     fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
         self.buffer.clear();
         serde_json::to_writer(&mut self.buffer, line)?;
         self.buffer.push(b'\n');
         self.out.write_all(&self.buffer)
     }
-}
-
-fn values(properties: &[WrittenProperty<'_>]) -> BTreeMap<PropertyName, PropertyValue> {
-    let value = |property: &WrittenProperty<'_>| {
-        let mut value = PropertyValue {
-            content_type: Some(property.info.headers.content_type.clone()),
-            headers: property.info.headers.other.clone(),
-            rewritten_at: property.info.rewritten_at.map(Time),
-            sha1: Some(property.info.sha1.to_string()),
-            ..PropertyValue::default()
-        };
-        value.set_body(property.body);
-        (property.name.clone(), value)
-    };
-    properties.iter().map(value).collect()
 }

@@ -426,3 +426,30 @@ async fn each_block_is_fetched_once() {
         assert_eq!(fetched, sealed.blocks as u64, "{format:?}");
     }
 }
+
+/// Headers that steer a server in front of this one are not imported. An earlier version may have stored them, and they
+/// are not exported.
+#[tokio::test]
+async fn steering_headers_are_neither_imported_nor_exported() {
+    let wiki = Wiki::new().await;
+    let page = wiki.page("A");
+    let mut stored = staged(&wiki, "A", &[("html", None, b"<p>")]).await;
+    for name in ["x-review", "x-litespeed-purge", "x-frame-options"] {
+        stored[0].other_headers.insert(name.into(), "1".into());
+    }
+    wiki.buckets.put_revision(&page, NewRevision::new(Revision::new(1).unwrap(), stored)).await.unwrap();
+    let (_, lines) = wiki.export(Format::JsonLines).await;
+    assert!(
+        lines.contains("x-review") && !lines.contains("x-litespeed") && !lines.contains("x-frame"),
+        "{lines}"
+    );
+    let steering = r#""headers":{"x-frame-options":"1","x-litespeed-purge":"*","x-review":"1"}"#;
+    let given = lines.replace(r#""headers":{"x-review":"1"}"#, steering);
+    assert_ne!(given, lines);
+    let second = Wiki::new().await;
+    let report = second.import(&given).await.unwrap();
+    assert_eq!((report.created, report.left_out.count), (1, 0), "{report:?}");
+    let dropped = [("header x-frame-options".to_owned(), 1), ("header x-litespeed-purge".to_owned(), 1)];
+    assert_eq!(report.skipped, dropped.into());
+    assert_eq!(second.export(Format::JsonLines).await.1, lines);
+}

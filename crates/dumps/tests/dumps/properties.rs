@@ -142,7 +142,7 @@ fn property_info(
 fn properties() -> impl Strategy<Value = Vec<SourceProperty>> {
     let body = prop_oneof![collection::vec(any::<u8>(), 0..40), any::<String>().prop_map(String::into_bytes)];
     // Spaces before and after a value do not belong to it.
-    let headers = collection::btree_map("x-[a-z]{1,6}z", "[!-~]([ -~]{0,9}[!-~])?", 0..3);
+    let headers = collection::btree_map("x-o[a-z]{1,6}z", "[!-~]([ -~]{0,9}[!-~])?", 0..3);
     let property = (body, headers, option::of(0..4_000_000_000_000_000_i64));
     collection::btree_map("[a-z][a-z0-9_-]{0,8}", property, 0..4).prop_map(|properties| {
         (properties.into_iter())

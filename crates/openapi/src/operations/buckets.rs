@@ -199,8 +199,9 @@ pub(super) const BUCKETS: &[Operation] = &[
         ],
         description: "`If-None-Match: *` only creates an entry, and `If-Match` only replaces the named version. Each PUT \
                       gives the entry a new entity tag. Headers that begin with `X-` are stored, too, unless they \
-                      control proxies or are added by them (`X-Forwarded-*`, `X-Real-IP`, `X-Request-ID`, `X-Amzn-*`, \
-                      `X-Envoy-*`, and the setting `ignored_headers`). The names and values of the stored headers have \
+                      control servers or browsers (the setting `stored_headers`), or are added by proxies \
+                      (`X-Forwarded-*`, `X-Real-IP`, `X-Request-ID`, `X-Amzn-*`, `X-Envoy-*`, and the setting \
+                      `ignored_headers`). The names and values of the stored headers have \
                       at most 8 KiB together, `Content-Type` included. `Content-Language` and `Cache-Control` may be \
                       repeated, and every other stored header occurs once. The server ignores all other headers.",
         curl: "-T a.png -H 'Content-Type: image/png'",

@@ -132,6 +132,12 @@ fn print(report: &EntryImportReport, file: &Path, arguments: &ImportArguments) -
     let file = display_name(file);
     print_items(&file, &report.conflicts, "is stored with other content, which stays");
     print_items(&file, &report.left_out, "was left out");
+    for (name, count) in &report.dropped_headers {
+        let entries = entries(*count);
+        output::to_stderr(format_args!(
+            "{file}: the header {name} of {entries} was left out: it is not stored"
+        ));
+    }
     let made = if report.is_new_bucket { " (a new bucket)" } else { "" };
     output::line(format_args!(
         "{file}: {} of {}/{}{made}: {} stored, {} stored before, {} in conflict, {} left out, {} expired",

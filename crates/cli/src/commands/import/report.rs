@@ -218,7 +218,11 @@ impl Outcome {
         );
         for (name, count) in &self.skipped {
             let name = visible(name, Shown::InLine);
-            output::to_stderr(format_args!("{file}: {} <{name}> not imported", counted(*count, "element")));
+            let what = match name.strip_prefix("header ") {
+                Some(header) => format!("{} {header}", counted(*count, "header")),
+                None => format!("{} <{name}>", counted(*count, "element")),
+            };
+            output::to_stderr(format_args!("{file}: {what} not imported"));
         }
     }
 

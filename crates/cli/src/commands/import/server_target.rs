@@ -8,7 +8,7 @@ use futures::{SinkExt as _, channel::mpsc};
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use rashomon_buckets::Headers;
+use rashomon_buckets::{Headers, StoredHeaders};
 use rashomon_entry_dumps::{Comparison, EntryImportError, EntryTarget, ExportedEntry, StoreOutcome};
 use rashomon_http_client::{ServerUrl, last_cause};
 use rashomon_key_value::{Definition, EntryKey};
@@ -116,7 +116,8 @@ fn has_headers(answer: &HeaderMap, exported: &Headers, has_ttl: bool) -> bool {
     if text(header::CONTENT_TYPE.as_str()) != Some(&exported.content_type) {
         return false;
     }
-    let is_other = |name: &str| Headers::is_kept_with_entry(name) && name != header::CACHE_CONTROL.as_str();
+    let rule = StoredHeaders::default();
+    let is_other = |name: &str| rule.keep_with_entry(name) && name != header::CACHE_CONTROL.as_str();
     let mut expected = exported.other.iter().filter(|(name, _)| is_other(name));
     let count = answer.keys().filter(|name| is_other(name.as_str())).count();
     if expected.clone().count() != count || !expected.all(|(name, value)| text(name) == Some(value)) {
@@ -245,6 +246,10 @@ impl EntryTarget for ServerTarget {
         };
         self.definition = Some(stored.clone());
         Ok((stored, is_new))
+    }
+
+    fn stored_headers(&self) -> StoredHeaders {
+        StoredHeaders::default()
     }
 
     fn body_limit(&self) -> u64 {
