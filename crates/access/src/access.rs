@@ -137,10 +137,7 @@ impl Caller {
     /// client replaces its token from time to time. A JSON Web Token without a subject is a caller of its own.
     #[must_use]
     pub fn digest(&self) -> Option<&[u8; 16]> {
-        match self {
-            Self::Anonymous => None,
-            Self::Token(identity) => Some(&identity.digest),
-        }
+        self.identity().map(|identity| &identity.digest)
     }
 }
 
