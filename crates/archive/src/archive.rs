@@ -36,6 +36,12 @@ impl Archive {
         &self.blocks.store
     }
 
+    /// Whether the archive is on, so that revisions are sealed.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.settings.is_some()
+    }
+
     /// The permits to unpack a block.
     #[must_use]
     pub fn permits(&self) -> &Permits {

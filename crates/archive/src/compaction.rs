@@ -88,6 +88,20 @@ impl Archive {
     }
 }
 
+impl Archive {
+    /// Compacts these pages of one bucket, in this order. Neighbours should be in the same blocks, since each block is
+    /// unpacked for each page unless it is in memory.
+    pub async fn compact_pages(&self, pages: &[Page]) -> Result<CompactionReport> {
+        let _alone = self.alone().await;
+        let mut compactor = Compactor::new(self, CompactionOptions::default())?;
+        for page in pages {
+            compactor.compact_page(page).await?;
+        }
+        compactor.rewriter.end().await?;
+        Ok(compactor.report())
+    }
+}
+
 struct Compactor<'a> {
     blocks: &'a BlockStore,
     options: CompactionOptions,

@@ -5,7 +5,10 @@
 //! page's highest revision so far is kept back. A full block is written, read back and compared, as in a seal.
 //! Then the highest revision of each page in the block is written into the tables, and after that the pages
 //! reference the block. So a page has its highest revision before it has older revisions. An interrupted import leaves
-//! pages that lack some revisions, and the next import writes the missing revisions as rows.
+//! pages that lack some revisions, and the next import writes the missing revisions.
+//!
+//! If a page is stored already, the revisions that it lacks go into blocks, too. The others are compared with the
+//! stored ones, and their new renders become rows. On a cluster, all revisions of a stored page become rows.
 //!
 //! If idle pages are sealed, the highest revision of a page also goes into the block, at the end of the page.
 //!
@@ -32,12 +35,13 @@ use tokio::{sync::Mutex, task::JoinHandle};
 
 use self::placement::BlockPlacement;
 use super::{
-    Archive, ArchivePolicy, ArchiveSettings, SealReport, erase::Epoch, large::read_from_chunks,
-    pending::PendingBlock, policy::Thinning, verified_block::blocking,
+    Archive, ArchiveSettings, ImportedRows, SealReport, erase::Epoch, index::index_of,
+    large::read_from_chunks, pending::PendingBlock, policy::Thinning, verified_block::blocking,
 };
 use rashomon_records::{
     Error, ImportOutcome, ImportRevision, Page, PropertyName, Result, Revision, Staged, Tid, Title,
     content::{Bodies as NewBodies, Stored},
+    rows::{RenderRow, partition_of},
     schemas::RENDERS,
 };
 
@@ -57,11 +61,15 @@ const MIN_BYTES_FOR_THREAD: u64 = 64 << 10;
 /// revisions are imported as rows.
 const MAX_KNOWN: usize = 1 << 20;
 
+/// The maximum number of pages in [`HistoryArchiver::take_grown`].
+const MAX_GROWN_PAGES: usize = 1 << 17;
+
 /// Why a revision is imported as rows, and not into a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum RowReason {
-    /// The page had revisions before: in the store, or in an earlier part of the input.
+    /// The revision was stored before, and got new renders. On a cluster: the page had revisions before, in the store or
+    /// in an earlier part of the input.
     StoredPage,
     /// The input has a revision of the page twice.
     Repeated,
@@ -71,6 +79,8 @@ pub enum RowReason {
     Latest,
     /// The page has more revisions than an import remembers.
     TooMany,
+    /// All revisions were imported as rows, and this one could not be sealed afterwards.
+    NotSealed,
 }
 
 /// Puts imported revisions into blocks as they arrive.
@@ -100,6 +110,10 @@ struct State {
     sealed: SealReport,
     /// The number of revisions that were imported as rows.
     rows: BTreeMap<RowReason, u64>,
+    /// Those of them that were not taken by [`HistoryArchiver::take_rows`].
+    unsealed: ImportedRows,
+    /// The pages that were stored before, and of which further revisions are in blocks now.
+    grown: Vec<Page>,
 }
 
 /// The page that is being imported.
@@ -108,12 +122,22 @@ struct CurrentPage {
     page: Page,
     /// Why further revisions of the page are imported as rows. `None` if they go into blocks.
     row_reason: Option<RowReason>,
+    /// The highest revision that the page had before. `None` if the page is new.
+    stored: Option<Revision>,
     highest: Option<HighestRevision>,
     /// The numbers of the revisions that were taken.
     revs: HashSet<Revision>,
     /// The tids that are not derived from the revisions of the page.
     tids: HashSet<Tid>,
     thinning: Thinning,
+}
+
+/// A page that was stored before its import.
+#[derive(Debug)]
+struct StoredPage {
+    latest: Revision,
+    /// The time of the newest render in blocks whose bodies are kept.
+    kept_at: Option<Timestamp>,
 }
 
 /// The highest revision of a page so far. Unless idle pages are sealed, it stays in the tables.
@@ -178,6 +202,10 @@ pub trait RowImporter: Debug + Send + Sync {
     /// wrong with the revision.
     fn new_units(&self, revision: ImportRevision) -> std::result::Result<Vec<ImportUnit>, String>;
 
+    /// Returns those of the revisions that have to be compared with stored rows of the page: they are stored already, or
+    /// one of their renders is, in another revision.
+    async fn stored(&self, page: &Page, revisions: &[ImportRevision]) -> Result<HashSet<Revision>>;
+
     /// Stores revisions of a page as rows.
     async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>>;
 
@@ -200,8 +228,15 @@ impl HistoryArchiver {
     pub fn new(archive: Arc<Archive>, rows: Arc<dyn RowImporter>) -> Option<Self> {
         let settings = archive.settings.clone()?;
         let (unfinished, sealed) = (UnfinishedBlock::new().ok()?, SealReport::default());
-        let state =
-            Mutex::new(State { current: None, unfinished, placing: None, sealed, rows: BTreeMap::new() });
+        let state = Mutex::new(State {
+            current: None,
+            unfinished,
+            placing: None,
+            sealed,
+            rows: BTreeMap::new(),
+            unsealed: ImportedRows::new(),
+            grown: Vec::new(),
+        });
         Some(Self { archive, rows, state, counts: Arc::default(), settings })
     }
 
@@ -230,18 +265,50 @@ impl HistoryArchiver {
                 // compare the new revisions with them.
                 self.end_page(&mut state).await?;
                 self.flush(&mut state).await?;
-                state.current = Some(self.new_current_page(page, Some(reason)));
+                state.current = Some(self.new_current_page(page, Some(reason), None));
             }
-            let outcomes = self.rows.import(page, revisions.into_iter().map(compressed).collect()).await?;
-            let created = outcomes.iter().filter(|outcome| **outcome == ImportOutcome::Created).count();
-            if created > 0 {
-                *state.rows.entry(reason).or_default() += created as u64;
-            }
-            return Ok(outcomes);
+            return self.import_as_rows(&mut state, page, revisions, reason).await;
         }
-        let mut outcomes = Vec::with_capacity(revisions.len());
-        for revision in revisions {
-            outcomes.push(self.take(&mut state, page, revision).await?);
+        let stored = match state.current.as_ref().and_then(|current| current.stored) {
+            Some(_) => self.rows.stored(page, &revisions).await?,
+            None => HashSet::new(),
+        };
+        let is_stored: Vec<_> =
+            revisions.iter().map(|revision| stored.contains(&revision.record.rev)).collect();
+        let (compared, new): (Vec<_>, Vec<_>) =
+            revisions.into_iter().partition(|revision| stored.contains(&revision.record.rev));
+        let compared = match compared.is_empty() {
+            true => Vec::new(),
+            false => self.import_as_rows(&mut state, page, compared, RowReason::StoredPage).await?,
+        };
+        let (mut compared, mut new) = (compared.into_iter(), new.into_iter());
+        let mut outcomes = Vec::with_capacity(is_stored.len());
+        for is_stored in is_stored {
+            if is_stored {
+                outcomes.extend(compared.next());
+            } else if let Some(revision) = new.next() {
+                outcomes.push(self.take(&mut state, page, revision).await?);
+            }
+        }
+        Ok(outcomes)
+    }
+
+    async fn import_as_rows(
+        &self,
+        state: &mut State,
+        page: &Page,
+        revisions: Vec<ImportRevision>,
+        reason: RowReason,
+    ) -> Result<Vec<ImportOutcome>> {
+        let revs: Vec<_> = revisions.iter().map(|revision| revision.record.rev).collect();
+        let outcomes = self.rows.import(page, revisions.into_iter().map(compressed).collect()).await?;
+        let created = revs.into_iter().zip(&outcomes).filter(|(_, of)| **of == ImportOutcome::Created);
+        let created: Vec<_> = created.map(|(rev, _)| rev).collect();
+        if !created.is_empty() {
+            *state.rows.entry(reason).or_default() += created.len() as u64;
+            if self.archive.records.is_alone() {
+                state.unsealed.entry(page.title.clone()).or_default().extend(created);
+            }
         }
         Ok(outcomes)
     }
@@ -261,6 +328,17 @@ impl HistoryArchiver {
         self.state.lock().await.rows.clone()
     }
 
+    /// Takes the revisions that were imported as rows since the last call, and that may be sealed now.
+    pub async fn take_rows(&self) -> ImportedRows {
+        std::mem::take(&mut self.state.lock().await.unsealed)
+    }
+
+    /// Takes the pages that were stored before, and of which further revisions are in blocks now: the first of them, in
+    /// the order of the import.
+    pub async fn take_grown(&self) -> Vec<Page> {
+        std::mem::take(&mut self.state.lock().await.grown)
+    }
+
     /// Returns the number of revisions that were reported as `Created` and cannot be read yet. If the import
     /// fails or is interrupted, these revisions are not stored.
     #[must_use]
@@ -268,8 +346,32 @@ impl HistoryArchiver {
         self.counts.taken.load(Relaxed).saturating_sub(self.counts.placed.load(Relaxed))
     }
 
-    fn new_current_page(&self, page: &Page, row_reason: Option<RowReason>) -> CurrentPage {
-        CurrentPage::new(page, row_reason, self.settings.of_bucket(&page.domain, &page.bucket).policy)
+    fn new_current_page(
+        &self,
+        page: &Page,
+        row_reason: Option<RowReason>,
+        stored: Option<StoredPage>,
+    ) -> CurrentPage {
+        let policy = self.settings.of_bucket(&page.domain, &page.bucket).policy;
+        CurrentPage {
+            page: page.clone(),
+            row_reason,
+            stored: stored.as_ref().map(|stored| stored.latest),
+            highest: None,
+            revs: HashSet::new(),
+            tids: HashSet::new(),
+            thinning: Thinning::new(policy, stored.and_then(|stored| stored.kept_at)),
+        }
+    }
+
+    /// What an import into blocks needs to know of a page that is stored already. `None` if the page is new.
+    async fn stored_page(&self, page: &Page) -> Result<Option<StoredPage>> {
+        let Some(latest) = self.archive.records.first(&RENDERS, page, ClusteringRange::all()).await? else {
+            return Ok(None);
+        };
+        let latest = RenderRow::from_row(&latest)?.rev;
+        let index = index_of(&*self.archive.blocks.store, &partition_of(page)).await?;
+        Ok(Some(StoredPage { latest, kept_at: index.iter().filter_map(|row| row.kept_at).max() }))
     }
 
     async fn begin_page(&self, state: &mut State, page: &Page) -> Result<()> {
@@ -285,10 +387,12 @@ impl HistoryArchiver {
         {
             self.end_block(state).await?;
         }
-        let is_new = self.archive.records.first(&RENDERS, page, ClusteringRange::all()).await?.is_none();
+        let stored = self.stored_page(page).await?;
         state.sealed.pages += 1;
-        let row_reason = if is_new { None } else { Some(RowReason::StoredPage) };
-        state.current = Some(self.new_current_page(page, row_reason));
+        // On a cluster, other processes may write to the stored page.
+        let becomes_rows = stored.is_some() && !self.archive.records.is_alone();
+        let row_reason = if becomes_rows { Some(RowReason::StoredPage) } else { None };
+        state.current = Some(self.new_current_page(page, row_reason, stored));
         Ok(())
     }
 
@@ -315,7 +419,7 @@ impl HistoryArchiver {
             self.add_to_block(state, page, &renders, None, RenderSelection::ByPolicy).await?;
             return Ok(ImportOutcome::Created);
         }
-        let is_new = highest.is_none_or(|highest| highest.is_new);
+        let is_new = highest.map_or(current.stored.is_none(), |highest| highest.is_new);
         let highest =
             HighestRevision { page: page.clone(), rev, renders, written: None, is_new, is_sealed: false };
         if let Some(before) = current.highest.replace(highest) {
@@ -359,13 +463,21 @@ impl HistoryArchiver {
         state.unfinished.push(page, unit, texts, size).await
     }
 
-    /// Ends the current page, after all its revisions have been received. If idle pages are sealed, also adds
-    /// its highest revision to the block.
+    /// Ends the current page, after all its revisions have been received. If idle pages are sealed, or if the page has
+    /// a higher revision, also adds its highest revision to the block.
     async fn end_page(&self, state: &mut State) -> Result<()> {
-        if self.settings.idle.is_some() {
+        let is_superseded = state.current.as_ref().is_some_and(|current| {
+            current.highest.as_ref().is_some_and(|highest| current.stored > Some(highest.rev))
+        });
+        if self.settings.idle.is_some() || is_superseded {
             self.seal_highest(state).await?;
         }
-        let Some(highest) = state.current.take().and_then(|current| current.highest) else { return Ok(()) };
+        let Some(CurrentPage { highest: Some(highest), stored, .. }) = state.current.take() else {
+            return Ok(());
+        };
+        if stored.is_some() && state.grown.len() < MAX_GROWN_PAGES {
+            state.grown.push(highest.page.clone());
+        }
         if !highest.is_sealed {
             *state.rows.entry(RowReason::Latest).or_default() += 1;
         }
@@ -431,19 +543,6 @@ impl HistoryArchiver {
     async fn flush(&self, state: &mut State) -> Result<()> {
         self.end_block(state).await?;
         state.wait_placed().await
-    }
-}
-
-impl CurrentPage {
-    fn new(page: &Page, row_reason: Option<RowReason>, policy: ArchivePolicy) -> Self {
-        Self {
-            page: page.clone(),
-            row_reason,
-            highest: None,
-            revs: HashSet::new(),
-            tids: HashSet::new(),
-            thinning: Thinning::new(policy, None),
-        }
     }
 }
 

@@ -7,6 +7,7 @@
 //! An interrupted seal leaves nothing worse than a block that no page references, with a garbage collection
 //! entry, or sealed rows in the tables, which the next seal seals again.
 
+mod imported;
 mod latest;
 mod place;
 mod reading;
@@ -15,7 +16,7 @@ mod report;
 mod threshold;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     num::NonZeroUsize,
     time::Duration,
 };
@@ -26,6 +27,7 @@ use rashomon_tables::{ClusteringRange, Error as StoreError, ReadFrom, Scan};
 
 pub(super) use self::place::{release_chunks, release_owner};
 pub use self::{
+    imported::ImportedRows,
     place::{MAX_PLACED_BYTES, MAX_PLACED_ROWS},
     report::SealReport,
 };
@@ -110,6 +112,8 @@ struct Sealer<'a> {
     /// `None`, it is never sealed.
     idle_since: Option<Timestamp>,
     options: SealOptions,
+    /// The revisions of the current page that may be sealed. `None` if all may be.
+    only: Option<HashSet<Revision>>,
     policy: ArchivePolicy,
     /// Thins out the renders of the page that is being sealed.
     thinning: Thinning,
@@ -185,6 +189,7 @@ impl<'a> Sealer<'a> {
             cutoff,
             idle_since,
             options,
+            only: None,
             policy,
             thinning: Thinning::new(policy, None),
             index: Vec::new(),
@@ -225,7 +230,7 @@ impl<'a> Sealer<'a> {
     }
 
     async fn take_eligible(&mut self, page: &Page) -> SealResult {
-        let idle_latest = self.idle_latest(page).await?;
+        let idle_latest = self.idle_latest(page).await?.filter(|rev| self.takes(*rev));
         // If a block has the latest revision, all rows of lower revisions are superseded.
         let blocks = &self.archive.blocks;
         let partition = partition_of(page);
@@ -245,7 +250,8 @@ impl<'a> Sealer<'a> {
         self.index = index_of(&*self.archive.blocks.store, &partition_of(page)).await?;
         self.thinning = self.thinning_on(&self.index);
         if !self.index.is_empty() {
-            self.partly_sealed = self.renders_alone(page, below).await?;
+            let partly_sealed = self.renders_alone(page, below).await?;
+            self.partly_sealed = partly_sealed.into_iter().filter(|rev| self.takes(*rev)).collect();
         }
         loop {
             let scan = Scan::new(partition_of(page), REVISIONS_PER_STEP).range(self.rest.clone()).reverse();
@@ -365,6 +371,13 @@ impl<'a> Sealer<'a> {
         let (mut step, mut bytes, all) = (Vec::new(), 0, BTreeSet::new());
         for revision in revisions {
             let rev = revision.record.rev;
+            if !self.takes(rev) {
+                // A step reads the bodies of all revisions from its first to its last one.
+                self.take_step(page, std::mem::take(&mut step), &all).await?;
+                bytes = 0;
+                self.mark_processed(rev);
+                continue;
+            }
             let is_known = blocks.too_large.is_known(page, rev, self.archive.records.clock.now());
             let renders = if is_known { None } else { Some(reader.of(rev).await?) };
             let size = match &renders {

@@ -35,7 +35,7 @@ pub use history::{
     SourceRevision,
 };
 pub use import::{
-    Conflict, ImportError, ImportFailure, ImportOptions, ImportProgress, ImportReport, Mismatch,
+    Conflict, Import, ImportError, ImportFailure, ImportOptions, ImportProgress, ImportReport, Mismatch,
     check_beginning, import,
 };
 pub use loss::Loss;

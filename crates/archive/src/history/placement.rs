@@ -1,7 +1,7 @@
 //! Places a finished block of an import: writes the block, and makes its pages reference it.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
@@ -21,7 +21,7 @@ use crate::{
     verified_block::VerifiedBlock,
 };
 use rashomon_records::{
-    INDEX_PAGE_ROWS, Page, Result, Title,
+    INDEX_PAGE_ROWS, Page, PageChange, Result, Title,
     rows::{TypedRow, partition_of, rows_of},
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
@@ -115,6 +115,7 @@ impl BlockPlacement {
     async fn place_page(&self, part: PageInBlock<'_>, id: BlockId, at: Timestamp) -> Result<()> {
         let PageInBlock { page, units, replaced, makes_page, released_chunks } = part;
         let Some(index) = IndexRow::of(id, units) else { return Ok(()) };
+        let revisions = index.revs;
         let partition = partition_of(page);
         let others = index_of(&*self.archive.blocks.store, &partition).await?;
         let mut batch = Batch::new(partition);
@@ -126,7 +127,7 @@ impl BlockPlacement {
         // The rows of replaced revisions were written with references to their chunks. The release of a chunk
         // must have a later write time than its reference.
         let written = units.iter().map(|unit| unit.last_written().just_after());
-        let first = release_chunks(
+        let mut first = release_chunks(
             &mut batch,
             page,
             released_chunks.iter(),
@@ -141,6 +142,14 @@ impl BlockPlacement {
             let with = AttachedChanges { before: first, mutations: batch.mutations };
             self.rows.write_units(page, Vec::new(), true, at, with).await?;
         } else {
+            // The batch does not pass through the write pipeline, which queues the purges of other writes.
+            first.extend(self.archive.records.purge_page(page, || PageChange {
+                title: page.title.clone(),
+                revisions,
+                stored: None,
+                bodies: false,
+                names: BTreeSet::new(),
+            }));
             self.archive.blocks.store.write(first, batch).await?;
         }
         let counted = units.len() - replaced.len();

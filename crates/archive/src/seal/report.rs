@@ -1,7 +1,7 @@
 //! The result of a seal.
 
 /// The result of a seal.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SealReport {
     /// Pages that were examined.
     pub pages: u64,

@@ -1,6 +1,9 @@
 //! The operations of the archive that the service offers.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
@@ -12,8 +15,8 @@ use super::{Maintenance, StoreInner};
 use crate::{
     BucketName, DomainName, ImportOutcome, ImportRevision, Page, Result, Revision,
     archive::{
-        AttachedChanges, CompactionOptions, CompactionReport, HistoryArchiver, RowImporter, SealOptions,
-        SealReport, SkippedDamage,
+        AttachedChanges, CompactionOptions, CompactionReport, HistoryArchiver, ImportedRows, RowImporter,
+        SealOptions, SealReport, SkippedDamage,
     },
 };
 
@@ -52,6 +55,26 @@ impl Maintenance {
         }
     }
 
+    /// Whether [`Self::seal_imported`] seals anything: the archive is on, and no other process writes to the store.
+    #[must_use]
+    pub fn seals_imports(&self) -> bool {
+        self.0.records.is_alone() && self.0.archive.as_ref().is_some_and(|archive| archive.is_on())
+    }
+
+    /// Seals revisions of a bucket that an import has just stored as rows, and no others.
+    #[boxed]
+    pub async fn seal_imported(
+        &self,
+        domain: &DomainName,
+        bucket: &BucketName,
+        imported: ImportedRows,
+    ) -> Result<SealReport> {
+        match &self.0.archive {
+            Some(archive) => archive.seal_imported(domain, bucket, imported, &self.0.writes).await,
+            None => Ok(SealReport::default()),
+        }
+    }
+
     /// Compacts the archive of a bucket: rewrites pages that are spread over many small blocks into fewer,
     /// larger ones.
     ///
@@ -68,6 +91,15 @@ impl Maintenance {
     ) -> Result<CompactionReport> {
         match &self.0.archive {
             Some(archive) => archive.compact(domain, bucket, options, progress).await,
+            None => Ok(CompactionReport::default()),
+        }
+    }
+
+    /// Compacts these pages of one bucket, in this order, like [`Self::compact_archive`].
+    #[boxed]
+    pub async fn compact_pages(&self, pages: &[Page]) -> Result<CompactionReport> {
+        match &self.0.archive {
+            Some(archive) => archive.compact_pages(pages).await,
             None => Ok(CompactionReport::default()),
         }
     }
@@ -143,6 +175,10 @@ impl Maintenance {
 impl RowImporter for StoreInner {
     fn new_units(&self, revision: ImportRevision) -> std::result::Result<Vec<ImportUnit>, String> {
         self.importer().new_units(revision)
+    }
+
+    async fn stored(&self, page: &Page, revisions: &[ImportRevision]) -> Result<HashSet<Revision>> {
+        self.importer().stored(page, revisions).await
     }
 
     async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>> {

@@ -1,7 +1,7 @@
 //! Imports of whole histories: stores revisions as they are in the input, in any order.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     num::NonZeroUsize,
 };
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     Error, ExportRecord, ImportOutcome, ImportRender, ImportRevision, MAX_BODIES, NewProperty, Page, Parent,
-    Result, Revision, RevisionRecord, Tid, Versions,
+    PropertyInfo, PropertyName, Result, Revision, RevisionRecord, SlotRecord, Tid, Versions,
     archive::AttachedChanges,
     content::{Bodies, Lifetime},
     rows::{
@@ -146,6 +146,25 @@ impl Importer<'_> {
         Ok(outcomes)
     }
 
+    /// Returns those of the revisions that are stored already, or of which another revision has a render.
+    pub(super) async fn stored(
+        &self,
+        page: &Page,
+        revisions: &[ImportRevision],
+    ) -> Result<HashSet<Revision>> {
+        let mut stored: HashSet<_> = self.stored_revisions(page, revisions).await?.into_keys().collect();
+        let state = PageState::default();
+        for revision in revisions {
+            let rev = revision.record.rev;
+            for render in &revision.renders {
+                if self.other_revision_with(page, rev, render.tid, &state).await?.is_some() {
+                    stored.insert(rev);
+                }
+            }
+        }
+        Ok(stored)
+    }
+
     /// Returns the units of a revision that is not stored, the oldest render first. The error describes the
     /// fault of the revision.
     pub(super) fn new_units(&self, revision: ImportRevision) -> std::result::Result<Vec<ImportUnit>, String> {
@@ -258,17 +277,26 @@ impl Importer<'_> {
     ) -> Result<ImportOutcome> {
         let rev = stored.record.rev;
         let input = infos(&revision.of_revision);
+        let added = missing_texts(&stored.record, &stored.properties, &input);
+        let left_out = missing_texts(&revision.record, &input, &stored.properties);
+        let without = |all: &Properties, names: &BTreeSet<PropertyName>| -> Properties {
+            all.iter()
+                .filter(|(name, _)| !names.contains(*name))
+                .map(|(name, info)| (name.clone(), info.clone()))
+                .collect()
+        };
         let mut differences = record_differences(&stored.record, &revision.record);
-        differences.extend(property_differences(&stored.properties, &input));
+        let (kept, compared) = (without(&stored.properties, &left_out), without(&input, &added));
+        differences.extend(property_differences(&kept, &compared));
         let mut new = Vec::new();
-        for unit in revision.renders.into_iter().filter(|unit| !unit.of_render.is_empty()) {
+        for unit in revision.renders.iter().filter(|unit| !unit.of_render.is_empty()) {
             let tid = unit.render.tid;
             let stored = match state.added.get(&(rev, tid)) {
                 Some(properties) => Some(properties.clone()),
                 None => self.records.render(page, rev, tid).await?.map(|render| render.properties),
             };
             match stored {
-                None => new.push(unit),
+                None => new.push(unit.clone()),
                 Some(stored) => {
                     let found = property_differences(&stored, &unit.render.properties);
                     differences.extend(found.map(|difference| format!("render {tid}: {difference}")));
@@ -278,12 +306,41 @@ impl Importer<'_> {
         if !differences.is_empty() {
             return Ok(ImportOutcome::Conflict(list_differences(&differences)));
         }
+        if !added.is_empty() {
+            let CheckedRevision { record, of_revision, .. } = &revision;
+            let Some(unit) = self.with_texts(page, stored, (record, of_revision), &added).await? else {
+                return Ok(ImportOutcome::Conflict("it is stored without its first render".to_owned()));
+            };
+            state.revisions.extend(unit.revision.clone().map(|row| (rev, row)));
+            new.insert(0, unit);
+        }
         if new.is_empty() {
             return Ok(ImportOutcome::Unchanged);
         }
         new.iter().for_each(|unit| state.add(unit));
         units.extend(new);
         Ok(ImportOutcome::Created)
+    }
+
+    /// Returns the unit that adds texts to a stored revision, with its first render. `None` if the render is not stored.
+    async fn with_texts(
+        &self,
+        page: &Page,
+        stored: &RevisionRow,
+        (record, bodies): (&RevisionRecord, &Bodies),
+        added: &BTreeSet<PropertyName>,
+    ) -> Result<Option<ImportUnit>> {
+        let first = self.records.render(page, stored.record.rev, stored.first_tid).await?;
+        let Some(mut render) = first else { return Ok(None) };
+        let bodies = bodies.iter().filter(|(name, _)| added.contains(*name));
+        let of_revision: Bodies = bodies.map(|(name, body)| (name.clone(), body.clone())).collect();
+        let mut row = stored.clone();
+        row.record.export = record.export.clone();
+        row.properties.extend(infos(&of_revision));
+        let all: BTreeMap<_, _> = row.properties.iter().chain(&render.properties).collect();
+        row.digest = digest(all.into_iter());
+        render.digest = row.digest;
+        Ok(Some(ImportUnit { revision: Some(row), render, of_revision, of_render: Bodies::new() }))
     }
 
     fn unit(&self, rev: Revision, render: ImportRender) -> std::result::Result<ImportUnit, String> {
@@ -396,6 +453,39 @@ fn plan_new(mut revision: CheckedRevision, state: &mut PageState, units: &mut Ve
 
 fn infos(bodies: &Bodies) -> Properties {
     bodies.iter().map(|(name, body)| (name.clone(), body.info.clone())).collect()
+}
+
+/// Returns those of the texts in `other` that `properties` lacks, although `record` has their SHA-1: the revision comes
+/// from a dump without texts. A text with another SHA-1 or size is not returned.
+fn missing_texts(
+    record: &RevisionRecord,
+    properties: &Properties,
+    other: &Properties,
+) -> BTreeSet<PropertyName> {
+    let slots = || {
+        let main = record.export.main.iter().map(|slot| (PropertyName::wikitext(), slot));
+        let others = record
+            .export
+            .slots
+            .iter()
+            .filter_map(|(role, slot)| Some((PropertyName::new(&format!("slot-{role}")).ok()?, slot)));
+        main.chain(others)
+    };
+    let is_only_slot = slots().count() == 1;
+    let agrees = |slot: &SlotRecord, info: &PropertyInfo| {
+        let of_revision = record.export.sha1.as_ref().filter(|_| is_only_slot);
+        let sha1 = slot.sha1.as_ref().or(of_revision).map(|sha1| sha1.trim_start_matches('0'));
+        sha1 == Some(info.sha1.to_base36().trim_start_matches('0'))
+            && slot.bytes.is_none_or(|bytes| u64::try_from(bytes) == Ok(info.size))
+    };
+    slots()
+        .filter(|(name, slot)| {
+            !slot.deleted
+                && !properties.contains_key(name)
+                && other.get(name).is_some_and(|info| agrees(slot, info))
+        })
+        .map(|(name, _)| name)
+        .collect()
 }
 
 /// Returns the number of bytes that the user, the comment and the export record take in the row of a revision.

@@ -245,12 +245,10 @@ fn import_goes_into_blocks_where_the_archive_is_on() {
         .stderr_contains(&["add [archive]"]);
     import(directory, "x", &["--rows", "--archive"]).ends_with(2).stderr_contains(&["--rows", "--archive"]);
     assert!(!directory.join("x").exists());
-    // Later revisions of a page become rows, and the summary says so.
+    // Later revisions of a page go into blocks, too.
     fs::write(directory.join("dump.xml"), dump("A", &[("4", "four"), ("5", "five")])).unwrap();
-    import(directory, "a", &[])
-        .ends_with(0)
-        .stdout_contains(&["2 stored", "2 revisions as rows: 2 of pages that had revisions before"]);
-    assert_eq!(counts(directory, "a"), (3, 2));
+    import(directory, "a", &[]).ends_with(0).stdout_contains(&["2 stored", "2 revisions in 1 block"]);
+    assert_eq!(counts(directory, "a"), (5, 0));
 }
 
 #[test]

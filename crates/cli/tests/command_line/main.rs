@@ -29,6 +29,7 @@ mod importing;
 mod importing_entries;
 mod memory;
 mod migrating;
+mod packing;
 mod page_buckets;
 mod permissions;
 mod process;

@@ -18,7 +18,7 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-pub(crate) use self::spool::SpoolError;
+pub(crate) use self::spool::{SpoolError, SpooledFile};
 use self::{
     bzip2_streams::Bzip2Streams,
     gzip_members::{GzipMembers, skip_zeros},

@@ -4,6 +4,7 @@
 use std::{
     fs::File,
     io::{self, Read, Seek, Write},
+    os::unix::fs::FileExt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -61,7 +62,8 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Disk space for 7z archives that arrive as streams. Imports that share a `SpoolSpace` share its limit.
+/// Disk space for temporary files: for 7z archives that arrive as streams, and for revisions that an import sorts by page.
+/// Imports that share a `SpoolSpace` share its limit.
 #[derive(Debug)]
 pub struct SpoolSpace {
     archive: u64,
@@ -99,11 +101,7 @@ impl SpoolSpace {
 
     /// Copies a stream to a temporary file, which is deleted when it is closed.
     pub(super) fn fill(self: &Arc<Self>, mut stream: impl Read) -> io::Result<SpooledFile> {
-        let mut spooled = SpooledFile {
-            file: tempfile::tempfile().map_err(SpoolError::disk)?,
-            space: Arc::clone(self),
-            bytes: 0,
-        };
+        let mut spooled = SpooledFile::new(self).map_err(SpoolError::disk)?;
         let mut piece = vec![0; PIECE_BYTES];
         loop {
             let count = match stream.read(&mut piece) {
@@ -120,15 +118,31 @@ impl SpoolSpace {
     }
 }
 
-/// A stream in a temporary file. It occupies its space until it is dropped.
+/// A temporary file. It occupies its space until it is dropped.
 #[derive(Debug)]
-pub(super) struct SpooledFile {
+pub(crate) struct SpooledFile {
     file: File,
     space: Arc<SpoolSpace>,
     bytes: u64,
 }
 
 impl SpooledFile {
+    /// Creates an empty file without a name, so that it is gone when the process ends.
+    pub(crate) fn new(space: &Arc<SpoolSpace>) -> io::Result<Self> {
+        Ok(Self { file: tempfile::tempfile()?, space: Arc::clone(space), bytes: 0 })
+    }
+
+    /// Writes bytes at the end of the file, which is at `offset`.
+    pub(crate) fn append_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.reserve(bytes.len() as u64)?;
+        self.file.write_all_at(bytes, offset)
+    }
+
+    /// Reads the bytes at `offset`.
+    pub(crate) fn read_at(&self, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(bytes, offset)
+    }
+
     /// Returns another handle of the file.
     pub(super) fn file(&self) -> io::Result<File> {
         self.file.try_clone()

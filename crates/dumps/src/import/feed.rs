@@ -5,13 +5,16 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use rashomon_buckets::{Definitions, PageInfo, SiteInfo, Title};
+use rashomon_buckets::{Definitions, PageInfo, Revision, SiteInfo, Title};
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
 };
 
-use super::{ImportFailure, size};
+use super::{
+    ImportFailure, size,
+    sorter::{Sorted, Sorter},
+};
 use crate::{
     BrokenPage, CountedItems, Event, HistoryReader, InputPosition, LeftOut, LeftOutReason, Misplaced,
     Problem, ReadError, ReadLimits, Source, SourceRevision,
@@ -23,27 +26,37 @@ use crate::{
 const MAX_GROUP_REVISIONS: usize = 64;
 /// The maximum size of a group. A larger revision is a group of its own.
 const MAX_GROUP_BYTES: usize = 1 << 20;
+/// After this many revisions that are sorted, the number of the waiting ones is sent.
+const WAITING_STEP: u64 = 256;
 /// The approximate memory of a revision without its bodies.
 const REVISION_BYTES: usize = 1 << 10;
 
 /// A message of the feed: content to be stored, or a report of input that is not stored.
 pub(super) enum Item {
     Site(SiteInfo),
+    /// A page that did not occur before.
+    NewPage,
     Group(Group),
-    PageEnd(Title, Option<PageInfo>),
-    /// The last page was not read to its end, since reading failed.
-    IncompletePage,
+    PageInfo(Title, PageInfo),
+    /// The highest revision of a page with metadata.
+    Highest(Revision),
     LeftOut(LeftOut),
     Misplaced(Misplaced),
     Broken(BrokenPage),
     Notice(String),
     Skipped(String),
+    /// A revision of this file that occurs a second time, with the same content.
+    Repeated(usize),
+    /// The number of revisions that wait to be sorted by page.
+    Waiting(u64),
 }
 
 /// Revisions of one page that are stored together.
 pub(super) struct Group {
     pub(super) title: Title,
     pub(super) revisions: Vec<SourceRevision>,
+    /// The number of the file of these revisions.
+    pub(super) file: usize,
     /// The permits for the memory of the revisions, released when the group is dropped.
     _memory: Option<OwnedSemaphorePermit>,
 }
@@ -59,18 +72,33 @@ pub(super) struct Feed {
     title: Option<Title>,
     revisions: Vec<SourceRevision>,
     bytes: usize,
+    /// The number of the file that is read.
+    file: usize,
+    /// The number of the file of `revisions`.
+    file_of_revisions: usize,
+    sorter: Sorter,
     /// Whether the end of the last revision's page is still to come.
     in_page: bool,
     /// Whether the last part of a revision was left out, or some of its renders. Further parts are then left out too.
     leaves_out_parts: bool,
 }
 
-/// An error: the receiver is gone, since the import has failed elsewhere.
-struct ReceiverGone;
+/// Why the feed stops.
+enum SendError {
+    /// The receiver is gone, since the import has failed elsewhere.
+    ReceiverGone,
+    Failed(ImportFailure),
+}
 
 impl Feed {
     /// Creates a feed. Must be called within a runtime, on a thread that may block.
-    pub(super) fn new(sender: mpsc::Sender<Item>, definitions: Definitions, max_buffered_bytes: u32) -> Self {
+    pub(super) fn new(
+        sender: mpsc::Sender<Item>,
+        definitions: Definitions,
+        max_buffered_bytes: u32,
+        file: usize,
+        sorter: Sorter,
+    ) -> Self {
         Self {
             sender,
             definitions,
@@ -80,14 +108,36 @@ impl Feed {
             title: None,
             revisions: Vec::new(),
             bytes: 0,
+            file,
+            file_of_revisions: file,
+            sorter,
             in_page: false,
             leaves_out_parts: false,
         }
     }
 
-    /// Sends the whole content of the source.
+    /// Sends the whole content of the source, except revisions that wait in the sorter, which is returned.
     pub(super) fn run(
         mut self,
+        source: Source,
+        decompression: &DecompressionLimits,
+        limits: ReadLimits,
+    ) -> (Sorter, Result<(), ImportFailure>) {
+        let read = self.read_source(source, decompression, limits);
+        (self.sorter, read)
+    }
+
+    /// Sends the revisions that wait in the sorter.
+    pub(super) fn run_sorter(mut self) -> (Sorter, Result<(), ImportFailure>) {
+        let sent = match self.send_sorted() {
+            Err(SendError::Failed(failure)) => Err(failure),
+            Err(SendError::ReceiverGone) | Ok(()) => Ok(()),
+        };
+        (self.sorter, sent)
+    }
+
+    fn read_source(
+        &mut self,
         source: Source,
         decompression: &DecompressionLimits,
         limits: ReadLimits,
@@ -109,7 +159,8 @@ impl Feed {
             outcome.is_ok()
         });
         let mut error = match (read, outcome) {
-            (_, Err(error)) => error,
+            (_, Err(ImportFailure::Read(error))) => error,
+            (_, Err(failure)) => return Err(failure),
             (Err(error), _) => {
                 ReadError { problem: Problem::from_io_error(error), position: InputPosition::default() }
             }
@@ -137,12 +188,13 @@ impl Feed {
         limits: ReadLimits,
         has_export: &mut bool,
         names: &mut CountedItems<String>,
-    ) -> Result<(), ReadError> {
+    ) -> Result<(), ImportFailure> {
         let mut first = Vec::new();
         let begun = input.by_ref().take(LOOK_BYTES as u64).read_to_end(&mut first);
         let position = || InputPosition { member: Some(LeftOut::shorten(name)), ..InputPosition::default() };
         if let Err(error) = begun {
-            return Err(ReadError { problem: Problem::from_io_error(error), position: position() });
+            let error = ReadError { problem: Problem::from_io_error(error), position: position() };
+            return Err(error.into());
         }
         if !looks_like_export(&first) {
             names.add(format!("{:?}", LeftOut::shorten(name)));
@@ -152,37 +204,51 @@ impl Feed {
             return self.send(Item::Notice(notice)).or(Ok(()));
         }
         *has_export = true;
-        self.read(&mut io::Cursor::new(first).chain(input), limits).map_err(|mut error| {
-            error.position.member = position().member;
-            error
+        self.read(&mut io::Cursor::new(first).chain(input), limits).map_err(|mut failure| {
+            if let ImportFailure::Read(error) = &mut failure {
+                error.position.member = position().member;
+            }
+            failure
         })
     }
 
-    fn read(&mut self, input: &mut dyn io::Read, limits: ReadLimits) -> Result<(), ReadError> {
+    fn read(&mut self, input: &mut dyn io::Read, limits: ReadLimits) -> Result<(), ImportFailure> {
         let mut history = HistoryReader::new(input, limits)?;
         loop {
-            match history.next() {
-                Ok(Some(event)) => {
-                    if self.handle_event(event).is_err() {
-                        return Ok(());
-                    }
-                }
-                // Complete revisions are stored, even if an error follows. If the receiver is gone, the
-                // import reports the reason.
+            let handled = match history.next() {
+                Ok(Some(event)) => self.handle_event(event),
+                // Complete revisions are stored, even if an error follows.
                 Ok(None) => return self.send_group().or(Ok(())),
-                Err(error) => return self.send_incomplete_page().map_or(Ok(()), |()| Err(error)),
+                Err(error) => return self.send_group().map_or(Ok(()), |()| Err(error.into())),
+            };
+            match handled {
+                Ok(()) => {}
+                // The import reports the reason.
+                Err(SendError::ReceiverGone) => return Ok(()),
+                Err(SendError::Failed(failure)) => return Err(failure),
             }
         }
     }
 
-    fn handle_event(&mut self, event: Event) -> Result<(), ReceiverGone> {
+    fn handle_event(&mut self, event: Event) -> Result<(), SendError> {
         match event {
             Event::Site(info) => self.send(Item::Site(info)),
             Event::Revision(title, revision) => self.add_revision(title, *revision),
             Event::PageEnd(title, info) => {
+                self.begin_page(&title)?;
                 self.in_page = false;
                 self.send_group()?;
-                self.send(Item::PageEnd(title, info))
+                if let Some(info) = &info {
+                    self.send(Item::Highest(info.as_of))?;
+                }
+                match info {
+                    Some(info) if self.sorter.is_sorting() => {
+                        let pushed = self.sorter.push_info(self.file, &title, info);
+                        if pushed.map_err(sorter_failed)? { self.send_sorted() } else { Ok(()) }
+                    }
+                    Some(info) => self.send(Item::PageInfo(title, info)),
+                    None => Ok(()),
+                }
             }
             // The report of an earlier part covers these renders.
             Event::LeftOut(LeftOut { reason: LeftOutReason::RemainingRenders { .. }, .. })
@@ -193,7 +259,7 @@ impl Feed {
             Event::LeftOut(left_out) => self.send(Item::LeftOut(left_out)),
             Event::Misplaced(misplaced) => self.send(Item::Misplaced(misplaced)),
             Event::Broken(broken) => {
-                self.send_incomplete_page()?;
+                self.send_group()?;
                 self.in_page = false;
                 self.send(Item::Broken(broken))
             }
@@ -202,8 +268,14 @@ impl Feed {
         }
     }
 
-    fn add_revision(&mut self, title: Title, mut revision: SourceRevision) -> Result<(), ReceiverGone> {
-        self.in_page = true;
+    /// Notes that a page begins, unless it has begun already.
+    fn begin_page(&mut self, title: &Title) -> Result<(), SendError> {
+        let is_new = !std::mem::replace(&mut self.in_page, true) && self.sorter.begin_page(title);
+        if is_new { self.send(Item::NewPage) } else { Ok(()) }
+    }
+
+    fn add_revision(&mut self, title: Title, mut revision: SourceRevision) -> Result<(), SendError> {
+        self.begin_page(&title)?;
         if revision.continued && self.leaves_out_parts {
             return Ok(());
         }
@@ -215,24 +287,50 @@ impl Feed {
                 return Ok(());
             }
         }
+        if !self.sorter.is_sorting() {
+            return self.add_to_group(self.file, title, revision);
+        }
+        let must_be_taken = self.sorter.push(self.file, &title, &revision).map_err(sorter_failed)?;
+        if self.sorter.waiting().is_multiple_of(WAITING_STEP) {
+            self.send(Item::Waiting(self.sorter.waiting()))?;
+        }
+        if must_be_taken { self.send_sorted() } else { Ok(()) }
+    }
+
+    fn add_to_group(&mut self, file: usize, title: Title, revision: SourceRevision) -> Result<(), SendError> {
         let bytes = REVISION_BYTES + body_bytes(&revision);
         let full = self.revisions.len() >= MAX_GROUP_REVISIONS || self.bytes + bytes > MAX_GROUP_BYTES;
-        if full || self.title.as_ref() != Some(&title) {
+        if full || self.title.as_ref() != Some(&title) || self.file_of_revisions != file {
             self.send_group()?;
         }
+        self.file_of_revisions = file;
         self.title = Some(title);
         self.bytes += bytes;
         self.revisions.push(revision);
         Ok(())
     }
 
-    /// Sends the revisions that were read before an error, and reports the incomplete page.
-    fn send_incomplete_page(&mut self) -> Result<(), ReceiverGone> {
+    /// Sends the revisions that wait in the sorter, sorted.
+    fn send_sorted(&mut self) -> Result<(), SendError> {
         self.send_group()?;
-        if self.in_page { self.send(Item::IncompletePage) } else { Ok(()) }
+        let mut sorted = self.sorter.take();
+        while let Some(next) = sorted.next().map_err(sorter_failed)? {
+            match next {
+                Sorted::Revision { file, title, revision } => self.add_to_group(file, title, *revision)?,
+                Sorted::Repeated { file } => self.send(Item::Repeated(file))?,
+                Sorted::PageInfo(title, info) => {
+                    self.send_group()?;
+                    self.send(Item::PageInfo(title, info))?;
+                }
+            }
+            if sorted.waiting().is_multiple_of(WAITING_STEP) {
+                self.send(Item::Waiting(sorted.waiting()))?;
+            }
+        }
+        self.send_group()
     }
 
-    fn send_group(&mut self) -> Result<(), ReceiverGone> {
+    fn send_group(&mut self) -> Result<(), SendError> {
         let bytes = std::mem::take(&mut self.bytes);
         let revisions = std::mem::take(&mut self.revisions);
         let Some(title) = self.title.take().filter(|_| !revisions.is_empty()) else { return Ok(()) };
@@ -242,12 +340,18 @@ impl Feed {
         let memory = Arc::clone(&self.memory).acquire_many_owned(permits);
         // The semaphore is never closed.
         let memory = self.runtime.block_on(memory).ok();
-        self.send(Item::Group(Group { title, revisions, _memory: memory }))
+        let file = self.file_of_revisions;
+        self.send(Item::Group(Group { title, revisions, file, _memory: memory }))
     }
 
-    fn send(&self, item: Item) -> Result<(), ReceiverGone> {
-        self.sender.blocking_send(item).map_err(|_| ReceiverGone)
+    fn send(&self, item: Item) -> Result<(), SendError> {
+        self.sender.blocking_send(item).map_err(|_| SendError::ReceiverGone)
     }
+}
+
+fn sorter_failed(error: std::io::Error) -> SendError {
+    let what = format!("cannot sort revisions in a temporary file: {error}; TMPDIR names its folder");
+    SendError::Failed(ImportFailure::Interrupted(what))
 }
 
 fn body_bytes(revision: &SourceRevision) -> usize {

@@ -5,12 +5,16 @@
 //! then waits for the previous group of the same page, and stores its group. So the revisions of a page are
 //! stored in their order, and everything else happens concurrently. An import into blocks stores the groups
 //! of all pages in their order, since pages share blocks. The bytes between parsing and storing are bounded.
+//!
+//! From the first page on that comes a second time, the thread sorts what it reads by page: see [`sorter`].
 
 mod beginning;
 mod check;
 mod feed;
 mod report;
+mod rows;
 mod size;
+mod sorter;
 mod store;
 
 use std::{
@@ -30,6 +34,7 @@ pub use self::beginning::check_beginning;
 pub use self::report::{Conflict, ImportError, ImportFailure, ImportProgress, ImportReport, Mismatch};
 use self::{
     feed::{Feed, Group, Item},
+    sorter::Sorter,
     store::{Importer, PreviousTask, TaskResult},
 };
 #[cfg(doc)]
@@ -59,8 +64,12 @@ pub struct ImportOptions {
     /// The limit of the bytes of bodies between parsing and storing. A larger revision is processed alone. Bodies that
     /// are ready to be stored need the same memory a second time, and a third time while the store writes them.
     pub max_buffered_bytes: u32,
-    /// Whether revisions of new pages are sealed in blocks at once, if the archive is on.
+    /// Whether revisions are put into blocks as they come, if the archive is on. Nothing else may write to their pages.
     pub archive: bool,
+    /// Whether revisions that are stored as rows are sealed soon after that, if the archive is on and no other process
+    /// writes to the store. Together with `archive`, parts of pages are merged at the end, and this process may do
+    /// nothing else meanwhile.
+    pub seal_rows: bool,
     /// Whether pages that cannot be read are reported and skipped. Otherwise, such a page ends the import.
     pub skip_broken: bool,
 }
@@ -75,6 +84,7 @@ impl Default for ImportOptions {
             max_line: ReadLimits::default().line,
             max_buffered_bytes: MAX_BUFFERED_BYTES,
             archive: false,
+            seal_rows: false,
             skip_broken: false,
         }
     }
@@ -102,63 +112,156 @@ pub async fn import(
     options: &ImportOptions,
     mut progress: impl FnMut(&ImportProgress) + Send,
 ) -> Result<ImportReport, ImportError> {
-    let (size, consumed) = (source.size(), source.consumed());
-    let (sender, mut items) = mpsc::channel(MAX_QUEUED_GROUPS);
-    let definitions = buckets.settings().definitions.clone();
-    // The reader accepts texts up to the default limit even if the definition allows less. So a text above
-    // the limit of its definition is left out, and does not end the import.
-    let text = definitions.get(&PropertyName::wikitext()).max_size.max(Definitions::DEFAULT_MAX_SIZE);
-    let limits = ReadLimits {
-        text: usize::try_from(text).unwrap_or(usize::MAX),
-        line: options.max_line,
-        latest: buckets.latest_time(),
-        skip_broken: options.skip_broken,
+    let mut import = Import::new(buckets, catalog, domain, options);
+    let read = import.read(source, &mut progress).await;
+    let failure = match read {
+        Ok(()) | Err(ImportFailure::Read(_)) => {
+            // An error of the store takes precedence over one of the input.
+            import.finish(&mut progress).await.and(read).err()
+        }
+        Err(failure) => Some(failure),
     };
-    let (decompression, max_buffered_bytes) = (options.decompression.clone(), options.max_buffered_bytes);
-    let parser = tokio::task::spawn_blocking(move || {
-        Feed::new(sender, definitions, max_buffered_bytes).run(source, &decompression, limits)
-    });
+    let mut report = ImportReport::default();
+    import.take_reports().into_iter().for_each(|of_file| report.add(of_file));
+    match failure {
+        None => Ok(report),
+        Some(failure) => Err(ImportError { failure, report: Box::new(report) }),
+    }
+}
 
-    let importer = Arc::new(Importer::new(buckets.clone(), catalog.clone(), domain.clone(), options));
-    let mut run = ImportRun {
-        importer,
-        size,
-        consumed,
-        report: ImportReport::default(),
-        tasks: JoinSet::new(),
-        site: None,
-        highest: None,
-        last: HashMap::new(),
-        next: 0,
-    };
-    let limit = options.jobs.max(1) * MAX_GROUPS_PER_JOB;
-    let mut done = Ok(());
-    while done.is_ok() {
-        tokio::select! {
-            item = items.recv(), if run.tasks.len() < limit => match item {
-                Some(item) => run.start_task(item),
-                None => break,
-            },
-            Some(finished) = run.tasks.join_next() => done = run.finish(finished, &mut progress),
+/// An import of several files, which may have parts of the same pages.
+pub struct Import<'a> {
+    buckets: &'a RevisionStore,
+    catalog: &'a Catalog,
+    domain: &'a DomainName,
+    options: &'a ImportOptions,
+    /// `None` only while the parser has it.
+    sorter: Option<Sorter>,
+    /// The report of each file, since the reports were taken.
+    reports: Vec<ImportReport>,
+}
+
+impl<'a> Import<'a> {
+    /// Creates an import, with nothing read yet.
+    #[must_use]
+    pub fn new(
+        buckets: &'a RevisionStore,
+        catalog: &'a Catalog,
+        domain: &'a DomainName,
+        options: &'a ImportOptions,
+    ) -> Self {
+        Self { buckets, catalog, domain, options, sorter: None, reports: Vec::new() }
+    }
+
+    /// Imports the next file, as [`import`] does. If pages come in several parts, some revisions wait in a temporary
+    /// file until [`Self::finish`], which must be called even after an error of the input.
+    pub async fn read(
+        &mut self,
+        source: Source,
+        progress: &mut (impl FnMut(&ImportProgress) + Send),
+    ) -> Result<(), ImportFailure> {
+        self.reports.push(ImportReport::default());
+        self.work(Some(source), progress).await
+    }
+
+    /// Stores the revisions that wait.
+    pub async fn finish(
+        &mut self,
+        progress: &mut (impl FnMut(&ImportProgress) + Send),
+    ) -> Result<(), ImportFailure> {
+        match &self.sorter {
+            Some(sorter) if sorter.waiting() > 0 => self.work(None, progress).await,
+            _ => Ok(()),
         }
     }
-    // The parser stops when the receiver is dropped.
-    drop(items);
-    while let Some(finished) = run.tasks.join_next().await {
-        done = done.and(run.finish(finished, &mut progress));
+
+    /// Takes the reports of the files so far, in their order. A later call returns what was done since then.
+    pub fn take_reports(&mut self) -> Vec<ImportReport> {
+        self.reports.iter_mut().map(std::mem::take).collect()
     }
-    let parsed = match parser.await {
-        Ok(parsed) => parsed,
-        Err(error) => Err(ImportFailure::Interrupted(error.to_string())),
-    };
-    let sealed = run.importer.finish(&mut run.report).await;
-    if done.is_ok() {
-        done = run.finish_site().await;
+
+    async fn work(
+        &mut self,
+        source: Option<Source>,
+        progress: &mut (impl FnMut(&ImportProgress) + Send),
+    ) -> Result<(), ImportFailure> {
+        let Self { buckets, catalog, domain, options, .. } = *self;
+        let (size, consumed) = match &source {
+            Some(source) => (source.size(), source.consumed()),
+            None => (None, Arc::default()),
+        };
+        let (sender, mut items) = mpsc::channel(MAX_QUEUED_GROUPS);
+        let definitions = buckets.settings().definitions.clone();
+        // The reader accepts texts up to the default limit even if the definition allows less. So a text above
+        // the limit of its definition is left out, and does not end the import.
+        let text = definitions.get(&PropertyName::wikitext()).max_size.max(Definitions::DEFAULT_MAX_SIZE);
+        let limits = ReadLimits {
+            text: usize::try_from(text).unwrap_or(usize::MAX),
+            line: options.max_line,
+            latest: buckets.latest_time(),
+            skip_broken: options.skip_broken,
+        };
+        let (decompression, max_buffered_bytes) = (options.decompression.clone(), options.max_buffered_bytes);
+        let file = self.reports.len().saturating_sub(1);
+        let is_last = source.is_none();
+        let sorter = self.sorter.take();
+        let sorter = sorter.unwrap_or_else(|| Sorter::new(Arc::clone(&options.decompression.spool)));
+        let parser = tokio::task::spawn_blocking(move || {
+            let feed = Feed::new(sender, definitions, max_buffered_bytes, file, sorter);
+            match source {
+                Some(source) => feed.run(source, &decompression, limits),
+                None => feed.run_sorter(),
+            }
+        });
+
+        let importer = Arc::new(Importer::new(buckets.clone(), catalog.clone(), domain.clone(), options));
+        let mut run = ImportRun {
+            importer,
+            size,
+            consumed,
+            file,
+            reports: std::mem::take(&mut self.reports),
+            waiting: 0,
+            tasks: JoinSet::new(),
+            site: None,
+            highest: None,
+            last: HashMap::new(),
+            next: 0,
+        };
+        let limit = options.jobs.max(1) * MAX_GROUPS_PER_JOB;
+        let mut done = Ok(());
+        while done.is_ok() {
+            tokio::select! {
+                item = items.recv(), if run.tasks.len() < limit => match item {
+                    Some(item) => run.start_task(item, progress),
+                    None => break,
+                },
+                Some(finished) = run.tasks.join_next() => done = run.finish(finished, progress),
+            }
+        }
+        // The parser stops when the receiver is dropped.
+        drop(items);
+        while let Some(finished) = run.tasks.join_next().await {
+            done = done.and(run.finish(finished, progress));
+        }
+        let parsed = match parser.await {
+            Ok((sorter, parsed)) => {
+                self.sorter = Some(sorter);
+                parsed
+            }
+            Err(error) => Err(ImportFailure::Interrupted(error.to_string())),
+        };
+        let mut sealed = run.importer.finish(&mut run.reports[file]).await;
+        if is_last && sealed.is_ok() {
+            sealed = run.importer.merge_parts().await;
+        }
+        if done.is_ok() {
+            done = run.finish_site().await;
+        }
+        self.reports = run.reports;
+        // An error of the store takes precedence: it may be the reason why the parser stopped.
+        done.and(sealed).and(parsed)
     }
-    // An error of the store takes precedence: it may be the reason why the parser stopped.
-    let done = done.and(sealed).and(parsed);
-    let report = run.report;
-    done.map(|()| report.clone()).map_err(|failure| ImportError { failure, report: Box::new(report) })
 }
 
 /// An import in progress.
@@ -166,7 +269,12 @@ struct ImportRun {
     importer: Arc<Importer>,
     size: Option<u64>,
     consumed: Arc<AtomicU64>,
-    report: ImportReport,
+    /// The number of the file that is read.
+    file: usize,
+    /// The reports of all files so far.
+    reports: Vec<ImportReport>,
+    /// The number of revisions that wait to be sorted by page.
+    waiting: u64,
     tasks: JoinSet<Result<TaskResult, ImportFailure>>,
     /// The metadata of the wiki in the input.
     site: Option<SiteInfo>,
@@ -179,7 +287,9 @@ struct ImportRun {
 
 impl ImportRun {
     /// Starts the task for an item, or counts the item.
-    fn start_task(&mut self, item: Item) {
+    fn start_task(&mut self, item: Item, progress: &mut impl FnMut(&ImportProgress)) {
+        let file = self.file;
+        let report = &mut self.reports[file];
         match item {
             Item::Site(info) => {
                 let info = SiteInfo { as_of: None, ..info };
@@ -198,23 +308,27 @@ impl ImportRun {
                     let Group { revisions, .. } = &group;
                     let mut stored = importer.store_revisions(&group.title, revisions, previous).await?;
                     stored.page = Some((group.title.clone(), number));
+                    stored.file = Some(group.file);
                     drop(done);
                     Ok(stored)
                 });
             }
-            Item::IncompletePage => self.report.pages += 1,
-            Item::PageEnd(title, info) => {
-                self.report.pages += 1;
-                let Some(info) = info else { return };
-                self.highest = self.highest.max(Some(info.as_of));
+            Item::NewPage => report.pages += 1,
+            Item::Highest(rev) => self.highest = self.highest.max(Some(rev)),
+            Item::PageInfo(title, info) => {
                 let importer = Arc::clone(&self.importer);
                 self.tasks.spawn(async move { importer.store_page(title, &info).await });
             }
-            Item::LeftOut(left_out) => self.report.left_out.add_many(left_out.revisions, left_out),
-            Item::Misplaced(misplaced) => self.report.misplaced.add(misplaced),
-            Item::Broken(broken) => self.report.broken.add(broken),
-            Item::Notice(notice) => self.report.notices.add(notice),
-            Item::Skipped(name) => self.report.skip(name),
+            Item::LeftOut(left_out) => report.left_out.add_many(left_out.revisions, left_out),
+            Item::Misplaced(misplaced) => report.misplaced.add(misplaced),
+            Item::Broken(broken) => report.broken.add(broken),
+            Item::Notice(notice) => report.notices.add(notice),
+            Item::Skipped(name) => report.skip(name),
+            Item::Repeated(file) => self.reports[file].unchanged += 1,
+            Item::Waiting(waiting) => {
+                self.waiting = waiting;
+                self.show_progress(progress);
+            }
         }
     }
 
@@ -222,7 +336,8 @@ impl ImportRun {
     async fn finish_site(&mut self) -> Result<(), ImportFailure> {
         let Some(mut site) = self.site.take() else { return Ok(()) };
         site.as_of = self.highest;
-        self.report.add(self.importer.store_site(&site).await?.report);
+        let stored = self.importer.store_site(&site).await?;
+        self.reports[self.file].add(stored.report);
         Ok(())
     }
 
@@ -255,14 +370,19 @@ impl ImportRun {
                 self.last.remove(&queue);
             }
         }
-        self.report.add(stored.report);
+        self.reports[stored.file.unwrap_or(self.file)].add(stored.report);
+        self.show_progress(progress);
+        Ok(())
+    }
+
+    fn show_progress(&self, progress: &mut impl FnMut(&ImportProgress)) {
+        let reports = &self.reports;
         progress(&ImportProgress {
-            pages: self.report.pages,
-            revisions: self.report.revisions(),
-            text_bytes: self.report.text_bytes,
+            pages: reports.iter().map(|report| report.pages).sum(),
+            revisions: self.waiting + reports.iter().map(ImportReport::revisions).sum::<u64>(),
+            text_bytes: reports.iter().map(|report| report.text_bytes).sum(),
             read: self.consumed.load(Ordering::Relaxed),
             size: self.size,
         });
-        Ok(())
     }
 }

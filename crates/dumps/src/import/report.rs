@@ -9,8 +9,8 @@ use crate::{BrokenPage, CountedItems, LeftOut, Misplaced, ReadError};
 /// The report of an import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImportReport {
-    /// The number of pages. A page without an end counts, and a page that occurs several times counts each
-    /// time.
+    /// The number of pages. A page without an end counts. A page that occurs several times counts once, for the
+    /// first file that has the page. (In an import of millions of pages, some may count each time.)
     pub pages: u64,
     /// The number of revisions that were stored, or got new renders.
     pub created: u64,
@@ -39,7 +39,7 @@ pub struct ImportReport {
     pub text_bytes: u64,
     /// The revisions that were sealed in blocks at once.
     pub sealed: Option<SealReport>,
-    /// The revisions that an import into blocks stored as rows, by the reason.
+    /// The revisions that an import into blocks stored as rows, by the reason. If rows are sealed, those that stay.
     pub as_rows: BTreeMap<RowReason, u64>,
 }
 
@@ -124,6 +124,9 @@ pub enum ImportFailure {
          revisions"
     )]
     Archive(rashomon_buckets::Error),
+    /// Revisions were stored as rows, and could not be sealed.
+    #[error("the revisions so far are stored, but could not be moved into the archive: {0}")]
+    Seal(rashomon_buckets::Error),
     /// The metadata of the wiki or of a page could not be stored.
     #[error("the metadata of the wiki or of a page could not be stored: {0}")]
     Catalog(rashomon_buckets::Error),

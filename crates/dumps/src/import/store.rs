@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use rashomon_buckets::{
     BucketName, CHUNK_SIZE, Catalog, DomainName, HistoryArchiver, ImportOutcome, ImportRender,
-    ImportRevision, NewProperty, Page, PageInfo, PropertyName, Result, RevisionStore, Sha1, SiteInfo, Tid,
-    Title,
+    ImportRevision, ImportedRows, NewProperty, Page, PageInfo, PropertyName, Result, Revision, RevisionStore,
+    RowReason, SealReport, Sha1, SiteInfo, Tid, Title,
 };
 use rashomon_clock::{Timestamp, rfc3339};
 use tokio::sync::{Semaphore, oneshot};
@@ -14,6 +14,7 @@ use super::{
     ImportOptions,
     check::{self, Disagreement},
     report::{Conflict, ImportFailure, ImportReport, Mismatch},
+    rows::UnsealedRows,
 };
 use crate::{LeftOut, LeftOutReason, SourceProperty, SourceRevision};
 
@@ -29,6 +30,8 @@ pub(super) type PreviousTask = oneshot::Receiver<()>;
 pub(super) struct TaskResult {
     /// The page of a group, and the group's number.
     pub(super) page: Option<(Title, u64)>,
+    /// The number of the group's file.
+    pub(super) file: Option<usize>,
     pub(super) report: ImportReport,
 }
 
@@ -40,6 +43,8 @@ pub(super) struct Importer {
     bucket: BucketName,
     staging: Semaphore,
     archiver: Option<HistoryArchiver>,
+    /// `None` if rows are not sealed.
+    rows: Option<UnsealedRows>,
 }
 
 /// Staged properties, each with the time of its last replacement.
@@ -53,8 +58,10 @@ impl Importer {
         options: &ImportOptions,
     ) -> Self {
         let archiver = if options.archive { buckets.maintenance().history_archiver() } else { None };
+        let seals_rows = options.seal_rows && buckets.maintenance().seals_imports();
+        let rows = seals_rows.then(UnsealedRows::default);
         let (bucket, staging) = (options.bucket.clone(), Semaphore::new(options.jobs.max(1)));
-        Self { buckets, catalog, domain, bucket, staging, archiver }
+        Self { buckets, catalog, domain, bucket, staging, archiver, rows }
     }
 
     /// Returns the queue of a page. The groups of a queue are stored one after the other. Each page has its own queue.
@@ -67,11 +74,46 @@ impl Importer {
     /// sealed, and the revisions that were stored as rows. If waiting pages cannot be stored, the report no longer
     /// counts their revisions as created.
     pub(super) async fn finish(&self, report: &mut ImportReport) -> std::result::Result<(), ImportFailure> {
+        let archived = self.finish_archiver(report).await;
+        let Some(rows) = &self.rows else { return archived };
+        let (sealed, left) =
+            rows.finish((&self.buckets, &self.domain, &self.bucket)).await.map_err(ImportFailure::Seal)?;
+        add_sealed(report, sealed);
+        if self.archiver.is_none() {
+            *report.as_rows.entry(RowReason::NotSealed).or_default() += left;
+        }
+        // Revisions that were sealed after all are no longer in rows.
+        let mut packed = sealed.revisions;
+        for (_, count) in report.as_rows.iter_mut().filter(|(reason, _)| is_sealed_later(**reason)) {
+            let fewer = packed.min(*count);
+            (*count, packed) = (*count - fewer, packed - fewer);
+        }
+        report.as_rows.retain(|_, count| *count > 0);
+        archived
+    }
+
+    async fn finish_archiver(&self, report: &mut ImportReport) -> std::result::Result<(), ImportFailure> {
         let Some(archiver) = &self.archiver else { return Ok(()) };
         let finished = archiver.finish().await;
         report.created = report.created.saturating_sub(archiver.waiting());
-        report.as_rows = archiver.imported_as_rows().await;
-        report.sealed = Some(finished.map_err(ImportFailure::Archive)?);
+        for (reason, count) in archiver.imported_as_rows().await {
+            *report.as_rows.entry(reason).or_default() += count;
+        }
+        add_sealed(report, finished.map_err(ImportFailure::Archive)?);
+        Ok(())
+    }
+
+    /// Merges the parts of pages of which earlier parts were put into blocks by this command, and deletes the blocks that
+    /// no page needs any more.
+    pub(super) async fn merge_parts(&self) -> std::result::Result<(), ImportFailure> {
+        let Some(archiver) = self.archiver.as_ref().filter(|_| self.rows.is_some()) else { return Ok(()) };
+        let pages = archiver.take_grown().await;
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let maintenance = self.buckets.maintenance();
+        maintenance.compact_pages(&pages).await.map_err(ImportFailure::Seal)?;
+        maintenance.collect_blocks().await.map_err(ImportFailure::Seal)?;
         Ok(())
     }
 
@@ -111,21 +153,32 @@ impl Importer {
         previous: Option<PreviousTask>,
     ) -> std::result::Result<TaskResult, ImportFailure> {
         let result = self.try_store_revisions(title, revisions, previous).await;
-        result.map_err(|error| {
+        let result = result.map_err(|error| {
             let rev = |revision: Option<&SourceRevision>| {
-                revision.map_or(rashomon_buckets::Revision::MAX, |revision| revision.record.rev)
+                revision.map_or(Revision::MAX, |revision| revision.record.rev)
             };
             let (first, last) = (rev(revisions.first()), rev(revisions.last()));
             ImportFailure::Store { title: title.clone(), first, last, error }
-        })
+        })?;
+        let (result, created) = result;
+        if let Some(rows) = &self.rows {
+            let stored = match &self.archiver {
+                Some(archiver) => archiver.take_rows().await,
+                None => ImportedRows::from([(title.clone(), created.into_iter().collect())]),
+            };
+            let into = (&self.buckets, &self.domain, &self.bucket);
+            rows.add(into, stored, result.report.text_bytes).await.map_err(ImportFailure::Seal)?;
+        }
+        Ok(result)
     }
 
+    /// Returns the report, and the revisions that were stored.
     async fn try_store_revisions(
         &self,
         title: &Title,
         revisions: &[SourceRevision],
         previous: Option<PreviousTask>,
-    ) -> Result<TaskResult> {
+    ) -> Result<(TaskResult, Vec<Revision>)> {
         let page = self.page_of(title.clone());
         let mut report = ImportReport::default();
         let mut staged = Vec::with_capacity(revisions.len());
@@ -149,11 +202,15 @@ impl Importer {
             Some(archiver) => archiver.import(&page, staged).await?,
             None => self.buckets.import(&page, staged).await?,
         };
+        let mut created = Vec::new();
         for ((revision, outcome), disagreements) in revisions.iter().zip(outcomes).zip(all_disagreements) {
             // SHA-1 mismatches are reported only for stored revisions. For a revision in conflict only the conflict is
             // reported, and an erased revision is reported as left out.
             if !matches!(outcome, ImportOutcome::Conflict(_) | ImportOutcome::Erased(_)) {
                 report_mismatches(title, revision, disagreements, &mut report);
+            }
+            if outcome == ImportOutcome::Created {
+                created.push(revision.record.rev);
             }
             match outcome {
                 ImportOutcome::Conflict(difference) => report.conflicts.add(Conflict {
@@ -176,7 +233,7 @@ impl Importer {
                 ImportOutcome::Unchanged => report.unchanged += 1,
             }
         }
-        Ok(TaskResult { page: None, report })
+        Ok((TaskResult { page: None, file: None, report }, created))
     }
 
     async fn stage_revision(
@@ -269,6 +326,15 @@ impl Importer {
     fn page_of(&self, title: Title) -> Page {
         Page { domain: self.domain.clone(), bucket: self.bucket.clone(), title }
     }
+}
+
+fn add_sealed(report: &mut ImportReport, sealed: SealReport) {
+    report.sealed = report.sealed.into_iter().chain([sealed]).reduce(|one, other| one + other);
+}
+
+/// Whether a revision that became a row for this reason may be sealed as soon as it is stored.
+const fn is_sealed_later(reason: RowReason) -> bool {
+    matches!(reason, RowReason::StoredPage | RowReason::Repeated | RowReason::TooLarge | RowReason::TooMany)
 }
 
 /// Whether a body of the revision may be written to chunks before the revision is stored.

@@ -18,7 +18,8 @@ use rashomon_buckets::{
 };
 use rashomon_clock::ManualClock;
 use rashomon_dumps::{
-    Format, ImportFailure, ImportOptions, ImportReport, LeftOutReason, Problem, Source, import,
+    DecompressionLimits, Format, ImportFailure, ImportOptions, ImportReport, LeftOutReason, Problem, Source,
+    SpoolSpace, import,
 };
 use rashomon_service::EraseOptions;
 use rashomon_tables::{Call, Fault, Gate, Plan, TableStore};
@@ -240,6 +241,39 @@ async fn any_order_gives_the_same_store() {
     let pages = [page("A", &[(3, "three")]), b, page("A", &[(1, "one"), (2, "two")])].concat();
     mixed.import(export(&pages)).await.unwrap();
     assert_eq!(mixed.export(Format::JsonLines).await, sorted.export(Format::JsonLines).await);
+}
+
+/// Revisions are sorted in a temporary file. If the file has no room, they are imported unsorted.
+#[tokio::test]
+async fn pages_in_parts_are_stored_and_counted_once() {
+    let mut state = 7_u64;
+    let mut word = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        format!("{:x} ", state >> 16)
+    };
+    let texts: Vec<String> = (1..=40).map(|_| (0..8000).map(|_| word()).collect()).collect();
+    let part = |rev: i64| page(["A", "B", "C"][rev as usize % 3], &[(rev, &texts[rev as usize - 1])]);
+    let input = export(&(1..=40).map(part).collect::<String>());
+    let sorted = Wiki::new().await;
+    let report = sorted.import(input.clone()).await.unwrap();
+    assert_eq!((report.pages, report.created, report.unchanged), (3, 40, 0));
+    for (bytes, title, rev) in [(0, "B", 40), (1 << 30, "A", 39)] {
+        let wiki = Wiki::new().await;
+        let spool = Arc::new(SpoolSpace::new(bytes, bytes));
+        let decompression = DecompressionLimits { spool, ..DecompressionLimits::default() };
+        let options = ImportOptions { decompression, ..ImportOptions::default() };
+        let source = Source::stream(Cursor::new(input.clone().into_bytes()));
+        let imported = import(&wiki.buckets, &wiki.catalog, &wiki.domain, source, &options, |_| {});
+        let report = imported.await.unwrap();
+        assert_eq!((report.pages, report.created, report.unchanged), (3, 40, 0));
+        assert_eq!(text(&wiki, title, rev).await, texts[rev as usize - 1]);
+        assert_eq!(wiki.export(Format::JsonLines).await, sorted.export(Format::JsonLines).await);
+    }
+    // The same revision twice is stored once.
+    let twice = Wiki::new().await;
+    let (a, b) = (page("A", &[(1, "one")]), page("B", &[(2, "two")]));
+    let report = twice.import(export(&[&*a, &b, &a, &b, &b].concat())).await.unwrap();
+    assert_eq!((report.pages, report.created, report.unchanged), (2, 2, 3));
 }
 
 #[tokio::test]

@@ -251,6 +251,7 @@ async fn import_into(
         max_line,
         max_buffered_bytes: MAX_IMPORT_BUFFERED_BYTES,
         skip_broken,
+        seal_rows: true,
         ..ImportOptions::default()
     };
     let done = import(&api.buckets, catalog, &domain, Source::async_stream(reader), &options, progress).await;
@@ -303,7 +304,7 @@ fn problem_of(error: &ImportError, domain: &DomainName, bucket: &BucketName) -> 
             let page = Page { domain: domain.clone(), bucket: bucket.clone(), title: title.clone() };
             Problem::of_page(error.clone(), &page)
         }
-        ImportFailure::Catalog(error) => Problem::of_bucket(error.clone()),
+        ImportFailure::Catalog(error) | ImportFailure::Seal(error) => Problem::of_bucket(error.clone()),
         other => Problem::new(Kind::Internal, other.to_string()),
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use rashomon_buckets::{Revision, shorten};
+use rashomon_buckets::{Revision, SealReport, shorten};
 use rashomon_dumps::{
     ImportError, ImportFailure, ImportProgress, ImportReport, InputPosition, LeftOutReason, ReadError,
 };
@@ -56,6 +56,12 @@ pub(super) struct ReportJson<'a> {
     #[serde(skip_serializing_if = "is_zero")]
     notices: u64,
     text_bytes: u64,
+    /// The revisions that were moved into the archive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sealed: Option<SealReport>,
+    /// The revisions that stay in rows, if others were moved into the archive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_rows: Option<u64>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     skipped: &'a BTreeMap<String, u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -128,6 +134,9 @@ impl<'a> ReportJson<'a> {
             broken: report.broken.count,
             notices: report.notices.count + if may_read { report.site_changes.count } else { 0 },
             text_bytes: report.text_bytes,
+            // Only revisions that were not stored before are sealed.
+            sealed: report.sealed.filter(|_| may_read),
+            in_rows: report.sealed.filter(|_| may_read).map(|_| report.as_rows.values().sum()),
             skipped: &report.skipped,
             first_conflicts: (report.conflicts.first.iter())
                 .map(|conflict| ExceptionJson {

@@ -1,10 +1,14 @@
 //! Imports into a store that this process opens.
 
-use std::{fs::File, path::Path, sync::Arc};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use rashomon_buckets::BucketName;
 use rashomon_clock::Clock;
-use rashomon_dumps::{ImportError, ImportFailure, ImportOptions, ImportProgress, Source};
+use rashomon_dumps::{Import, ImportFailure, ImportOptions, ImportProgress, Source};
 use rashomon_entry_dumps::StoreTarget;
 
 use super::{display_name, entries, is_standard_input, list_unread_files, progress_label, report::Outcome};
@@ -21,8 +25,8 @@ use crate::{
 
 /// The outcome of the import of one file.
 enum FileOutcome {
-    Finished(Outcome),
-    Failed(ImportError),
+    Finished,
+    Failed(ImportFailure),
     Stopped(Exit, ImportProgress),
 }
 
@@ -64,72 +68,102 @@ async fn import_files(
     signals: &mut Signals,
 ) -> Result<Exit, CommandError> {
     let started = clock.monotonic();
-    let mut total = Outcome::default();
-    for file in &arguments.files {
-        match import_file(arguments, bucket, file, store, clock, signals).await? {
-            FileOutcome::Finished(outcome) => {
-                outcome.print_exceptions(&display_name(file));
-                total.add(&outcome, &display_name(file));
-            }
-            FileOutcome::Failed(error) => {
-                let outcome = Outcome::from(*error.report);
-                outcome.print_exceptions(&display_name(file));
-                total.add(&outcome, &display_name(file));
-                let message = input_error(file, &error.failure, arguments.skip_broken);
-                total.print_total(
-                    arguments.json,
-                    clock.monotonic().saturating_sub(started),
-                    Some(&message),
-                )?;
-                return Err(CommandError::Import(message + &list_unread_files(&arguments.files, file)));
-            }
-            FileOutcome::Stopped(exit, progress) => {
-                output::to_stderr(format_args!(
-                    "stopped in {} after {}: stored revisions stay; to continue, import the files again",
-                    display_name(file),
-                    output::counted(progress.revisions, "revision"),
-                ));
-                return Ok(exit);
-            }
-        }
-    }
-    total.print_total(arguments.json, clock.monotonic().saturating_sub(started), None)?;
-    Ok(if total.is_clean() { Exit::Done } else { Exit::Partly })
-}
-
-async fn import_file(
-    arguments: &ImportArguments,
-    bucket: &BucketName,
-    file: &Path,
-    store: &Store,
-    clock: &Arc<dyn Clock>,
-    signals: &mut Signals,
-) -> Result<FileOutcome, CommandError> {
-    let source = open_source(file)?;
     // Where the archive is off, all revisions are stored as rows. Nothing else may write to pages that are imported
     // into blocks, but servers may write to a cluster during the import.
     let is_alone = store.sqlite().is_some();
     let archive = arguments.archive || (is_alone && !arguments.rows);
-    let mut options = ImportOptions { bucket: bucket.clone(), archive, ..options_of(arguments) };
+    let mut options =
+        ImportOptions { bucket: bucket.clone(), archive, seal_rows: archive, ..options_of(arguments) };
     if let Some(jobs) = arguments.jobs {
         options.jobs = jobs.get();
     }
-    let mut progress = Progress::new(Arc::clone(clock), progress_label(file), "revision", source.size());
-    let mut last = ImportProgress { pages: 0, revisions: 0, text_bytes: 0, read: 0, size: None };
     let (buckets, catalog) = (store.buckets(), store.buckets().catalog());
+    let mut import = Import::new(buckets, catalog, &arguments.domain, &options);
+    let mut total = Outcome::default();
+    let mut failure = None;
+    for file in &arguments.files {
+        match import_file(&mut import, Some(file), clock, signals).await? {
+            FileOutcome::Finished => {}
+            FileOutcome::Failed(error) => {
+                failure = Some((file, error));
+                break;
+            }
+            FileOutcome::Stopped(exit, progress) => return Ok(stopped(exit, file, &progress)),
+        }
+        add_reports(&mut import, &arguments.files, &mut total);
+    }
+    // Revisions of pages that come in several parts wait until all files were read.
+    let last = failure.as_ref().map_or(arguments.files.last(), |(file, _)| Some(*file));
+    if let Some(last) = last
+        && failure.as_ref().is_none_or(|(_, failure)| matches!(failure, ImportFailure::Read(_)))
+    {
+        match import_file(&mut import, None, clock, signals).await? {
+            FileOutcome::Finished => {}
+            FileOutcome::Failed(error) => failure = Some((last, error)),
+            FileOutcome::Stopped(exit, progress) => return Ok(stopped(exit, last, &progress)),
+        }
+    }
+    add_reports(&mut import, &arguments.files, &mut total);
+    let elapsed = clock.monotonic().saturating_sub(started);
+    if let Some((file, failure)) = failure {
+        let message = input_error(file, &failure, arguments.skip_broken);
+        total.print_total(arguments.json, elapsed, Some(&message))?;
+        return Err(CommandError::Import(message + &list_unread_files(&arguments.files, file)));
+    }
+    total.print_total(arguments.json, elapsed, None)?;
+    Ok(if total.is_clean() { Exit::Done } else { Exit::Partly })
+}
+
+/// Prints the exceptions of all files since the last call, and adds their reports to the total.
+fn add_reports(import: &mut Import<'_>, files: &[PathBuf], total: &mut Outcome) {
+    for (report, file) in import.take_reports().into_iter().zip(files) {
+        let outcome = Outcome::from(report);
+        outcome.print_exceptions(&display_name(file));
+        total.add(&outcome, &display_name(file));
+    }
+}
+
+fn stopped(exit: Exit, file: &Path, progress: &ImportProgress) -> Exit {
+    output::to_stderr(format_args!(
+        "stopped in {} after {}: stored revisions stay; to continue, import the files again",
+        display_name(file),
+        output::counted(progress.revisions, "revision"),
+    ));
+    exit
+}
+
+/// Imports a file. Without a file, stores the revisions that wait.
+async fn import_file(
+    import: &mut Import<'_>,
+    file: Option<&Path>,
+    clock: &Arc<dyn Clock>,
+    signals: &mut Signals,
+) -> Result<FileOutcome, CommandError> {
+    let source = file.map(open_source).transpose()?;
+    let label = file.map_or_else(|| "pages in several parts".to_owned(), progress_label);
+    let size = source.as_ref().and_then(Source::size);
+    let mut progress = Progress::new(Arc::clone(clock), label, "revision", size);
+    let mut last = ImportProgress { pages: 0, revisions: 0, text_bytes: 0, read: 0, size: None };
     let mut show = |now: &ImportProgress| {
         last = *now;
         progress.show(ProgressCounts { items: now.revisions, bytes: now.text_bytes, position: now.read });
     };
-    let import = rashomon_dumps::import(buckets, catalog, &arguments.domain, source, &options, &mut show);
-    let ended = tokio::select! {
-        outcome = Box::pin(import) => Ok(outcome),
-        exit = signals.first() => Err(exit),
+    let ended = {
+        let work = async {
+            match source {
+                Some(source) => import.read(source, &mut show).await,
+                None => import.finish(&mut show).await,
+            }
+        };
+        tokio::select! {
+            outcome = Box::pin(work) => Ok(outcome),
+            exit = signals.first() => Err(exit),
+        }
     };
     progress.finish();
     Ok(match ended {
-        Ok(Ok(report)) => FileOutcome::Finished(report.into()),
-        Ok(Err(error)) => FileOutcome::Failed(error),
+        Ok(Ok(())) => FileOutcome::Finished,
+        Ok(Err(failure)) => FileOutcome::Failed(failure),
         Err(exit) => FileOutcome::Stopped(exit, last),
     })
 }

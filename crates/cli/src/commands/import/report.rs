@@ -11,6 +11,9 @@ use crate::{
     output::{self, counted, thousands},
 };
 
+/// The command that packs what an import has left in rows.
+const PACK: &str = "`rashomon archive seal --after 0s --idle 0s`";
+
 /// The outcome of an import. It is also read from the last line of a server's answer, and written by `--json`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Outcome {
@@ -41,12 +44,15 @@ pub(super) struct Outcome {
     notices: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     first_notices: Vec<String>,
-    /// The revisions that were sealed in blocks. An import by a server seals nothing.
-    #[serde(skip)]
+    /// The revisions that were sealed in blocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     sealed: Option<SealReport>,
     /// The revisions that are stored as rows although the others were sealed, by the reason.
     #[serde(skip)]
     as_rows: BTreeMap<RowReason, u64>,
+    /// The same number, from a server.
+    #[serde(default)]
+    in_rows: u64,
 }
 
 /// The maximum number of exceptions of each kind that the total of several files lists.
@@ -109,6 +115,7 @@ impl From<ImportReport> for Outcome {
             ),
             sealed: report.sealed,
             as_rows: report.as_rows,
+            in_rows: 0,
         }
     }
 }
@@ -187,6 +194,7 @@ impl Outcome {
         }
         let room = MAX_LISTED.saturating_sub(self.first_notices.len());
         self.first_notices.extend(other.first_notices.iter().take(room).cloned());
+        self.in_rows += other.in_rows;
         for (reason, count) in &other.as_rows {
             *self.as_rows.entry(*reason).or_default() += count;
         }
@@ -261,8 +269,15 @@ impl Outcome {
         of(self.broken, "broken page") + &of(self.misplaced, "misplaced element")
     }
 
-    /// Describes how many revisions an import into blocks stored as rows, and why.
+    /// Describes how many revisions are in rows although others were packed into blocks, why, and which command packs
+    /// them.
     fn describe_rows(&self) -> String {
+        if self.in_rows > 0 {
+            return format!(
+                "; {} in rows: the server packs them later, and {PACK} packs them when it is stopped",
+                counted(self.in_rows, "revision")
+            );
+        }
         let total: u64 = self.as_rows.values().sum();
         if total == 0 {
             return String::new();
@@ -271,7 +286,7 @@ impl Outcome {
             format!("{} {}", thousands(*count), describe_reason(*reason))
         };
         let reasons: Vec<_> = self.as_rows.iter().map(of_reason).collect();
-        format!("; {} as rows: {}", counted(total, "revision"), reasons.join(", "))
+        format!("; {} as rows: {}; {PACK} packs them", counted(total, "revision"), reasons.join(", "))
     }
 }
 
@@ -282,6 +297,7 @@ fn describe_reason(reason: RowReason) -> &'static str {
         RowReason::Repeated => "of pages with a revision that the input has twice",
         RowReason::TooLarge => "of pages with a revision that is too large for a block",
         RowReason::Latest => "latest of their pages",
+        RowReason::NotSealed => "that could not be packed at once",
         _ => "of pages with too many revisions",
     }
 }

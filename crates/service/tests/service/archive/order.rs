@@ -106,7 +106,12 @@ async fn bulk_load_reports_why_revisions_became_rows(world: World) {
     let stored = page("Stored");
     world.edit(&stored, 1..=1).await;
     let more = history(&world, &stored, &[20, 30], 10).await;
-    assert_eq!(bulk_load(&world, &stored, more).await, BTreeMap::from([(RowReason::StoredPage, 2)]));
+    // Other processes of a cluster may write to a stored page.
+    let expected = match world.buckets.maintenance().seals_imports() {
+        true => BTreeMap::from([(RowReason::Latest, 1)]),
+        false => BTreeMap::from([(RowReason::StoredPage, 2)]),
+    };
+    assert_eq!(bulk_load(&world, &stored, more).await, expected);
 
     let repeating = page("Repeating");
     let archiver = world.buckets.maintenance().history_archiver().unwrap();
