@@ -1,6 +1,8 @@
 //! Compaction: rewrites revisions of a page that are spread over many small parts of blocks into fewer,
 //! larger parts.
 
+use std::collections::BTreeMap;
+
 use rashomon_tables::Error as StoreError;
 use serde::Serialize;
 
@@ -10,6 +12,7 @@ use super::{
     combined::CombinedRevisions,
     index::{IndexRow, index_of},
     rewrite::BlockRewriter,
+    rows::BlockId,
 };
 use rashomon_records::{BucketName, DomainName, Error, Page, Result, rows::partition_of};
 
@@ -90,14 +93,21 @@ impl Archive {
 
 impl Archive {
     /// Compacts these pages of one bucket, in this order. Neighbours should be in the same blocks, since each block is
-    /// unpacked for each page unless it is in memory.
+    /// unpacked for each page unless it is in memory. If a large part of an old block is no longer referenced, also
+    /// rewrites the rest of the block, so that garbage collection deletes it.
     pub async fn compact_pages(&self, pages: &[Page]) -> Result<CompactionReport> {
         let _alone = self.alone().await;
         let mut compactor = Compactor::new(self, CompactionOptions::default())?;
         for page in pages {
             compactor.compact_page(page).await?;
         }
-        compactor.rewriter.end().await?;
+        let left = compactor.rewriter.end().await?;
+        if let Some(of) = pages.first() {
+            for id in left {
+                compactor.rewrite_rest(of, id).await?;
+            }
+            compactor.rewriter.end().await?;
+        }
         Ok(compactor.report())
     }
 }
@@ -106,13 +116,16 @@ struct Compactor<'a> {
     blocks: &'a BlockStore,
     options: CompactionOptions,
     rewriter: BlockRewriter<'a>,
+    /// The uncompressed bytes of the bodies that were moved out of each block.
+    moved: BTreeMap<BlockId, u64>,
     report: CompactionReport,
 }
 
 impl<'a> Compactor<'a> {
     fn new(archive: &'a Archive, options: CompactionOptions) -> Result<Self> {
         let rewriter = BlockRewriter::new(archive)?;
-        Ok(Self { blocks: &archive.blocks, options, rewriter, report: CompactionReport::default() })
+        let (moved, report) = (BTreeMap::new(), CompactionReport::default());
+        Ok(Self { blocks: &archive.blocks, options, rewriter, moved, report })
     }
 
     fn report(&self) -> CompactionReport {
@@ -152,6 +165,33 @@ impl<'a> Compactor<'a> {
         Ok(())
     }
 
+    /// Moves all pages out of a block, if at least a third of its bodies were moved already. `of` is any page of its
+    /// bucket.
+    async fn rewrite_rest(&mut self, of: &Page, id: BlockId) -> Result<()> {
+        let block = match self.blocks.open(of, id).await {
+            Err(Error::Store(StoreError::Corrupt(_))) => return Ok(()),
+            block => block?,
+        };
+        let mut rest = Vec::new();
+        for title in block.titles() {
+            let page = Page { title, ..of.clone() };
+            let index = index_of(&*self.blocks.store, &partition_of(&page)).await?;
+            rest.extend(index.into_iter().filter(|row| row.block == id).map(|row| (page.clone(), row)));
+        }
+        let rest_bytes = rest.iter().map(|(_, row)| row.raw_bytes).sum::<u64>();
+        if rest_bytes > 2 * self.moved.get(&id).copied().unwrap_or(0) {
+            return Ok(());
+        }
+        for (page, row) in rest {
+            self.rewriter.remember_epoch(&page).await?;
+            match self.read_combined(&page, std::slice::from_ref(&row)).await {
+                Err(Error::Store(StoreError::Corrupt(_))) => self.report.kept += 1,
+                combined => self.compact_group(&page, vec![row], 0, combined?).await?,
+            }
+        }
+        Ok(())
+    }
+
     /// Selects the small parts. A few revisions may fill a block if they have little text in common. A part
     /// with such revisions is not small, since it would take as much space in another block.
     async fn small_parts(&self, page: &Page, index: Vec<IndexRow>) -> Result<Vec<SmallPart>> {
@@ -184,6 +224,9 @@ impl<'a> Compactor<'a> {
         mut combined: CombinedRevisions,
     ) -> Result<()> {
         self.report.parts += rows.len() as u64;
+        for row in &rows {
+            *self.moved.entry(row.block).or_default() += row.raw_bytes;
+        }
         self.rewriter.begin(page, rows, literals).await?;
         while let Some((unit, texts)) = combined.next()? {
             self.report.revisions += 1;

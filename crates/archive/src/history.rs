@@ -35,7 +35,7 @@ use tokio::{sync::Mutex, task::JoinHandle};
 
 use self::placement::BlockPlacement;
 use super::{
-    Archive, ArchiveSettings, ImportedRows, SealReport, erase::Epoch, index::index_of,
+    Archive, ArchiveSettings, ImportedRow, ImportedRows, SealReport, erase::Epoch, index::index_of,
     large::read_from_chunks, pending::PendingBlock, policy::Thinning, verified_block::blocking,
 };
 use rashomon_records::{
@@ -110,7 +110,7 @@ struct State {
     sealed: SealReport,
     /// The number of revisions that were imported as rows.
     rows: BTreeMap<RowReason, u64>,
-    /// Those of them that were not taken by [`HistoryArchiver::take_rows`].
+    /// Revisions that may be in rows, and were not taken by [`HistoryArchiver::take_rows`].
     unsealed: ImportedRows,
     /// The pages that were stored before, and of which further revisions are in blocks now.
     grown: Vec<Page>,
@@ -302,13 +302,19 @@ impl HistoryArchiver {
     ) -> Result<Vec<ImportOutcome>> {
         let revs: Vec<_> = revisions.iter().map(|revision| revision.record.rev).collect();
         let outcomes = self.rows.import(page, revisions.into_iter().map(compressed).collect()).await?;
-        let created = revs.into_iter().zip(&outcomes).filter(|(_, of)| **of == ImportOutcome::Created);
-        let created: Vec<_> = created.map(|(rev, _)| rev).collect();
-        if !created.is_empty() {
-            *state.rows.entry(reason).or_default() += created.len() as u64;
-            if self.archive.records.is_alone() {
-                state.unsealed.entry(page.title.clone()).or_default().extend(created);
-            }
+        let in_rows = revs.into_iter().zip(&outcomes).filter_map(|(rev, outcome)| match outcome {
+            ImportOutcome::Created => Some((rev, ImportedRow::New)),
+            ImportOutcome::Unchanged => Some((rev, ImportedRow::Before)),
+            _ => None,
+        });
+        let in_rows: Vec<_> = in_rows.collect();
+        let created = in_rows.iter().filter(|(_, row)| *row == ImportedRow::New).count();
+        if created > 0 {
+            *state.rows.entry(reason).or_default() += created as u64;
+        }
+        if self.archive.records.is_alone() && !in_rows.is_empty() {
+            // If a new revision occurs again, its first outcome counts.
+            state.unsealed.entry(page.title.clone()).or_default().extend(in_rows.into_iter().rev());
         }
         Ok(outcomes)
     }
@@ -328,7 +334,8 @@ impl HistoryArchiver {
         self.state.lock().await.rows.clone()
     }
 
-    /// Takes the revisions that were imported as rows since the last call, and that may be sealed now.
+    /// Takes the revisions that were imported as rows, or compared with stored ones, since the last call. Those in rows
+    /// may be sealed now.
     pub async fn take_rows(&self) -> ImportedRows {
         std::mem::take(&mut self.state.lock().await.unsealed)
     }

@@ -58,7 +58,7 @@ pub use self::{
     history::{AttachedChanges, HistoryArchiver, RowImporter, RowReason},
     policy::ArchivePolicy,
     replace::{BlockReplacement, BodyInArchive, BodyReplacer, CheckedBlocks, NewBody},
-    seal::{ImportedRows, MAX_PLACED_BYTES, MAX_PLACED_ROWS, SealOptions, SealReport},
+    seal::{ImportedRow, ImportedRows, MAX_PLACED_BYTES, MAX_PLACED_ROWS, SealOptions, SealReport},
     stats::{ArchiveCounter, ArchiveStats, PropertySpace},
     union_store::UnionStore,
 };

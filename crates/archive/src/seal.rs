@@ -16,7 +16,7 @@ mod report;
 mod threshold;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     num::NonZeroUsize,
     time::Duration,
 };
@@ -27,7 +27,7 @@ use rashomon_tables::{ClusteringRange, Error as StoreError, ReadFrom, Scan};
 
 pub(super) use self::place::{release_chunks, release_owner};
 pub use self::{
-    imported::ImportedRows,
+    imported::{ImportedRow, ImportedRows},
     place::{MAX_PLACED_BYTES, MAX_PLACED_ROWS},
     report::SealReport,
 };
@@ -113,7 +113,9 @@ struct Sealer<'a> {
     idle_since: Option<Timestamp>,
     options: SealOptions,
     /// The revisions of the current page that may be sealed. `None` if all may be.
-    only: Option<HashSet<Revision>>,
+    only: Option<HashMap<Revision, ImportedRow>>,
+    /// The number of sealed revisions that an import has stored.
+    new: u64,
     policy: ArchivePolicy,
     /// Thins out the renders of the page that is being sealed.
     thinning: Thinning,
@@ -190,6 +192,7 @@ impl<'a> Sealer<'a> {
             idle_since,
             options,
             only: None,
+            new: 0,
             policy,
             thinning: Thinning::new(policy, None),
             index: Vec::new(),
@@ -342,6 +345,9 @@ impl<'a> Sealer<'a> {
         if let Some(what) = candidate.damage {
             return Err(StopReason::Page(what));
         }
+        if !self.takes_unit(page, &candidate.unit) {
+            return Ok(());
+        }
         if let Err(why) = check_sealable(&candidate.unit, &candidate.texts, self.cutoff) {
             self.count_staying(page, rev, why);
             return Ok(());
@@ -467,6 +473,10 @@ impl<'a> Sealer<'a> {
                 self.mark_processed(rev);
                 continue;
             }
+            if !self.takes_unit(page, &candidate.unit) {
+                self.mark_processed(rev);
+                continue;
+            }
             match check_sealable(&candidate.unit, &candidate.texts, self.cutoff) {
                 Ok(()) => self.take_candidate(page, candidate).await?,
                 // The missing rows of the revision may be in a block.
@@ -510,6 +520,7 @@ impl<'a> Sealer<'a> {
     }
 
     fn push(&mut self, page: &Page, candidate: Candidate) -> Result<()> {
+        self.count_new(candidate.unit.revision.record.rev);
         self.sealed.revisions += 1;
         self.sealed.renders += candidate.unit.renders.len() as u64;
         self.sealed.raw_bytes += candidate.texts.values().map(|text| text.len() as u64).sum::<u64>();

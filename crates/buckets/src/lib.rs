@@ -11,9 +11,9 @@ pub use rashomon_admission::Limits;
 pub(crate) use rashomon_archive as archive;
 pub use rashomon_archive::{
     ArchivePolicy, ArchiveSettings, ArchiveStats, BlockReplacement, BodyInArchive, BodyReplacer,
-    BucketArchive, CheckedBlocks, CompactionOptions, CompactionReport, HistoryArchiver, ImportedRows,
-    MAX_PLACED_BYTES, MAX_PLACED_ROWS, NewBody, RowReason, SealOptions, SealReport, SkippedDamage,
-    unpack_limits,
+    BucketArchive, CheckedBlocks, CompactionOptions, CompactionReport, HistoryArchiver, ImportedRow,
+    ImportedRows, MAX_PLACED_BYTES, MAX_PLACED_ROWS, NewBody, RowReason, SealOptions, SealReport,
+    SkippedDamage, unpack_limits,
 };
 pub use rashomon_migration as migration;
 pub use rashomon_records::{

@@ -61,17 +61,18 @@ impl Maintenance {
         self.0.records.is_alone() && self.0.archive.as_ref().is_some_and(|archive| archive.is_on())
     }
 
-    /// Seals revisions of a bucket that an import has just stored as rows, and no others.
+    /// Seals revisions of a bucket that an import has just stored as rows, or that were left in rows by an earlier
+    /// import, and no others. Returns also how many of them this import has stored.
     #[boxed]
     pub async fn seal_imported(
         &self,
         domain: &DomainName,
         bucket: &BucketName,
         imported: ImportedRows,
-    ) -> Result<SealReport> {
+    ) -> Result<(SealReport, u64)> {
         match &self.0.archive {
             Some(archive) => archive.seal_imported(domain, bucket, imported, &self.0.writes).await,
-            None => Ok(SealReport::default()),
+            None => Ok((SealReport::default(), 0)),
         }
     }
 

@@ -106,12 +106,14 @@ fn page_element_for_each_revision_is_packed_like_whole_pages() {
 
     let in_time = page_per_revision();
     let reversed: Vec<_> = in_time.iter().rev().cloned().collect();
+    let (older, newer) = (page_by_page(1..=6), page_by_page(7..=REVISIONS));
     let mixed: Vec<_> = (0..240).map(|place| in_time[place * 77 % 240].clone()).collect();
     for (data, files) in [
         ("time", vec![&in_time[..]]),
         ("reversed", vec![&reversed[..]]),
         ("mixed", vec![&mixed[..]]),
         ("files", vec![&in_time[..100], &in_time[100..101], &in_time[101..]]),
+        ("halves", vec![&older[..], &newer[..]]),
         ("mixed-files", vec![&mixed[..100], &reversed[..]]),
     ] {
         let mut names = Vec::new();
@@ -168,6 +170,25 @@ fn revisions_of_stored_pages_are_packed() {
         assert!(export(directory, data) == export(directory, "whole"), "{data}");
         run(directory, &["verify", "--data", data]).ends_with(0);
     }
+}
+
+/// An import that was killed may leave rows.
+#[test]
+fn rows_of_an_earlier_import_are_packed() {
+    let directory = directory();
+    let directory = directory.path();
+    import(directory, "whole", &["whole.xml"]);
+    import(directory, "rows", &["--rows", "whole.xml"]);
+    assert_eq!(packed(directory, "rows").1, 240);
+    let before = fs::metadata(directory.join("rows/rashomon.sqlite")).unwrap().len();
+    import(directory, "rows", &["whole.xml"])
+        .stdout_contains(&["0 stored, 240 stored before", "240 revisions in "]);
+    let (revisions, in_rows, _) = packed(directory, "rows");
+    assert_eq!((revisions, in_rows), (240, 0));
+    let after = fs::metadata(directory.join("rows/rashomon.sqlite")).unwrap().len();
+    assert!(after < before / 3, "{after} bytes after {before}");
+    assert!(export(directory, "rows") == export(directory, "whole"));
+    run(directory, &["verify", "--data", "rows"]).ends_with(0);
 }
 
 #[test]

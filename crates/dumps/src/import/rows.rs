@@ -3,9 +3,11 @@
 //! The seal may run beside readers and writers, so a server can seal what it imports. The rows that wait are bounded, and
 //! so is the room that they take in the store.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
-use rashomon_buckets::{BucketName, DomainName, ImportedRows, Result, RevisionStore, SealReport};
+use rashomon_buckets::{
+    BucketName, DomainName, ImportedRow, ImportedRows, Result, RevisionStore, SealReport,
+};
 use tokio::sync::Mutex;
 
 /// The number of bytes of bodies in rows after which they are sealed.
@@ -26,8 +28,9 @@ struct State {
     revisions: usize,
     bytes: u64,
     sealed: SealReport,
-    /// The number of revisions that were stored as rows.
+    /// The number of revisions that this import has stored as rows, and the number of those that were sealed.
     stored: u64,
+    sealed_new: u64,
 }
 
 impl UnsealedRows {
@@ -38,16 +41,24 @@ impl UnsealedRows {
         stored: ImportedRows,
         bytes: u64,
     ) -> Result<()> {
-        let revisions = stored.values().map(HashSet::len).sum::<usize>();
+        let revisions = stored.values().map(HashMap::len).sum::<usize>();
         if revisions == 0 {
             return Ok(());
         }
         let mut state = self.state.lock().await;
         state.revisions += revisions;
-        state.stored += revisions as u64;
+        let new = stored.values().flat_map(HashMap::values).filter(|row| **row == ImportedRow::New);
+        state.stored += new.count() as u64;
         state.bytes += bytes;
         for (title, revisions) in stored {
-            state.waiting.entry(title).or_default().extend(revisions);
+            let waiting = state.waiting.entry(title).or_default();
+            for (rev, row) in revisions {
+                let known = waiting.entry(rev).or_insert(row);
+                // A new revision may occur again.
+                if row == ImportedRow::New {
+                    *known = row;
+                }
+            }
         }
         if state.revisions < MAX_REVISIONS && state.bytes < MAX_BYTES {
             return Ok(());
@@ -55,14 +66,15 @@ impl UnsealedRows {
         state.seal(buckets, domain, bucket).await
     }
 
-    /// Seals the revisions that wait. Returns what was sealed, and the number of revisions that stay in rows.
+    /// Seals the revisions that wait. Returns what was sealed, how many of the sealed revisions this import has stored,
+    /// and how many that it has stored stay in rows.
     pub(super) async fn finish(
         &self,
         (buckets, domain, bucket): (&RevisionStore, &DomainName, &BucketName),
-    ) -> Result<(SealReport, u64)> {
+    ) -> Result<(SealReport, u64, u64)> {
         let mut state = self.state.lock().await;
         state.seal(buckets, domain, bucket).await?;
-        Ok((state.sealed, state.stored.saturating_sub(state.sealed.revisions)))
+        Ok((state.sealed, state.sealed_new, state.stored.saturating_sub(state.sealed_new)))
     }
 }
 
@@ -77,8 +89,9 @@ impl State {
         (self.revisions, self.bytes) = (0, 0);
         let waiting = std::mem::take(&mut self.waiting);
         if !waiting.is_empty() {
-            let sealed = buckets.maintenance().seal_imported(domain, bucket, waiting).await?;
+            let (sealed, new) = buckets.maintenance().seal_imported(domain, bucket, waiting).await?;
             self.sealed = self.sealed + sealed;
+            self.sealed_new += new;
         }
         Ok(())
     }

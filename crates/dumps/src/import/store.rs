@@ -1,11 +1,11 @@
 //! Stores the revisions that were read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use rashomon_buckets::{
     BucketName, CHUNK_SIZE, Catalog, DomainName, HistoryArchiver, ImportOutcome, ImportRender,
-    ImportRevision, ImportedRows, NewProperty, Page, PageInfo, PropertyName, Result, Revision, RevisionStore,
-    RowReason, SealReport, Sha1, SiteInfo, Tid, Title,
+    ImportRevision, ImportedRow, ImportedRows, NewProperty, Page, PageInfo, PropertyName, Result, Revision,
+    RevisionStore, RowReason, SealReport, Sha1, SiteInfo, Tid, Title,
 };
 use rashomon_clock::{Timestamp, rfc3339};
 use tokio::sync::{Semaphore, oneshot};
@@ -76,14 +76,13 @@ impl Importer {
     pub(super) async fn finish(&self, report: &mut ImportReport) -> std::result::Result<(), ImportFailure> {
         let archived = self.finish_archiver(report).await;
         let Some(rows) = &self.rows else { return archived };
-        let (sealed, left) =
+        let (sealed, mut packed, left) =
             rows.finish((&self.buckets, &self.domain, &self.bucket)).await.map_err(ImportFailure::Seal)?;
         add_sealed(report, sealed);
         if self.archiver.is_none() {
             *report.as_rows.entry(RowReason::NotSealed).or_default() += left;
         }
         // Revisions that were sealed after all are no longer in rows.
-        let mut packed = sealed.revisions;
         for (_, count) in report.as_rows.iter_mut().filter(|(reason, _)| is_sealed_later(**reason)) {
             let fewer = packed.min(*count);
             (*count, packed) = (*count - fewer, packed - fewer);
@@ -160,11 +159,11 @@ impl Importer {
             let (first, last) = (rev(revisions.first()), rev(revisions.last()));
             ImportFailure::Store { title: title.clone(), first, last, error }
         })?;
-        let (result, created) = result;
+        let (result, in_rows) = result;
         if let Some(rows) = &self.rows {
             let stored = match &self.archiver {
                 Some(archiver) => archiver.take_rows().await,
-                None => ImportedRows::from([(title.clone(), created.into_iter().collect())]),
+                None => ImportedRows::from([(title.clone(), in_rows)]),
             };
             let into = (&self.buckets, &self.domain, &self.bucket);
             rows.add(into, stored, result.report.text_bytes).await.map_err(ImportFailure::Seal)?;
@@ -172,13 +171,13 @@ impl Importer {
         Ok(result)
     }
 
-    /// Returns the report, and the revisions that were stored.
+    /// Returns the report, and the revisions that are in rows, unless they were put into blocks.
     async fn try_store_revisions(
         &self,
         title: &Title,
         revisions: &[SourceRevision],
         previous: Option<PreviousTask>,
-    ) -> Result<(TaskResult, Vec<Revision>)> {
+    ) -> Result<(TaskResult, HashMap<Revision, ImportedRow>)> {
         let page = self.page_of(title.clone());
         let mut report = ImportReport::default();
         let mut staged = Vec::with_capacity(revisions.len());
@@ -202,15 +201,20 @@ impl Importer {
             Some(archiver) => archiver.import(&page, staged).await?,
             None => self.buckets.import(&page, staged).await?,
         };
-        let mut created = Vec::new();
+        let mut in_rows = HashMap::new();
         for ((revision, outcome), disagreements) in revisions.iter().zip(outcomes).zip(all_disagreements) {
             // SHA-1 mismatches are reported only for stored revisions. For a revision in conflict only the conflict is
             // reported, and an erased revision is reported as left out.
             if !matches!(outcome, ImportOutcome::Conflict(_) | ImportOutcome::Erased(_)) {
                 report_mismatches(title, revision, disagreements, &mut report);
             }
-            if outcome == ImportOutcome::Created {
-                created.push(revision.record.rev);
+            let row = match outcome {
+                ImportOutcome::Created => Some(ImportedRow::New),
+                ImportOutcome::Unchanged => Some(ImportedRow::Before),
+                _ => None,
+            };
+            if let Some(row) = row {
+                in_rows.entry(revision.record.rev).or_insert(row);
             }
             match outcome {
                 ImportOutcome::Conflict(difference) => report.conflicts.add(Conflict {
@@ -233,7 +237,7 @@ impl Importer {
                 ImportOutcome::Unchanged => report.unchanged += 1,
             }
         }
-        Ok((TaskResult { page: None, file: None, report }, created))
+        Ok((TaskResult { page: None, file: None, report }, in_rows))
     }
 
     async fn stage_revision(

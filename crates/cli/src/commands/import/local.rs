@@ -77,6 +77,7 @@ async fn import_files(
     if let Some(jobs) = arguments.jobs {
         options.jobs = jobs.get();
     }
+    let free_before = free_bytes(store)?;
     let (buckets, catalog) = (store.buckets(), store.buckets().catalog());
     let mut import = Import::new(buckets, catalog, &arguments.domain, &options);
     let mut total = Outcome::default();
@@ -104,6 +105,9 @@ async fn import_files(
         }
     }
     add_reports(&mut import, &arguments.files, &mut total);
+    if archive {
+        give_space_back(store, free_before).await?;
+    }
     let elapsed = clock.monotonic().saturating_sub(started);
     if let Some((file, failure)) = failure {
         let message = input_error(file, &failure, arguments.skip_broken);
@@ -112,6 +116,25 @@ async fn import_files(
     }
     total.print_total(arguments.json, elapsed, None)?;
     Ok(if total.is_clean() { Exit::Done } else { Exit::Partly })
+}
+
+/// The free bytes in the file of a SQLite store.
+fn free_bytes(store: &Store) -> Result<u64, CommandError> {
+    let size = store.sqlite().map(|sqlite| sqlite.file_size()).transpose();
+    Ok(size.map_err(rashomon_buckets::Error::from)?.map_or(0, |size| size.free_bytes))
+}
+
+/// Makes the file of a SQLite store smaller, if the import has left free pages in it: by packing rows, or by merging
+/// blocks.
+async fn give_space_back(store: &Store, free_before: u64) -> Result<(), CommandError> {
+    let Some(sqlite) = store.sqlite().filter(|_| free_bytes(store).is_ok_and(|free| free > free_before))
+    else {
+        return Ok(());
+    };
+    if let Err(error) = sqlite.vacuum(|_| {}).await {
+        output::to_stderr(format_args!("free pages stay in the file of the store: {error}"));
+    }
+    Ok(())
 }
 
 /// Prints the exceptions of all files since the last call, and adds their reports to the total.
