@@ -132,7 +132,10 @@ impl Sealer<'_> {
             let rows = self.scan_tables(&RENDERS, scan.reporting_damage()).await?;
             for row in &rows.items {
                 let Ok(row) = RenderRow::from_row(row) else { continue };
-                if row.stored_at <= self.cutoff && row.written_at <= self.cutoff {
+                // Only revisions of an import are sealed, which may go on with the same page. They need not have been
+                // superseded before the cutoff.
+                let is_import = self.only.is_some();
+                if is_import || (row.stored_at <= self.cutoff && row.written_at <= self.cutoff) {
                     return Ok(Some(row.rev));
                 }
             }
