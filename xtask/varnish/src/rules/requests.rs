@@ -123,7 +123,7 @@ fn hosts(world: &World<'_>) -> Result<()> {
     ensure!(answer.text() == "store.example.org", "the copy was made for {}", answer.text());
     world.rashomon.script(|request| {
         let names = ["x-forwarded-proto", "x-forwarded-host", "x-forwarded-prefix"];
-        Answer::cacheable(&names.map(|name| request.header(name)).join(" "))
+        Answer::cacheable(names.map(|name| request.header(name)).join(" "))
     });
     let claim = names_of_a_client(get("/wiki/Claim?rev/latest/html").host("en.example.org"));
     let answer = world.expect(&claim, "miss")?;
