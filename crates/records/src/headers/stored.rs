@@ -10,7 +10,7 @@ const OWN_HEADERS: [&str; 3] = ["x-rev", "x-parent", "x-content-type-options"];
 /// The beginnings of the names of `x-` headers with which an answer steers a server in front of this one, or a browser.
 /// A writer could use such a header to make a proxy send its own files, to redirect the readers of a page, to change
 /// what a cache keeps and under which keys, or to weaken the protection of browsers.
-const STEERING_PREFIXES: [&str; 103] = [
+const STEERING_PREFIXES: [&str; 108] = [
     // Files and URLs that a server sends instead of the answer: nginx, Caddy, lighttpd, Apache, LiteSpeed, Perlbal, App
     // Engine, mod_zip, and the cache of Symfony.
     "x-accel-",
@@ -108,7 +108,7 @@ const STEERING_PREFIXES: [&str; 103] = [
     "x-url",
     "x-varnish",
     "x-xkey",
-    // The protection of browsers.
+    // Browsers: their protection, and where they and the scripts of pages go.
     "x-auto-login",
     "x-chrome-",
     "x-content-security-policy",
@@ -116,6 +116,11 @@ const STEERING_PREFIXES: [&str; 103] = [
     "x-download-options",
     "x-frame-options",
     "x-permitted-cross-domain-policies",
+    "x-pingback",
+    "x-pjax-",
+    "x-refresh",
+    "x-sourcemap",
+    "x-turbolinks-",
     "x-ua-compatible",
     "x-webkit-csp",
     "x-xss-protection",
@@ -200,6 +205,8 @@ mod tests {
             "x-rev",
             "x-sendfile2",
             "x-do-esi",
+            "x-pjax-url",
+            "x-turbolinks-location",
             "x-webkit-csp",
             "x-sendfile-temporary",
             "x-varnish",
