@@ -254,8 +254,8 @@ mod tests {
     fn list_of_prefixes_is_sound() {
         for prefix in STEERING_PREFIXES {
             assert!(prefix.starts_with("x-") && prefix == prefix.to_ascii_lowercase(), "{prefix}");
-            let covered = |other: &&str| *other != prefix && prefix.starts_with(*other);
-            assert_eq!(STEERING_PREFIXES.iter().find(covered), None, "{prefix}");
+            let covered = |other: &str| other != prefix && prefix.starts_with(other);
+            assert!(!STEERING_PREFIXES.into_iter().any(covered), "{prefix}");
         }
     }
 }
