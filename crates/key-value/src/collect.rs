@@ -78,7 +78,8 @@ impl Collector<'_> {
                 }
                 let mut chunks = Vec::new();
                 match self.reference(&registration).await? {
-                    // The entry has expired by the clock, but perhaps the clock has jumped: the chunks stay with the row.
+                    // The entry has expired by the clock, but perhaps the clock has jumped: the chunks stay with the
+                    // row.
                     Some(Some(expires_at)) if expires_at <= registration.due_at => continue,
                     Some(_) => {}
                     None => {

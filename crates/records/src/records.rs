@@ -92,8 +92,8 @@ impl Records {
     }
 
     /// Returns the time up to which the garbage collector may process its entries: the time that has certainly passed,
-    /// minus `age` and minus the late write window of the store. A batch that references the chunks or the block of an entry is sent
-    /// before the entry has this age. After the window, a failed batch has taken effect or never will.
+    /// minus `age` and minus the late write window of the store. A batch that references the chunks or the block of an
+    /// entry is sent before the entry has this age. After the window, a failed batch has taken effect or never will.
     pub async fn entries_before(&self, age: Duration) -> Result<Timestamp> {
         let window = self.store.late_write_window().await?;
         let age = age.saturating_add(window);

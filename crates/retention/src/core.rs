@@ -78,14 +78,14 @@ impl Core {
         revision.stored_at.saturating_sub(self.records.max_write_time_lag())
     }
 
-    /// The cutoff: values that were superseded at this time or earlier may be culled now. A value is culled only when it
-    /// is certain that its grace has passed.
+    /// The cutoff: values that were superseded at this time or earlier may be culled now. A value is culled only when
+    /// it is certain that its grace has passed.
     pub(crate) fn cutoff(&self, policy: &Policy) -> Timestamp {
         self.certain_now(policy).saturating_sub(policy.grace).saturating_sub(self.margin(policy))
     }
 
-    /// The time of day up to which the graces of a policy have certainly passed. Jumps since the start of this process are
-    /// left to [`Self::is_paused`].
+    /// The time of day up to which the graces of a policy have certainly passed. Jumps since the start of this process
+    /// are left to [`Self::is_paused`].
     pub(crate) fn certain_now(&self, policy: &Policy) -> Timestamp {
         self.records.clock.passed().after_start(policy.grace.saturating_add(self.margin(policy)))
     }

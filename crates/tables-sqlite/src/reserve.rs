@@ -1,8 +1,8 @@
 //! A reserve of disk space, so that a store can be opened and read on a full disk.
 //!
-//! SQLite needs a log and its index to open a file, and deletes both when the file is closed. On a full disk there is no
-//! room to make them again. So a small file keeps the room. When a store cannot be opened because the disk is full, this
-//! file is deleted, and made again when there is room.
+//! SQLite needs a log and its index to open a file, and deletes both when the file is closed. On a full disk there is
+//! no room to make them again. So a small file keeps the room. When a store cannot be opened because the disk is full,
+//! this file is deleted, and made again when there is room.
 
 use std::{
     fs::{self, File},
@@ -40,8 +40,8 @@ fn make(path: &Path) -> io::Result<()> {
     made.inspect_err(|_| drop(fs::remove_file(path)))
 }
 
-/// Opens a file. If this fails because the disk is full, releases the reserve and tries again. Also returns why the disk
-/// could not be written at first.
+/// Opens a file. If this fails because the disk is full, releases the reserve and tries again. Also returns why the
+/// disk could not be written at first.
 pub(crate) fn open<T>(directory: &Path, open: impl Fn() -> Result<T>) -> Result<(T, Option<Outage>)> {
     let error = match open() {
         Ok(opened) => return Ok((opened, None)),

@@ -1,5 +1,5 @@
-/* While the file that FAULTY_READS names exists, reads of the store's file and log fail as those of a faulty disk do. If it
- * is not empty, only reads of the log at a position fail, as SQLite reads it. */
+/* While the file that FAULTY_READS names exists, reads of the store's file and log fail as those of a faulty disk do.
+ * If it is not empty, only reads of the log at a position fail, as SQLite reads it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -66,8 +66,8 @@ async fn verify_finds_nothing_in_an_undamaged_store() {
 /// Tables that these tests leave out, for one of these reasons:
 ///
 /// - The table has queue entries, leases, timelines or copies. If one is lost, no data is lost.
-/// - Only retention, the archive or erasures use the table, or it has the time that has passed. The tests of retention and of the archive test `current`
-///   and the tables of the archive.
+/// - Only retention, the archive or erasures use the table, or it has the time that has passed. The tests of retention
+///   and of the archive test `current` and the tables of the archive.
 /// - It has tokens. A lost token is refused.
 /// - It belongs to key-value buckets, whose tests are in the crate `key-value`.
 /// - It has purges. No other row says that a purge is missing.

@@ -85,8 +85,8 @@ async fn jump_in_another_process_loses_no_chunks() {
     assert_all_or_nothing(&one, &page, stored).await;
 }
 
-/// A collector that starts after the jump deletes nothing either. The process that receives the body refuses to store the
-/// body all the same, since it cannot know that.
+/// A collector that starts after the jump deletes nothing either. The process that receives the body refuses to store
+/// the body all the same, since it cannot know that.
 #[tokio::test]
 async fn upload_is_refused_if_all_clocks_jump_and_a_collector_starts_afterwards() {
     let (one, other) = two_processes().await;
