@@ -169,7 +169,7 @@ impl<'a> Compactor<'a> {
     /// bucket.
     async fn rewrite_rest(&mut self, of: &Page, id: BlockId) -> Result<()> {
         let block = match self.blocks.open(of, id).await {
-            Err(Error::Store(StoreError::Corrupt(_))) => return Ok(()),
+            Err(StoreError::Corrupt(_)) => return Ok(()),
             block => block?,
         };
         let mut rest = Vec::new();
