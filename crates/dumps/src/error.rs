@@ -14,7 +14,7 @@ pub struct ReadError {
     #[source]
     pub problem: Problem,
     /// The position of the problem.
-    pub position: InputPosition,
+    pub position: Box<InputPosition>,
 }
 
 /// What is wrong with an input.

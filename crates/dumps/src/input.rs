@@ -76,7 +76,7 @@ impl<R: Read> Input<R> {
     }
 
     /// Moves the input out. What stays is at its end.
-    pub(crate) fn take(&mut self) -> Self {
+    pub(crate) fn move_out(&mut self) -> Self {
         let empty = Self {
             inner: None,
             buffer: Box::default(),
@@ -152,7 +152,7 @@ impl<R: Read> Input<R> {
     }
 
     /// Whether the end was reached: no bytes follow the returned ones.
-    pub(crate) const fn saw_end(&self) -> bool {
+    pub(crate) fn saw_end(&self) -> bool {
         self.at_end && self.part.is_none_or(|part| !part.is_complete && part.end >= self.end)
     }
 }

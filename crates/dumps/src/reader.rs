@@ -85,7 +85,7 @@ impl<'a> HistoryReader<'a> {
                 Ok(true) => ReaderState::Open,
                 Ok(false) => ReaderState::Ended,
                 Err(problem) => {
-                    let position = self.format.position(&problem);
+                    let position = Box::new(self.format.position(&problem));
                     ReaderState::Failed(ReadError { problem, position })
                 }
             };
@@ -93,8 +93,8 @@ impl<'a> HistoryReader<'a> {
     }
 }
 
-fn position_in<R: Read>(input: &Input<R>) -> InputPosition {
-    InputPosition { line: input.line(), offset: input.offset(), ..InputPosition::default() }
+fn position_in<R: Read>(input: &Input<R>) -> Box<InputPosition> {
+    Box::new(InputPosition { line: input.line(), offset: input.offset(), ..InputPosition::default() })
 }
 
 /// Returns the first significant byte without consuming it. Consumes spaces and a byte order mark before it.

@@ -1,9 +1,9 @@
 //! Checks the beginning of an input, so that a wrong file is refused before anything is created for its import.
 
-use std::io::Read as _;
+use std::io::{self, Read as _};
 
 use crate::{
-    HistoryReader, InputPosition, Problem, ReadError, ReadLimits, Source,
+    HistoryReader, Problem, ReadError, ReadLimits, Source,
     compression::{self, DecompressionLimits},
     recognise::{LOOK_BYTES, looks_like_export},
 };
@@ -12,7 +12,7 @@ use crate::{
 /// it is instead; damage is found only by the import. May block.
 pub fn check_beginning(source: Source) -> Result<(), ReadError> {
     let (mut result, mut has_export) = (Ok(()), false);
-    let read = compression::read_each(source, &DecompressionLimits::default(), |mut input, _, name| {
+    let read = compression::read_each(source, &DecompressionLimits::default(), |input, _, name| {
         if name.is_none() {
             has_export = true;
             result = HistoryReader::new(input, ReadLimits::default())
@@ -20,7 +20,7 @@ pub fn check_beginning(source: Source) -> Result<(), ReadError> {
             return false;
         }
         let mut first = Vec::new();
-        let begun = input.by_ref().take(LOOK_BYTES as u64).read_to_end(&mut first);
+        let begun = io::Read::take(&mut *input, LOOK_BYTES as u64).read_to_end(&mut first);
         has_export = begun.is_err() || looks_like_export(&first);
         !has_export
     });
@@ -30,7 +30,7 @@ pub fn check_beginning(source: Source) -> Result<(), ReadError> {
             let what =
                 "none of the files in the archive is an export: extract the one that is, and import it";
             let problem = Problem::Unsupported(what.to_owned());
-            Err(ReadError { problem, position: InputPosition::default() })
+            Err(ReadError { problem, position: Box::default() })
         }
         _ => Ok(()),
     }

@@ -161,9 +161,7 @@ impl Feed {
         let mut error = match (read, outcome) {
             (_, Err(ImportFailure::Read(error))) => error,
             (_, Err(failure)) => return Err(failure),
-            (Err(error), _) => {
-                ReadError { problem: Problem::from_io_error(error), position: InputPosition::default() }
-            }
+            (Err(error), _) => ReadError { problem: Problem::from_io_error(error), position: Box::default() },
             (Ok(()), Ok(())) if has_export => return Ok(()),
             (Ok(()), Ok(())) => {
                 let CountedItems { count, first } = names;
@@ -171,7 +169,7 @@ impl Feed {
                     "none of the {count} files in the archive is an export, such as {}",
                     first.join(", ")
                 ));
-                ReadError { problem, position: InputPosition::default() }
+                ReadError { problem, position: Box::default() }
             }
         };
         if compressed && error.concerns_compressed_data() {
@@ -183,15 +181,16 @@ impl Feed {
     /// Reads a file of an archive, if it is an export. Reports it otherwise.
     fn read_member(
         &mut self,
-        mut input: &mut dyn io::Read,
+        input: &mut dyn io::Read,
         name: &str,
         limits: ReadLimits,
         has_export: &mut bool,
         names: &mut CountedItems<String>,
     ) -> Result<(), ImportFailure> {
         let mut first = Vec::new();
-        let begun = input.by_ref().take(LOOK_BYTES as u64).read_to_end(&mut first);
-        let position = || InputPosition { member: Some(LeftOut::shorten(name)), ..InputPosition::default() };
+        let begun = io::Read::take(&mut *input, LOOK_BYTES as u64).read_to_end(&mut first);
+        let position =
+            || Box::new(InputPosition { member: Some(LeftOut::shorten(name)), ..InputPosition::default() });
         if let Err(error) = begun {
             let error = ReadError { problem: Problem::from_io_error(error), position: position() };
             return Err(error.into());

@@ -330,7 +330,7 @@ impl RawRevision {
             return Err(nested_page(tokens, within));
         }
         let line = tokens.position().0;
-        let mut inner = Unexpected { page: unexpected.page.clone(), ..Unexpected::default() };
+        let mut inner = Unexpected::of_page(unexpected.page.clone());
         inner.skip(tokens, name, within)?;
         if let Some(element) = unexpected.add_inner(inner) {
             let within = within.to_owned();

@@ -79,7 +79,7 @@ impl<R: Read> Tokens<R> {
         if !self.xml.get_mut().next_part().map_err(Problem::from_io_error)? {
             return Ok(false);
         }
-        let input = self.xml.get_mut().take();
+        let input = self.xml.get_mut().move_out();
         self.xml = parser(input);
         self.xml.config_mut().allow_unmatched_ends = true;
         self.depth = usize::from(self.root_is_open);

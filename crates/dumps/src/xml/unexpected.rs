@@ -63,6 +63,11 @@ struct Inner {
 }
 
 impl Unexpected {
+    /// No reports yet about the page with this title.
+    pub(super) fn of_page(page: Option<String>) -> Self {
+        Self { page, events: Vec::new() }
+    }
+
     /// Takes the reports.
     pub(super) fn take(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)

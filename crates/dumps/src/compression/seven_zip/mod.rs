@@ -73,13 +73,16 @@ pub(super) fn read<T>(
     Ok(read(&mut content, Compression::SevenZip))
 }
 
+/// A function that is called with the content of each file and its name, if the archive has several.
+type Visitor<'a> = dyn FnMut(&mut dyn Read, Compression, Option<&str>) -> bool + 'a;
+
 /// Calls `visit` with the name and the content of each file in the archive that has content, until it returns `false`.
 /// The name is `None` if the archive has only one file.
 pub(super) fn read_each(
     file: File,
     consumed: Arc<AtomicU64>,
     memory: u64,
-    visit: &mut dyn FnMut(&mut dyn Read, Compression, Option<&str>) -> bool,
+    visit: &mut Visitor<'_>,
 ) -> io::Result<()> {
     let len = file.metadata()?.len();
     let mut file = CountingReader::new(file, consumed);

@@ -122,6 +122,7 @@ fn invalid_parts_of_the_site_are_left_out() {
             Namespace { key: 1, case: Some("first-letter".into()), name: "Talk".into() },
         ],
         language: Some("de\"x".into()),
+        as_of: None,
     };
     let xml = String::from_utf8(XmlWriter::new(Vec::new(), Some(&site)).unwrap().finish().unwrap()).unwrap();
     let (head, rest) = xml.split_once('\n').unwrap();
