@@ -21,6 +21,10 @@ impl World {
         Self(world::World::new().await.in_docs())
     }
 
+    pub(crate) async fn in_memory() -> Self {
+        Self(world::World::in_memory().await.in_docs())
+    }
+
     pub(crate) async fn with(settings: Settings) -> Self {
         Self(world::World::with(settings).await.in_docs())
     }
