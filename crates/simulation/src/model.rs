@@ -1,7 +1,7 @@
 //! The model keeps everything that was ever written. It computes from the times of the writes which values must be
 //! stored, and which must be gone. The model does not depend on a store or on the strategies of retention.
 
-use std::{collections::BTreeMap, ops::Bound, time::Duration};
+use std::{collections::BTreeMap, ops::Bound};
 
 use rashomon_buckets::{Cull, Policy, Revision, Sha1, Tid};
 use rashomon_clock::Timestamp;

@@ -4,7 +4,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
-    time::Duration,
 };
 
 use rashomon_buckets::{Policy, Revision, Sha1, Strategy, Tid};
