@@ -134,7 +134,8 @@ async fn timemap_of_a_rare_property_is_complete() {
     // The states around a state cost as much as four searches, at most.
     for second in [3, 2_000, 9_999] {
         let selected = world.buckets.memento(&page, &name("html"), Some(at(second))).await.unwrap();
-        let read = world.buckets.mementos_around(&page, &name("html"), &selected);
+        let html = name("html");
+        let read = world.buckets.mementos_around(&page, &html, &selected);
         let (around, calls, rows) = cost(&store, read).await;
         assert_eq!(around.unwrap().last.unwrap().rev.get(), 4_900);
         assert!(calls <= 4 * MAX_CALLS && rows <= 4 * MAX_ROWS, "{calls} calls, {rows} rows");

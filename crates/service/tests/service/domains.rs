@@ -18,6 +18,7 @@ async fn domain_reads_cost_the_same_for_any_number_of_domains() {
         case: None,
         namespaces: Vec::new(),
         language: None,
+        as_of: None,
     };
     for number in 0..3_000 {
         catalog.put_site_info(&domain(number), &site).await.unwrap();
