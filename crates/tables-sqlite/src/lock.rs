@@ -1,4 +1,4 @@
-//! The lock that makes one process the only owner of a store.
+//! The lock that makes one process the only owner of a store. The rest of its file is the [`crate::reserve`].
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -8,10 +8,10 @@ use std::{
 
 use rashomon_tables::{Error, Result};
 
-const FILE_NAME: &str = "rashomon.lock";
+pub(crate) const FILE_NAME: &str = "rashomon.lock";
 
-/// The maximum size of a lock file's content. This program never writes more.
-const MAX_OWNER_BYTES: u64 = 256;
+/// The first bytes of the file have the name of the process, and then spaces.
+pub(crate) const OWNER_BYTES: usize = 256;
 
 /// An exclusive lock on a store's directory. Dropping this value releases the lock. The system also releases the
 /// lock when the process ends, even if it is killed.
@@ -48,9 +48,14 @@ impl DirectoryLock {
     fn write_owner(&mut self) -> std::io::Result<()> {
         let program = std::env::current_exe().ok();
         let program = program.as_deref().and_then(Path::file_name).map(|name| name.display().to_string());
-        self.0.set_len(0)?;
+        self.write(&format!("{} ({})", std::process::id(), program.as_deref().unwrap_or("unknown program")))
+    }
+
+    fn write(&mut self, owner: &str) -> std::io::Result<()> {
         self.0.rewind()?;
-        write!(self.0, "{} ({})", std::process::id(), program.as_deref().unwrap_or("unknown program"))
+        let mut bytes = [b' '; OWNER_BYTES];
+        bytes.iter_mut().zip(owner.bytes()).for_each(|(byte, letter)| *byte = letter);
+        self.0.write_all(&bytes)
     }
 }
 
@@ -58,16 +63,16 @@ impl Drop for DirectoryLock {
     fn drop(&mut self) {
         // Removes the name of the process, so that no error names a process that has ended. If this fails, the
         // name stays.
-        let _ = self.0.set_len(0);
+        let _ = self.write("");
     }
 }
 
-/// Returns the name of the process that has the lock. The file may be empty: a process writes its name only after
+/// Returns the name of the process that has the lock. The file may have no name: a process writes its name only after
 /// it has taken the lock.
 fn owner(file: &mut File) -> String {
     let mut owner = String::new();
-    match file.take(MAX_OWNER_BYTES).read_to_string(&mut owner) {
-        Ok(_) if !owner.is_empty() => format!("process {owner}"),
+    match file.take(OWNER_BYTES as u64).read_to_string(&mut owner) {
+        Ok(_) if !owner.trim_end().is_empty() => format!("process {}", owner.trim_end()),
         _ => "another process".to_owned(),
     }
 }
