@@ -242,19 +242,26 @@ impl Committer {
     }
 }
 
+/// After a jump of the clock, a sweep looks at this many times the rows that it deletes. The rest waits.
+const EXAMINED: usize = 16;
+
 /// Returns the keys of rows that have expired according to the index of expiry times, the earliest first.
 ///
-/// The rows that have expired only by a clock that jumped are left out: [`PassedTime::has_reached`] in SQL.
+/// The rows that have expired only by a clock that jumped are left out: [`PassedTime::has_reached`] in SQL. They come
+/// after all other expired rows.
 fn expired(connection: &Connection, passed: PassedTime, limit: usize) -> rusqlite::Result<Vec<Vec<u8>>> {
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let of = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let steady = i64::try_from(passed.steady().as_micros()).unwrap_or(i64::MAX);
+    let (shown, seen) = (passed.shown().as_micros(), passed.seen().as_micros());
     connection
         .prepare_cached(
-            "SELECT key FROM rows
-             WHERE expires_at <= ?1 AND (expires_at <= ?2 OR expires_at - written_at <= ?3)
-             ORDER BY expires_at LIMIT ?4",
+            "SELECT key
+             FROM (SELECT key, expires_at, written_at FROM rows
+                   WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2)
+             WHERE expires_at <= ?3 OR expires_at - written_at <= ?4
+             LIMIT ?5",
         )?
-        .query_map((passed.shown().as_micros(), passed.seen().as_micros(), steady, limit), |row| row.get(0))?
+        .query_map((shown, of(limit.saturating_mul(EXAMINED)), seen, steady, of(limit)), |row| row.get(0))?
         .collect()
 }
 
