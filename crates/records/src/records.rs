@@ -1,6 +1,10 @@
 //! Access to the rows of pages.
 
-use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, atomic::AtomicI64},
+    time::Duration,
+};
 
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{
@@ -39,6 +43,8 @@ pub struct Records {
     /// Whether changes queue purges of HTTP caches.
     pub queues_purges: bool,
     pub(crate) seen_time_is_adopted: OnceCell<()>,
+    /// The stored time that was seen to pass, in microseconds, as this process knows it.
+    pub(crate) stored_seen_time: AtomicI64,
 }
 
 impl Records {
@@ -59,6 +65,7 @@ impl Records {
             locks: Locks::new(),
             store: union.unwrap_or(store),
             seen_time_is_adopted: OnceCell::new(),
+            stored_seen_time: AtomicI64::new(i64::MIN),
             clock,
             definitions,
             skew,

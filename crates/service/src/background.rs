@@ -15,8 +15,8 @@ const ENTRIES_PER_SWEEP: NonZeroUsize = NonZeroUsize::new(256).expect("not zero"
 /// and writers are not delayed.
 const SWEEP_RATE: u32 = 500;
 
-/// The interval at which the time that has passed is stored.
-const SEEN_TIME_INTERVAL: Duration = Duration::from_secs(60);
+/// The interval at which the server looks whether the time that has passed is stored.
+const SEEN_TIME_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The interval between rescans.
 const RESCAN_INTERVAL: Duration = Duration::from_secs(3600);

@@ -116,6 +116,29 @@ async fn seen_time_is_stored() {
     assert_eq!(seen, rows().await);
 }
 
+/// A process runs with a clock that was set back. When the clock is right again, what it stored is not old.
+#[tokio::test]
+async fn time_by_which_the_clock_was_set_back_has_not_passed() {
+    let (world, _) = World::over_memory(|store| store).await;
+    let settings = world.buckets.settings().clone();
+    let seen_time = async |world: &World| world.buckets.parts().records.store_seen_time(false).await.unwrap();
+    seen_time(&world).await;
+    let right = world.clock.now();
+    let back = right.saturating_sub(30 * DAY);
+    let later = |now, seed| {
+        World::on(world.store.clone(), Arc::new(ManualClock::new_unwatched(now)), settings.clone(), seed)
+    };
+    let second = later(back, 2).await;
+    assert_eq!(second.clock.passed().seen(), back);
+    seen_time(&second).await;
+    let third = later(right, 3).await;
+    assert_eq!(third.clock.passed().seen(), back);
+    // A process also notices that its clock is set back while it runs.
+    third.clock.set(back.saturating_sub(DAY));
+    seen_time(&third).await;
+    assert_eq!(later(right, 4).await.clock.passed().seen(), back.saturating_sub(DAY));
+}
+
 async fn render_written_after_the_clock_was_set_back_is_culled(world: World) {
     let (world, page) = (with_retention(world, policy()).await, page("Main_Page"));
     world.sweep().await;
