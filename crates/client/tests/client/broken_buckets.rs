@@ -14,8 +14,6 @@ use crate::socket::{
 const STORED: &str = "HTTP/1.1 201 Created\r\nContent-Length: 0\r\nConnection: close\r\nETag: \"1\"\r\n\r\n";
 /// The answer to a DELETE, and to an increment without the right to read.
 const NO_CONTENT: &str = "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n";
-const DEFINITION: &str =
-    "HTTP/1.1 200 OK\r\nConnection: close\r\nETag: \"1\"\r\n\r\n{\"type\": \"counter\", \"public\": false}";
 const VALUE: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"value\": -9223372036854775808}";
 const COUNTERS: &str = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n\
     {\"entries\": [{\"key\": \"Foo\", \"value\": 17}], \"next\": \"?limit=1&after=Foo\"}";

@@ -223,7 +223,6 @@ async fn caller_that_may_not_read_gets_the_answers_of_a_server_with_its_own_stor
             sent("PUT", "/v1/enwiki/payroll", &[JSON, ("if-none-match", "*")], r#"{"type":"blob"}"#),
             403,
         ),
-        (admin, sent("PUT", "/v1/enwiki/page", &[JSON], r#"{"type":"blob"}"#), 409),
         (admin, sent("DELETE", "/v1/enwiki/payroll", &[], ""), 204),
         (admin, sent("DELETE", "/v1/enwiki/payroll", &[], ""), 204),
     ] {
