@@ -305,8 +305,30 @@ fn pass_on(joined: &mut BytesMut, state: &mut State) -> bool {
 }
 
 impl Drop for Reception {
+    /// Passes on what the HTTP library has read before the end of the connection.
     fn drop(&mut self) {
-        self.shared.lock().finish(Err(ReceiveError::Ended));
+        let mut state = self.shared.lock();
+        if state.end.is_some() || state.is_dropped {
+            return state.finish(Err(ReceiveError::Ended));
+        }
+        let mut last = BytesMut::from(state.piece.take().unwrap_or_default());
+        last.unsplit(self.joined.split());
+        let mut context = Context::from_waker(Waker::noop());
+        let end = loop {
+            if self.incoming.is_end_stream() {
+                break Ok(());
+            }
+            match Pin::new(&mut self.incoming).poll_frame(&mut context) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    last.extend_from_slice(&frame.into_data().unwrap_or_default());
+                }
+                Poll::Ready(None) => break Ok(()),
+                Poll::Ready(Some(Err(error))) => break Err(ReceiveError::Http(error)),
+                Poll::Pending => break Err(ReceiveError::Ended),
+            }
+        };
+        state.piece = (!last.is_empty()).then(|| last.freeze());
+        state.finish(end);
     }
 }
 

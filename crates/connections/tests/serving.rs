@@ -52,11 +52,14 @@ struct Mirror(Arc<ApplicationCalls>);
 struct ApplicationCalls {
     refusals: Mutex<Vec<(Refusal, Option<String>)>>,
     failed_handshakes: AtomicU64,
-    held: Mutex<Option<JoinHandle<Result<(usize, usize), usize>>>>,
+    held: Mutex<Option<JoinHandle<Counted>>>,
 }
 
-/// Reads a body. Returns the numbers of its pieces and bytes, and only that of the bytes if the body breaks off.
-async fn count(mut body: ReceivedBody) -> Result<(usize, usize), usize> {
+/// The numbers of pieces and bytes of a body; only that of the bytes if the body broke off.
+type Counted = Result<(usize, usize), usize>;
+
+/// Reads a body. Counts its pieces and bytes.
+async fn count(mut body: ReceivedBody) -> Counted {
     let (mut pieces, mut bytes) = (0, 0);
     while let Some(frame) = body.frame().await {
         pieces += 1;
@@ -320,8 +323,16 @@ async fn answer_before_the_end_of_its_body_ends_the_connection() {
     stream.write_all(b"POST /hold HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n12345").await.unwrap();
     let early = answer(&mut stream).await;
     assert!(early.contains("\r\nconnection: close\r\n"), "{early}");
+    // The application receives the rest, or learns that it does not arrive.
+    stream.write_all(b"67890").await.unwrap();
+    let held = server.mirror.0.held.lock().unwrap().take().unwrap();
+    let counted = tokio::time::timeout(STEP_TIMEOUT, held).await.unwrap().unwrap();
+    assert_eq!(counted.map(|(_, bytes)| bytes), Ok(10));
     assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
-    // The application learns that the rest does not arrive.
+    let mut stream = server.connect().await;
+    stream.write_all(b"POST /hold HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n12345").await.unwrap();
+    answer(&mut stream).await;
+    drop(stream);
     let held = server.mirror.0.held.lock().unwrap().take().unwrap();
     assert_eq!(tokio::time::timeout(STEP_TIMEOUT, held).await.unwrap().unwrap(), Err(5));
 }
