@@ -19,9 +19,8 @@ fn wrong_file_creates_no_store_and_is_named_with_what_to_do() {
         (b"", "empty"),
     ] {
         fs::write(directory.path().join("input"), content).unwrap();
-        let ran =
-            run(directory.path(), &["import", "--data", "data", "--domain", "wiki", "input"]).ends_with(1);
-        ran.stderr_contains(&["error: input: ", words]);
+        let ran = run(directory.path(), &["import", "--data", "data", "--domain", "wiki", "input"]);
+        let ran = ran.ends_with(1).stderr_contains(&["error: input: ", words]);
         assert_eq!(ran.stdout, "", "{words}");
         assert!(!directory.path().join("data").exists(), "{words}");
     }
