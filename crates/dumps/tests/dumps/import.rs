@@ -131,7 +131,8 @@ async fn erased_revision_with_many_bodies_stores_nothing_when_reimported() {
 async fn import_stores_revisions_and_reports_the_others() {
     let wiki = Wiki::new().await;
     let report = wiki.import(fixture("oddities.xml")).await.unwrap();
-    assert_eq!((report.pages, report.created, report.unchanged), (4, 11, 0));
+    // One of the pages occurs twice.
+    assert_eq!((report.pages, report.created, report.unchanged), (3, 11, 0));
     assert_eq!(report.revisions(), 19);
     assert_eq!(report.left_out.count, 7);
     assert_eq!(report.left_out.first.len(), 6);
