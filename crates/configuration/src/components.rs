@@ -186,7 +186,8 @@ mod tests {
         assert_eq!(settings.connections(), rashomon_api::ServeOptions::default());
         let (ours, theirs) = (settings.buckets(), rashomon_buckets::Settings::default());
         assert_eq!((ours.cache_bytes, ours.skew), (theirs.cache_bytes, theirs.skew));
-        assert_eq!(ours.definitions, theirs.definitions);
+        let headers = ours.definitions.headers.clone();
+        assert_eq!(ours.definitions, theirs.definitions.with_headers(headers));
         assert_eq!(ours.unpacks, theirs.unpacks);
         let (ours, theirs) = (key_value_settings(&settings), rashomon_key_value::Settings::default());
         assert_eq!((ours.body_limit, ours.cache_bytes), (theirs.body_limit, theirs.cache_bytes));

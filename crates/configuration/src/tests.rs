@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use rashomon_buckets::{ArchivePolicy, Current, Fill, Strategy};
+use rashomon_buckets::{ArchivePolicy, Current, Fill, StoredHeaders, Strategy};
 
 use super::*;
 
@@ -28,7 +28,8 @@ fn empty_configuration_has_the_defaults() {
     assert_eq!(settings, load("").unwrap());
     assert_eq!(settings.merged.listen.to_string(), "127.0.0.1:7231");
     assert_eq!(settings.store.to_string(), "sqlite:./rashomon-data");
-    assert_eq!(settings.buckets().definitions, Definitions::default());
+    let headers = StoredHeaders::new(None, Some("xkey"));
+    assert_eq!(settings.buckets().definitions, Definitions::default().with_headers(headers));
 }
 
 #[test]
