@@ -63,10 +63,13 @@ async fn targets(records: &Records, method: CacheMethod) -> Targets {
 
 /// The requests that delete all answers of page A.
 fn all_of_page() -> Vec<PurgeRequest> {
-    let prefix =
-        |host: &str, prefix: &str| PurgeRequest::Prefix { host: host.to_owned(), prefix: prefix.to_owned() };
-    let wiki = HOSTS.map(|host| prefix(host, "/wiki/A?"));
-    [prefix(API_HOST, "/v1/enwiki/page/A?")].into_iter().chain(wiki).collect()
+    let of_host = |host: &str, path: &str| {
+        let (host, path) = (host.to_owned(), path.to_owned());
+        let prefix = PurgeRequest::Prefix { host: host.clone(), prefix: format!("{path}?") };
+        [PurgeRequest::Url { host, path }, prefix]
+    };
+    let wiki = HOSTS.iter().flat_map(|host| of_host(host, "/wiki/A"));
+    of_host(API_HOST, "/v1/enwiki/page/A").into_iter().chain(wiki).collect()
 }
 
 #[tokio::test(start_paused = true)]
