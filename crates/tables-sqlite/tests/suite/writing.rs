@@ -122,6 +122,37 @@ async fn sweep_deletes_a_bounded_number_of_expired_rows() {
     assert!(store.check(|_| {}).expect("checked").is_clean());
 }
 
+/// A jump of the clock deletes no row whose time has not certainly passed, and a sweep looks at few of these rows.
+#[tokio::test]
+async fn sweep_after_a_jump_of_the_clock_deletes_what_certainly_expired() {
+    let directory = TempDir::new().expect("a directory");
+    let clock = Arc::new(ManualClock::new(NOW));
+    let options = Options {
+        sweep_rows: 2.try_into().expect("not zero"),
+        upkeep_interval: Duration::from_secs(3_600),
+        ..Options::default()
+    };
+    let store = open(directory.path(), clock.clone(), options).await;
+    let sweep_all = async || {
+        let mut swept = 0;
+        while let count @ 1.. = store.sweep().await.expect("swept") {
+            swept += count;
+        }
+        swept
+    };
+    write(&store, expiring(5, 100, 1)).await.expect("written");
+    clock.advance(Duration::from_secs(1));
+    let mut later = expiring(60, 100, 61);
+    later.partition = vec!["Later".into()];
+    write(&store, later).await.expect("written");
+    clock.set(clock.now().saturating_add(Duration::from_secs(3_600)));
+    assert_eq!(sweep_all().await, 5, "these expired before the jump");
+    clock.advance(Duration::from_secs(59));
+    assert_eq!(sweep_all().await, 0, "these have more time than has certainly passed");
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(sweep_all().await, 60);
+}
+
 #[tokio::test]
 async fn an_idle_store_sweeps_and_gives_free_pages_back() {
     /// About the number of free pages that an idle store keeps.
