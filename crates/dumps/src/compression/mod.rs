@@ -116,8 +116,8 @@ pub fn read<T>(
     }
 }
 
-/// Like [`read`], but an archive may have several files. Calls `visit` with the content and the name of each file with
-/// content, one after the other, until it returns `false`. The name is `None` if there is only one content.
+/// Like [`read`], but an archive may have several files. Calls `visit` with the content and the name of each file, one
+/// after the other, until it returns `false`. The name is `None` if there is only one content.
 pub fn read_each(
     source: Source,
     limits: &DecompressionLimits,

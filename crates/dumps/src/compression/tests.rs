@@ -111,7 +111,11 @@ fn unrelated_data_after_the_end_is_an_error() {
         assert_eq!(decompressed(compress(TEXT)).unwrap(), TEXT);
         for garbage in [&b"x"[..], b"garbage after the end of it", &[0; 5]] {
             let input = [&compress(TEXT)[..], garbage].concat();
-            assert!(decompressed(input).is_err(), "{compression:?} and {garbage:?}");
+            let skips_zeros =
+                matches!(compression, Compression::Gzip | Compression::Bzip2 | Compression::Lzma);
+            if garbage != [0; 5] || !skips_zeros {
+                assert!(decompressed(input).is_err(), "{compression:?} and {garbage:?}");
+            }
         }
     }
 }
@@ -384,16 +388,28 @@ fn every_file_of_an_archive_is_visited_with_its_name() {
 }
 
 #[test]
-fn damaged_archive_of_several_files_is_an_error() {
+fn damaged_archive_of_several_files_is_an_error_or_has_the_same_contents() {
+    let contents = |archive: Vec<u8>| {
+        let (mut all, mut is_error) = (Vec::new(), false);
+        let read = read_each(
+            Source::stream(Cursor::new(archive)),
+            &DecompressionLimits::default(),
+            |content, _, _| {
+                is_error |= content.read_to_end(&mut all).is_err();
+                !is_error
+            },
+        );
+        (read.is_ok() && !is_error).then_some(all)
+    };
+    let whole = contents(SEVERAL_FILES.to_vec()).unwrap();
+    let mut errors = 0;
     for at in 32..SEVERAL_FILES.len() {
         let mut damaged = SEVERAL_FILES.to_vec();
         damaged[at] ^= 0x55;
-        let source = Source::stream(Cursor::new(damaged));
-        let mut is_error = false;
-        let read = read_each(source, &DecompressionLimits::default(), |content, _, _| {
-            is_error |= io::copy(content, &mut io::sink()).is_err();
-            !is_error
-        });
-        assert!(is_error || read.is_err(), "byte {at}");
+        match contents(damaged) {
+            Some(read) => assert_eq!(read, whole, "byte {at}"),
+            None => errors += 1,
+        }
     }
+    assert!(errors > SEVERAL_FILES.len() / 2, "{errors}");
 }

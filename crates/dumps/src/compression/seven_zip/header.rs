@@ -89,6 +89,8 @@ pub(super) struct Contents {
     pub(super) files: u64,
     /// The names of the files with content, in the order of the contents. Empty if the archive has no names.
     names: Vec<String>,
+    /// The names of the empty files.
+    pub(super) empty_names: Vec<String>,
     /// The number of files with content.
     with_content: u64,
     pub(super) streams: Streams,
@@ -300,7 +302,7 @@ impl<'a> Fields<'a> {
         if count > MAX_FILES {
             return Err(unsupported(&format!("it has {count} files, and at most {MAX_FILES} are allowed")));
         }
-        let (mut is_empty, mut without_content, mut empty_files) = (Vec::new(), 0, 0);
+        let (mut is_empty, mut without_content, mut is_empty_file) = (Vec::new(), 0, Vec::new());
         let mut names = Vec::new();
         while let Some((kind, bytes)) = self.property()? {
             let mut fields = Fields { left: bytes };
@@ -310,17 +312,22 @@ impl<'a> Fields<'a> {
                     is_empty = fields.bits(count)?;
                     without_content = ones(&is_empty);
                 }
-                EMPTY_FILE => empty_files = ones(&fields.bits(without_content)?),
+                EMPTY_FILE => is_empty_file = fields.bits(without_content)?,
                 NAMES if fields.byte()? == 0 => names = fields.names(count)?,
                 // Times and attributes.
                 _ => {}
             }
         }
         contents.with_content = (count - without_content) as u64;
-        contents.files = contents.with_content + empty_files as u64;
-        let has_content = |index: &usize| !is_empty.get(*index).copied().unwrap_or_default();
-        let names = names.into_iter().enumerate().filter(|(index, _)| has_content(index));
-        contents.names = names.map(|(_, name)| name).collect();
+        contents.files = contents.with_content + is_empty_file.iter().filter(|bit| **bit).count() as u64;
+        let mut is_empty_file = is_empty_file.into_iter();
+        for (index, name) in names.into_iter().enumerate() {
+            if !is_empty.get(index).copied().unwrap_or_default() {
+                contents.names.push(name);
+            } else if is_empty_file.next().unwrap_or_default() {
+                contents.empty_names.push(name);
+            }
+        }
         Ok(())
     }
 

@@ -76,7 +76,7 @@ pub(super) fn read<T>(
 /// A function that is called with the content of each file and its name, if the archive has several.
 type Visitor<'a> = dyn FnMut(&mut dyn Read, Compression, Option<&str>) -> bool + 'a;
 
-/// Calls `visit` with the name and the content of each file in the archive that has content, until it returns `false`.
+/// Calls `visit` with the content and the name of each file in the archive, the empty ones first, until it returns `false`.
 /// The name is `None` if the archive has only one file.
 pub(super) fn read_each(
     file: File,
@@ -91,6 +91,11 @@ pub(super) fn read_each(
     if contents.streams.folders.iter().all(|folder| folder.sizes.is_empty()) {
         visit(&mut io::empty(), Compression::SevenZip, None);
         return Ok(());
+    }
+    for name in &contents.empty_names {
+        if !visit(&mut io::empty(), Compression::SevenZip, Some(name)) {
+            return Ok(());
+        }
     }
     let mut number = 0;
     for (index, folder) in contents.streams.folders.iter().enumerate() {
