@@ -88,9 +88,7 @@ impl Identity {
     /// `distinction`: a text by which this caller differs from all others.
     fn new(name: Arc<str>, grant: Grant, distinction: &str) -> Self {
         let hash = digest::digest(&digest::SHA256, distinction.as_bytes());
-        let mut digest = [0; 16];
-        digest.copy_from_slice(&hash.as_ref()[..16]);
-        Self { name, grant, digest }
+        Self { name, grant, digest: hash.as_ref().first_chunk().copied().unwrap_or_default() }
     }
 }
 
