@@ -435,7 +435,7 @@ impl Record {
         }
         // The answers of a batch belong to the memory of the batch.
         if !self.in_batch {
-            self.api.unread.count(&mut response);
+            self.api.unread.count(&mut response, self.wants_gzip);
         }
         gzip::encode(self.wants_gzip, &self.method, &mut response, &self.api.long_bodies);
         let duration = self.api.clock.monotonic().saturating_sub(self.started);

@@ -5,8 +5,9 @@
 //! client has read nothing for the longest time is dropped, and its connection ends. So no client is refused because
 //! others do not read.
 //!
-//! A body is sent in copied pieces, since a slice would keep the whole body in memory. Bodies that a cache shares are
-//! sent as they are, and do not count: the cache has a limit of its own.
+//! A body is sent in copied pieces, since a slice would keep the whole body in memory. The body counts as a whole until
+//! its last piece is copied. Bodies that a cache shares are sent as they are, and do not count: the cache has a limit of
+//! its own.
 
 use std::{
     collections::HashMap,
@@ -23,8 +24,11 @@ use prometheus_client::{metrics::counter::Counter, registry::Registry};
 /// The maximum size of all waiting parts of bodies together.
 const MAX_BYTES: usize = 160 << 20;
 
-/// The size of a piece.
-const PIECE_BYTES: usize = 32 << 10;
+/// The size of a piece. A connection takes at most 16 pieces that the client has not read yet.
+const PIECE_BYTES: usize = 4 << 10;
+
+/// The size of a piece of a body that is compressed after it was counted: short pieces hardly become shorter.
+const COMPRESSED_PIECE_BYTES: usize = 32 << 10;
 
 /// The maximum size of a frame that is sent at once and does not count, since the buffer of a connection takes as much.
 const SHORT_BYTES: usize = 128 << 10;
@@ -44,6 +48,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Waiting {
     parts: HashMap<u64, Part>,
+    /// The size of all parts in memory.
     bytes: usize,
     /// The number of the newest part, and of the last progress.
     newest: u64,
@@ -52,6 +57,8 @@ struct Waiting {
 #[derive(Debug)]
 struct Part {
     rest: Bytes,
+    /// The size in memory, which stays the same while `rest` becomes shorter.
+    bytes: usize,
     /// The higher, the later something was read.
     progress: u64,
 }
@@ -72,15 +79,17 @@ impl UnreadAnswers {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts the body of an answer from now on, as far as it waits in memory.
-    pub(crate) fn count(&self, response: &mut Response) {
+    /// Counts the body of an answer from now on, as far as it waits in memory. `is_compressed`: whether the body will be
+    /// compressed after this.
+    pub(crate) fn count(&self, response: &mut Response, is_compressed: bool) {
         let size = response.body().size_hint();
         if size.exact().is_some_and(|size| size <= SHORT_BYTES as u64) {
             return;
         }
         let inner = std::mem::take(response.body_mut());
-        *response.body_mut() =
-            Body::new(CountedBody { answers: self.clone(), inner, part: None, left: size });
+        let piece_bytes = if is_compressed { COMPRESSED_PIECE_BYTES } else { PIECE_BYTES };
+        let (answers, part) = (self.clone(), None);
+        *response.body_mut() = Body::new(CountedBody { answers, inner, piece_bytes, part, left: size });
     }
 
     /// Keeps a part of a body. Drops parts of others if the budget is full.
@@ -89,39 +98,40 @@ impl UnreadAnswers {
         let waiting = &mut *waiting;
         waiting.newest += 1;
         let number = waiting.newest;
-        waiting.bytes += rest.len();
+        let bytes = rest.len();
+        waiting.bytes += bytes;
         while waiting.bytes > MAX_BYTES {
             let slowest =
                 waiting.parts.iter().min_by_key(|(_, part)| part.progress).map(|(number, _)| *number);
             let Some(part) = slowest.and_then(|number| waiting.parts.remove(&number)) else { break };
-            waiting.bytes -= part.rest.len();
+            waiting.bytes -= part.bytes;
             self.0.dropped.inc();
         }
-        waiting.parts.insert(number, Part { rest, progress: number });
+        waiting.parts.insert(number, Part { rest, bytes, progress: number });
         number
     }
 
     /// Takes the next piece of a part, and whether it is the last one. `None` if the part was dropped.
-    fn piece(&self, number: u64) -> Option<(Bytes, bool)> {
+    fn piece(&self, number: u64, piece_bytes: usize) -> Option<(Bytes, bool)> {
         let mut waiting = self.waiting();
         let waiting = &mut *waiting;
         waiting.newest += 1;
         let part = waiting.parts.get_mut(&number)?;
         part.progress = waiting.newest;
-        let length = part.rest.len().min(PIECE_BYTES);
-        let piece = part.rest.split_to(length);
+        let length = part.rest.len().min(piece_bytes);
+        let piece = Bytes::copy_from_slice(&part.rest.split_to(length));
         let is_last = part.rest.is_empty();
-        waiting.bytes -= length;
         if is_last {
+            waiting.bytes -= part.bytes;
             waiting.parts.remove(&number);
         }
-        Some((Bytes::copy_from_slice(&piece), is_last))
+        Some((piece, is_last))
     }
 
     fn forget(&self, number: u64) {
         let mut waiting = self.waiting();
         if let Some(part) = waiting.parts.remove(&number) {
-            waiting.bytes -= part.rest.len();
+            waiting.bytes -= part.bytes;
         }
     }
 }
@@ -135,6 +145,7 @@ struct Dropped;
 struct CountedBody {
     answers: UnreadAnswers,
     inner: Body,
+    piece_bytes: usize,
     /// The number of the part that waits.
     part: Option<u64>,
     /// The size of what was not returned yet.
@@ -166,7 +177,7 @@ impl HttpBody for CountedBody {
                 }
             }
         };
-        let Some((piece, is_last)) = this.answers.piece(number) else {
+        let Some((piece, is_last)) = this.answers.piece(number, this.piece_bytes) else {
             return Poll::Ready(Some(Err(axum::Error::new(Dropped))));
         };
         this.part = (!is_last).then_some(number);
@@ -207,7 +218,7 @@ mod tests {
 
     fn counted(answers: &UnreadAnswers, body: Bytes) -> Body {
         let mut response = Response::new(Body::from(body));
-        answers.count(&mut response);
+        answers.count(&mut response, false);
         response.into_body()
     }
 
@@ -224,10 +235,8 @@ mod tests {
             let mut received = Vec::new();
             while let Some(frame) = body.frame().await {
                 received.extend_from_slice(&frame.unwrap().into_data().unwrap());
-                assert_eq!(
-                    answers.waiting().bytes,
-                    if size > SHORT_BYTES { size - received.len() } else { 0 }
-                );
+                let is_waiting = size > SHORT_BYTES && received.len() < size;
+                assert_eq!(answers.waiting().bytes, if is_waiting { size } else { 0 });
                 assert_eq!(body.size_hint().exact(), Some((size - received.len()) as u64));
             }
             assert_eq!(received, bytes(size), "{size}");
@@ -255,7 +264,7 @@ mod tests {
         const SIZE: usize = 1 << 20;
         let answers = UnreadAnswers::default();
         let mut bodies = Vec::new();
-        for _ in 0..MAX_BYTES / (SIZE - PIECE_BYTES) {
+        for _ in 0..MAX_BYTES / SIZE {
             let mut body = counted(&answers, bytes(SIZE));
             body.frame().await.unwrap().unwrap();
             bodies.push(body);
@@ -269,11 +278,10 @@ mod tests {
             bodies.push(body);
             assert!(answers.waiting().bytes <= MAX_BYTES);
         }
-        let dropped = usize::try_from(answers.0.dropped.get()).unwrap();
-        assert!((1..=3).contains(&dropped), "{dropped}");
+        assert_eq!(answers.0.dropped.get(), 3);
         for (at, body) in bodies.iter_mut().enumerate() {
             let is_dropped = body.frame().await.unwrap().is_err();
-            assert_eq!(is_dropped, (1..=dropped).contains(&at), "{at}");
+            assert_eq!(is_dropped, (1..=3).contains(&at), "{at}");
         }
     }
 }
