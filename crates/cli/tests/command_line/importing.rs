@@ -63,7 +63,8 @@ fn wrong_files_and_arguments_are_reported() {
     fs::write(directory.path().join("text.txt"), "just words\n").unwrap();
     import("text.txt").ends_with(1).stderr_contains(&["text.txt: line 1"]);
     run(directory.path(), &["import", "--domain", "wiki"]).ends_with(2).stderr_contains(&["<FILE>"]);
-    run(directory.path(), &["import", "--store", "memory:", "--domain", "wiki", "text.txt"])
+    fs::write(directory.path().join("good.xml"), dump("A", &[("1", "a")])).unwrap();
+    run(directory.path(), &["import", "--store", "memory:", "--domain", "wiki", "good.xml"])
         .ends_with(2)
         .stderr_contains(&["lost at exit"]);
 }
