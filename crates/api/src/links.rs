@@ -24,13 +24,11 @@ const MAX_LINK_BYTES: usize = 8 << 10;
 pub(crate) struct PageUrl(String);
 
 impl PageUrl {
-    /// The URL of the page with this path, under the host of a request. Only the path if the request names no usable
-    /// host.
-    pub(crate) fn of(api: &Api, head: &Parts, path: &str) -> Self {
+    /// The URL of the page in a request, without the query. Only the path if the request names no usable host.
+    pub(crate) fn of(api: &Api, head: &Parts) -> Self {
         let base = base_url(&head.uri, &head.headers, &head.extensions, &api.settings.proxies);
         let mut url = base.unwrap_or_default();
-        // Parsers of links take a raw semicolon for the end of the URL.
-        url.push_str(&path.replace(';', "%3B"));
+        url.push_str(&in_link(head.uri.path()));
         Self(url)
     }
 
@@ -113,6 +111,11 @@ impl PageUrl {
         );
         text
     }
+}
+
+/// The spelling of a path in links. Parsers of links take a raw semicolon for the end of the URL.
+pub(crate) fn in_link(path: &str) -> String {
+    path.replace(';', "%3B")
 }
 
 /// The type of a timemap, as an attribute of a link.

@@ -18,7 +18,7 @@ use crate::{
     extract::{
         ListRange, READ_METHODS, Resource, Selector, Target, page_in_bucket, page_of_v1, page_of_wiki,
     },
-    links::PageUrl,
+    links::{PageUrl, in_link},
     problem::{Problem, Result},
 };
 
@@ -160,16 +160,15 @@ async fn read(
     // Purges name the page without a question mark.
     let can_be_purged = resource.can_be_purged() && head.uri.query() != Some("");
     let tid = resource.tid_of_property();
-    // No cache keeps the answer of a timegate, so it may have many URLs. Clients know a title with a semicolon by the
-    // spelling in the links.
-    let has_one_spelling = !matches!(resource, Resource::Timegate(_));
-    let mut response = if target.needs_redirect && has_one_spelling {
+    // Links have a spelling of their own for a semicolon, and clients take a redirect at a timegate for an error. No
+    // cache keeps the answer of a timegate, so it may have two URLs.
+    let is_linked_timegate = matches!(resource, Resource::Timegate(_))
+        && target.needs_redirect
+        && head.uri.path() == in_link(&target.canonical_path());
+    let mut response = if target.needs_redirect && !is_linked_timegate {
         redirect_to_canonical(target.canonical_path(), head.uri.query(), Caching::Tid)
     } else {
-        let url = match target.needs_redirect {
-            true => PageUrl::of(api, head, &target.canonical_path()),
-            false => PageUrl::of(api, head, head.uri.path()),
-        };
+        let url = PageUrl::of(api, head);
         get(api, &target.page, resource, &url, &head.headers).await?
     };
     if !api.is_public(&target.page) {

@@ -9,8 +9,8 @@ use rashomon_connections::PeerAddress;
 
 use crate::world::{Answer, PAGE, World};
 
-const PROXY: &str = "10.0.0.1:4000";
-const CLIENT: &str = "192.0.2.7:4000";
+const PROXY: &str = "10.0.0.1";
+const CLIENT: &str = "192.0.2.7";
 
 async fn behind_proxy() -> World {
     let hosts = [("en.example.org".to_owned(), DomainName::new("enwiki").unwrap())].into();

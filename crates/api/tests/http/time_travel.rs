@@ -196,8 +196,9 @@ async fn the_timegate_works_without_the_states_around_the_selected_one() {
         world.store.set_plan(Plan::empty().on(Call::Scan, number, Fault::Before));
         let answer = world.get(&url).await;
         if answer.status != 503 {
-            assert!(states(&answer.expect(302)).iter().any(|state| state == "03 memento"));
-            broken += 1;
+            let states = states(&answer.expect(302));
+            assert!(states.iter().any(|state| state.starts_with("03 ")), "{states:?}");
+            broken += u32::from(states == ["03 memento"]);
         }
     }
     assert!(broken > 3, "{broken} of {calls}");
