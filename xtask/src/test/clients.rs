@@ -75,12 +75,11 @@ pub(super) fn run(resources: &mut StepResources) -> Result<Outcome> {
         remarks.push(format!("{} redirects with {name}", urls.len()));
     }
     if let Ok(python) = resources.toolbox.fetch(Tool::MementoClients) {
-        for (page, name) in pages.iter().flat_map(|page| ["html", "wikitext"].map(|name| (page, name))) {
-            let mut command = Command::new(&python);
-            command.arg(crate::root().join(PROGRAMS).join("memento.py")).args([page, name]);
-            command.args(TIMES.map(|(_, time)| time));
-            run_program(command, "memento.py")?;
-        }
+        let mut command = Command::new(&python);
+        // The libraries of these clients warn of what they themselves call.
+        command.args(["-W", "ignore"]).arg(crate::root().join(PROGRAMS).join("memento.py"));
+        command.arg(TIMES.map(|(_, time)| time).join(",")).args(&pages);
+        run_program(command, "memento.py")?;
         remarks.push(format!("{} pages with memento_client and pywb", pages.len()));
     }
     let status = service.stop()?;
