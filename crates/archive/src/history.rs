@@ -15,6 +15,8 @@
 //! [`RowReason`] says which revisions are imported as rows instead.
 
 mod placement;
+mod row_reason;
+mod units;
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -27,20 +29,23 @@ use std::{
 
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
-use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Texts, Unit, UnitSize};
+use rashomon_archive_format::{Texts, Unit, UnitSize};
 use rashomon_clock::Timestamp;
 use rashomon_records::ImportUnit;
 use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Mutation};
 use tokio::{sync::Mutex, task::JoinHandle};
 
-use self::placement::BlockPlacement;
+pub use self::row_reason::RowReason;
+use self::{
+    placement::BlockPlacement,
+    units::{compressed, size_of, unit_of_rows},
+};
 use super::{
     Archive, ArchiveSettings, ImportedRow, ImportedRows, SealReport, erase::Epoch, index::index_of,
     large::read_from_chunks, pending::PendingBlock, policy::Thinning, verified_block::blocking,
 };
 use rashomon_records::{
     Error, ImportOutcome, ImportRevision, Page, PropertyName, Result, Revision, Staged, Tid, Title,
-    content::{Bodies as NewBodies, Stored},
     rows::{RenderRow, partition_of},
     schemas::RENDERS,
 };
@@ -63,25 +68,6 @@ const MAX_KNOWN: usize = 1 << 20;
 
 /// The maximum number of pages in [`HistoryArchiver::take_grown`].
 const MAX_GROWN_PAGES: usize = 1 << 17;
-
-/// Why a revision is imported as rows, and not into a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum RowReason {
-    /// The revision was stored before, and got new renders. On a cluster: the page had revisions before, in the store or
-    /// in an earlier part of the input.
-    StoredPage,
-    /// The input has a revision of the page twice.
-    Repeated,
-    /// A revision of the page has more bodies, renders or metadata than a block takes of one revision.
-    TooLarge,
-    /// The revision is the latest of its page, and idle pages are not sealed.
-    Latest,
-    /// The page has more revisions than an import remembers.
-    TooMany,
-    /// All revisions were imported as rows, and this one could not be sealed afterwards.
-    NotSealed,
-}
 
 /// Puts imported revisions into blocks as they arrive.
 #[derive(Debug)]
@@ -607,62 +593,4 @@ impl State {
         self.sealed = self.sealed + made;
         Ok(())
     }
-}
-
-/// Converts the rows of an imported revision, with the write time `at`, into a unit of a block and its texts.
-fn unit_of_rows(renders: &[ImportUnit], at: Timestamp) -> Result<(Unit, Texts)> {
-    let mut texts = Texts::new();
-    let first = renders.first().and_then(|unit| Some((unit.revision.clone()?, &unit.of_revision)));
-    let Some((mut revision, of_revision)) = first else {
-        return Err(Error::Invalid("an imported revision needs at least one render".to_owned()));
-    };
-    (revision.stored_at, revision.written_at) = (at, at);
-    let bodies = take_texts(&mut texts, of_revision, None, at)?;
-    let mut sealed = Vec::with_capacity(renders.len());
-    for unit in renders {
-        let mut render = unit.render.clone();
-        (render.stored_at, render.written_at) = (at, at);
-        let bodies = take_texts(&mut texts, &unit.of_render, Some(render.tid), at)?;
-        sealed.push((render, bodies));
-    }
-    Ok((Unit { revision, bodies, renders: sealed }, texts))
-}
-
-fn take_texts(
-    texts: &mut Texts,
-    bodies: &NewBodies,
-    of: Option<Tid>,
-    written_at: Timestamp,
-) -> Result<Bodies> {
-    let mut taken = Bodies::new();
-    for (name, body) in bodies {
-        let location = match (&body.stored, body.stored.plain(body.info.size)?) {
-            (Stored::Chunks(set), _) => BodyLocation::Chunks(set.clone()),
-            (_, text) => {
-                texts.insert((name.clone(), of), text.unwrap_or_default());
-                BodyLocation::Entry(0)
-            }
-        };
-        taken.insert(name.clone(), ArchivedBody { info: body.info.clone(), written_at, location });
-    }
-    Ok(taken)
-}
-
-fn size_of(unit: &ImportUnit) -> u64 {
-    unit.of_revision.values().chain(unit.of_render.values()).map(|body| body.info.size).sum()
-}
-
-fn compressed(mut revision: ImportRevision) -> ImportRevision {
-    let of_renders = revision.renders.iter_mut().flat_map(|render| &mut render.properties);
-    for (property, _) in revision.properties.iter_mut().chain(of_renders) {
-        property.body.stored.compress();
-    }
-    revision
-}
-
-fn compressed_unit(mut unit: ImportUnit) -> ImportUnit {
-    for body in unit.of_revision.values_mut().chain(unit.of_render.values_mut()) {
-        body.stored.compress();
-    }
-    unit
 }

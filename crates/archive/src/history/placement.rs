@@ -10,7 +10,7 @@ use rashomon_archive_format::{BodyLocation, Unit};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange};
 
-use super::{AttachedChanges, Counts, HighestRevision, RowImporter, UnfinishedBlock, compressed_unit};
+use super::{AttachedChanges, Counts, HighestRevision, RowImporter, UnfinishedBlock, units::compressed_unit};
 use crate::{
     Archive, SealReport,
     deletes::{self, Resealed, StoredRows},
