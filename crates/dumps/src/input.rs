@@ -54,8 +54,8 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Splits the rest of the input into parts, each of which ends before the next tag `<page>`. Reading ends at the end
-    /// of the first part; [`Self::next_part`] goes on.
+    /// Splits the rest of the input into parts, each of which ends before the next tag `<page>`. Reading ends at the
+    /// end of the first part; [`Self::next_part`] goes on.
     pub(crate) const fn split_at_pages(&mut self) {
         self.part = Some(Part { end: self.begin, is_complete: false });
     }
@@ -122,7 +122,8 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Finds the end of the bytes that belong to the part. Reads until there is at least one, unless the part has ended.
+    /// Finds the end of the bytes that belong to the part. Reads until there is at least one, unless the part has
+    /// ended.
     fn extend_part(&mut self) -> io::Result<()> {
         while let Some(Part { end, is_complete: false }) = self.part
             && end <= self.begin

@@ -1,5 +1,5 @@
-//! Reads gzip data of any number of members. Zeros after the last member are skipped, as gzip itself does: tapes and some
-//! tools fill the last block of a file with them.
+//! Reads gzip data of any number of members. Zeros after the last member are skipped, as gzip itself does: tapes and
+//! some tools fill the last block of a file with them.
 
 use std::io::{self, BufRead, Read};
 

@@ -8,8 +8,8 @@ use crate::{
     recognise::{LOOK_BYTES, looks_like_export},
 };
 
-/// Checks whether an input is an export, or has one if it is an archive. Reads no further than necessary. Fails with what
-/// it is instead; damage is found only by the import. May block.
+/// Checks whether an input is an export, or has one if it is an archive. Reads no further than necessary. Fails with
+/// what it is instead; damage is found only by the import. May block.
 pub fn check_beginning(source: Source) -> Result<(), ReadError> {
     let (mut result, mut has_export) = (Ok(()), false);
     let read = compression::read_each(source, &DecompressionLimits::default(), |input, _, name| {

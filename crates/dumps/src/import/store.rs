@@ -102,8 +102,8 @@ impl Importer {
         Ok(())
     }
 
-    /// Merges the parts of pages of which earlier parts were put into blocks by this command, and deletes the blocks that
-    /// no page needs any more.
+    /// Merges the parts of pages of which earlier parts were put into blocks by this command, and deletes the blocks
+    /// that no page needs any more.
     pub(super) async fn merge_parts(&self) -> std::result::Result<(), ImportFailure> {
         let Some(archiver) = self.archiver.as_ref().filter(|_| self.rows.is_some()) else { return Ok(()) };
         let pages = archiver.take_grown().await;

@@ -302,8 +302,8 @@ impl<R: Read> JsonLinesReader<R> {
         Ok(true)
     }
 
-    /// Reports the page of the last line as broken. Its revisions before are returned, except the last one, which may lack
-    /// renders.
+    /// Reports the page of the last line as broken. Its revisions before are returned, except the last one, which may
+    /// lack renders.
     fn break_page(&mut self, problem: &Problem, found: &mut VecDeque<Event>) {
         self.skipping = Skipping::Now;
         self.pending = None;
