@@ -149,7 +149,7 @@ pub(crate) async fn continue_rescan(core: &Core, domain: &DomainName, bucket: &B
 /// Whether the second rescan has to begin. After a clock jump, this rescan waits: less time may have passed than
 /// the clock shows.
 fn second_rescan_is_due(core: &Core, state: &RescanState, policy: &Policy) -> bool {
-    let has_passed = |at| at <= core.records.clock.passed().after(LATE_WRITE_WINDOW);
+    let has_passed = |at: Timestamp| at <= core.records.clock.passed().after(LATE_WRITE_WINDOW);
     // This call also notices a jump, so it comes first.
     let pauses = core.clock_jumps.pauses(&core.records.clock, LATE_WRITE_WINDOW, policy.skew);
     !pauses && state.second_rescan_at.is_some_and(has_passed)
