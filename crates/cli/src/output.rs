@@ -32,8 +32,8 @@ fn write_line(text: &str) -> Result<(), CommandError> {
     }
 }
 
-/// Writes a line to standard error. Escapes characters that could control a terminal. Ignores an error of the write, since
-/// the error could not be reported elsewhere.
+/// Writes a line to standard error. Escapes characters that could control a terminal. Ignores an error of the write,
+/// since the error could not be reported elsewhere.
 pub(crate) fn to_stderr(text: impl Display) {
     let text = text.to_string();
     let _ = writeln!(std::io::stderr().lock(), "{}", visible(&text, Shown::AsLines));

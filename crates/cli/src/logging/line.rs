@@ -1,4 +1,5 @@
-//! Limits the length of each log line, however long its fields are, and escapes characters that could control a terminal.
+//! Limits the length of each log line, however long its fields are, and escapes characters that could control a
+//! terminal.
 
 use std::{
     borrow::Cow,

@@ -86,8 +86,9 @@ impl Default for DecompressionLimits {
 /// Calls `read` with the decompressed content of the source and the detected format.
 ///
 /// The reader reaches its end only if the compressed data is complete. Reading fails if the compressed data is cut
-/// short, or if other data follows it; zeros may follow gzip, bzip2, xz and lzma data. It also fails if the data is damaged, as far as the format detects that. If the
-/// data is cut short, the error's kind is `UnexpectedEof`. [`source_failed`] recognises an error of the source itself.
+/// short, or if other data follows it; zeros may follow gzip, bzip2, xz and lzma data. It also fails if the data is
+/// damaged, as far as the format detects that. If the data is cut short, the error's kind is `UnexpectedEof`.
+/// [`source_failed`] recognises an error of the source itself.
 pub fn read<T>(
     source: Source,
     limits: &DecompressionLimits,
@@ -202,8 +203,8 @@ fn read_stream<T>(
     Ok(read(&mut reader, compression))
 }
 
-/// A reader that fails if other data than zeros follows the compressed data. Files in the lzma format cannot be concatenated, so
-/// the decoder does not check this.
+/// A reader that fails if other data than zeros follows the compressed data. Files in the lzma format cannot be
+/// concatenated, so the decoder does not check this.
 struct NoTrailingData<R>(liblzma::bufread::XzDecoder<R>);
 
 impl<R: BufRead> Read for NoTrailingData<R> {

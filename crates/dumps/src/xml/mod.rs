@@ -4,7 +4,8 @@
 //! are an entity other than XML's own five, a forbidden character, or a byte that is not UTF-8. In addition,
 //! a DOCTYPE is refused, since exports have none, and depths and sizes are bounded. The versions differ in
 //! their fields and in the order of the fields, so neither is checked. Only a title must precede the revisions. Nothing
-//! of an export is lost silently: an element at a place where exports do not have it, or that occurs twice, is reported.
+//! of an export is lost silently: an element at a place where exports do not have it, or that occurs twice, is
+//! reported.
 //!
 //! An empty text, an absent text and a hidden text look nearly the same in an export: see
 //! `TextAttributes::empty_is_a_text`. A hidden text and an absent text are not stored as properties; the

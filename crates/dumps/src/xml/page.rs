@@ -6,8 +6,8 @@ use rashomon_buckets::{NameError, PageInfo, Revision, Title};
 
 use crate::{LeftOut, LeftOutReason};
 
-/// Returns a title as MediaWiki normalises it: without spaces, line breaks and underscores at its ends, and with one space
-/// for each run of spaces and underscores.
+/// Returns a title as MediaWiki normalises it: without spaces, line breaks and underscores at its ends, and with one
+/// space for each run of spaces and underscores.
 pub(super) fn normalise_title(text: &str) -> Cow<'_, str> {
     let is_space = |c: char| matches!(c, ' ' | '_');
     let trimmed = text.trim_matches(|c: char| is_space(c) || matches!(c, '\t' | '\n' | '\r'));

@@ -239,7 +239,8 @@ impl<R: Read> XmlReader<R> {
         Ok(())
     }
 
-    /// Whether the element that has just begun is the first of its name in the page. If it is not, reports and skips it.
+    /// Whether the element that has just begun is the first of its name in the page. If it is not, reports and skips
+    /// it.
     fn is_first(&mut self, name: &'static str) -> Result<bool, Problem> {
         if !self.page.seen.contains(&name) {
             self.page.seen.push(name);

@@ -208,8 +208,8 @@ fn input_error(file: &Path, failure: &ImportFailure, skips_broken: bool) -> Stri
     format!("{}: {failure}{advice}", display_name(file))
 }
 
-/// Checks that the files are exports, as far as their beginnings show, before a store is created for them. Standard input
-/// is not checked.
+/// Checks that the files are exports, as far as their beginnings show, before a store is created for them. Standard
+/// input is not checked.
 fn check_beginnings(arguments: &ImportArguments) -> Result<(), CommandError> {
     for file in arguments.files.iter().filter(|file| file.is_file()) {
         rashomon_dumps::check_beginning(open_source(file)?)

@@ -58,7 +58,8 @@ pub(super) struct Outcome {
 /// The maximum number of exceptions of each kind that the total of several files lists.
 const MAX_LISTED: usize = 100;
 
-/// A revision that is reported (in conflict, left out, or with another sha1 than the file declares), an element or a page.
+/// A revision that is reported (in conflict, left out, or with another sha1 than the file declares), an element or a
+/// page.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Exception {
     /// The file of the command line, in the total of several files.

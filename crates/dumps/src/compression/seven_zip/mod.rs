@@ -76,8 +76,8 @@ pub(super) fn read<T>(
 /// A function that is called with the content of each file and its name, if the archive has several.
 type Visitor<'a> = dyn FnMut(&mut dyn Read, Compression, Option<&str>) -> bool + 'a;
 
-/// Calls `visit` with the content and the name of each file in the archive, the empty ones first, until it returns `false`.
-/// The name is `None` if the archive has only one file.
+/// Calls `visit` with the content and the name of each file in the archive, the empty ones first, until it returns
+/// `false`. The name is `None` if the archive has only one file.
 pub(super) fn read_each(
     file: File,
     consumed: Arc<AtomicU64>,
