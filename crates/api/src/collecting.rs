@@ -1,7 +1,7 @@
 //! Permits of reads that collect rows, such as lists.
 //!
 //! Such a read holds the rows, and then the document that is made of them. The permits bound
-//! what all of them hold together, whoever sends them, alone or in batches. A read gives its permit back when its
+//! what all of them hold together, from all clients, alone or in batches. A read gives its permit back when its
 //! document is complete, so a client that reads slowly keeps no permit: see [`crate::unread`].
 
 use std::{sync::Arc, time::Duration};

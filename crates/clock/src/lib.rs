@@ -98,7 +98,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
         PassedTime::of_steady(self.now())
     }
 
-    /// Learns the time that was seen to pass before this process began, as the store has recorded it. `None`: the store
+    /// Learns the time that earlier processes saw pass before this one began, as the store has recorded it. `None`: the store
     /// has no record.
     fn adopt_seen(&self, _stored: Option<Timestamp>) {}
 

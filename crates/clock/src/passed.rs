@@ -66,7 +66,7 @@ impl PassedTime {
         self.shown
     }
 
-    /// The time without jumps forward. A process stores it, so that the next process knows which time was seen to pass.
+    /// The time without jumps forward. A process stores it, so that the next process knows which time has passed.
     #[must_use]
     pub const fn seen(self) -> Timestamp {
         self.seen
@@ -126,7 +126,7 @@ impl Watch {
         self.update(clocks, |_, _| {})
     }
 
-    /// Learns the time that was seen to pass before this process began, as the store has recorded it. `None`: the store
+    /// Learns the time that earlier processes saw pass before this one began, as the store has recorded it. `None`: the store
     /// has recorded nothing, so the clock is right as far as anybody knows. Time between the record and the start of
     /// this process was seen by nobody, and has not passed.
     pub(crate) fn adopt(&self, stored: Option<Timestamp>, clocks: impl FnOnce() -> (Timestamp, Duration)) {

@@ -1,10 +1,13 @@
 //! Idempotency keys.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use rashomon_records::rows::ColumnValue;
 use rashomon_tables::Value;
 use serde::{Deserialize, Serialize};
+
+/// How long an idempotency key is kept after its increment.
+pub(crate) const IDEMPOTENCY_KEY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 /// A text by which a client marks the repeats of one increment: 1 to 255 bytes of visible ASCII.
 ///

@@ -6,8 +6,8 @@ use rashomon_clock::Timestamp;
 use rashomon_records::{BucketName, DomainName, EntryKey, Records, StoredHeaders};
 
 use crate::{
-    bucket::Bucket, cache::VersionedCache, counter::IDEMPOTENCY_KEY_LIFETIME, entry::CachedEntry,
-    growth::Growth, locks::RowLocks, queue::Queues, rows::BucketId, sink::EntrySink,
+    bucket::Bucket, cache::VersionedCache, entry::CachedEntry, growth::Growth,
+    idempotency::IDEMPOTENCY_KEY_LIFETIME, locks::RowLocks, queue::Queues, rows::BucketId, sink::EntrySink,
 };
 
 /// The number of rows that maintenance reads at once.

@@ -43,7 +43,7 @@ pub struct Records {
     /// Whether changes queue purges of HTTP caches.
     pub queues_purges: bool,
     pub(crate) seen_time_is_adopted: OnceCell<()>,
-    /// The stored time that was seen to pass, in microseconds, as this process knows it.
+    /// The stored time that processes saw pass, in microseconds, as this process knows it.
     pub(crate) stored_seen_time: AtomicI64,
 }
 

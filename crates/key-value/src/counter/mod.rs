@@ -20,7 +20,6 @@ use rashomon_tables::Row;
 use tokio::sync::oneshot;
 
 pub use self::list::CounterSummary;
-pub(crate) use self::state::IDEMPOTENCY_KEY_LIFETIME;
 use self::{group::StoredCounter, rows::CounterRow, state::Counter};
 use crate::{
     Bucket, IdempotencyKey, KeyValueStore, Result,

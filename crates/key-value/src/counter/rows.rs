@@ -10,8 +10,8 @@ use rashomon_records::{
 use rashomon_tables::{Batch, Key};
 use serde::{Deserialize, Serialize};
 
-use super::state::{IDEMPOTENCY_KEY_LIFETIME, PendingAnswer};
-use crate::{IdempotencyKey, rows::BucketId};
+use super::state::PendingAnswer;
+use crate::{IdempotencyKey, idempotency::IDEMPOTENCY_KEY_LIFETIME, rows::BucketId};
 
 typed_row! {
     /// A counter. Without a `value`, the counter was deleted.

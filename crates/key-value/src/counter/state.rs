@@ -7,10 +7,10 @@ use rashomon_records::rows::{Json, TypedRow as _};
 use rashomon_tables::Row;
 
 use super::rows::{CounterRow, KeptJson, PendingJson};
-use crate::{Error, IdempotencyKey, Result, queue::Request, rows::HOUR_IN_MICROS};
-
-/// How long an idempotency key is kept after its increment.
-pub(crate) const IDEMPOTENCY_KEY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+use crate::{
+    Error, IdempotencyKey, Result, idempotency::IDEMPOTENCY_KEY_LIFETIME, queue::Request,
+    rows::HOUR_IN_MICROS,
+};
 
 /// The answer of an increment with an idempotency key. The table `counter_requests` may not have the answer yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
