@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use tempfile::{TempDir, tempdir};
 
 use crate::{
-    process::{ProcessOutput, RunningProcess, kill_rounds, rashomon, run},
+    kills::kill_rounds,
+    process::{ProcessOutput, RunningProcess, rashomon, run},
     wiki::dump,
 };
 

@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use crate::{
     home::Home,
-    process::{RunningProcess, kill_rounds, rashomon, run},
+    kills::kill_rounds,
+    process::{RunningProcess, rashomon, run},
 };
 
 /// The number of pages, and the number of revisions that each page gets in a round.

@@ -27,6 +27,7 @@ mod home;
 mod http;
 mod importing;
 mod importing_entries;
+mod kills;
 mod memory;
 mod migrating;
 mod packing;

@@ -11,19 +11,6 @@ use std::{
 use rashomon_clock::{Clock as _, SystemClock};
 use rustix::process::{Pid, Signal};
 
-/// The variable with the number of kills of each test. `cargo xtask nightly` sets it.
-const KILL_ROUNDS: &str = "RASHOMON_KILL_ROUNDS";
-
-/// The number of kills of a test: that of the environment, or else this one, with which the test is short.
-pub(crate) fn kill_rounds(short: u64) -> u64 {
-    std::env::var(KILL_ROUNDS).ok().map_or(short, |number| number.parse().expect("a number of kills"))
-}
-
-/// Whether the environment asks for tests that try every case, and not some of them.
-pub(crate) fn is_thorough() -> bool {
-    std::env::var_os(KILL_ROUNDS).is_some()
-}
-
 /// A command that runs the binary in `directory`, only with the settings of the test.
 pub(crate) fn rashomon(directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rashomon"));

@@ -15,7 +15,8 @@ use crate::{
     disks::MountedFileSystem,
     earlier_stores::{fixtures, unpack},
     http::{get, post},
-    process::{ProcessOutput, RunningProcess, finish, is_thorough, rashomon, run},
+    kills::is_thorough,
+    process::{ProcessOutput, RunningProcess, finish, rashomon, run},
     serving::serve_data,
     wiki::dump,
 };

@@ -11,7 +11,8 @@ use tempfile::{TempDir, tempdir};
 use crate::{
     disks::MountedFileSystem,
     http::post,
-    process::{ProcessOutput, RunningProcess, kill_rounds, rashomon, run},
+    kills::kill_rounds,
+    process::{ProcessOutput, RunningProcess, rashomon, run},
     serving::serve_data,
     wiki::{dump, large_dump},
 };
