@@ -7,8 +7,3 @@ const KILL_ROUNDS: &str = "RASHOMON_KILL_ROUNDS";
 pub(crate) fn kill_rounds(short: u64) -> u64 {
     std::env::var(KILL_ROUNDS).ok().map_or(short, |number| number.parse().expect("a number of kills"))
 }
-
-/// Whether the environment asks for tests that try every case, and not some of them.
-pub(crate) fn is_thorough() -> bool {
-    std::env::var_os(KILL_ROUNDS).is_some()
-}

@@ -15,7 +15,7 @@ use crate::{
     disks::MountedFileSystem,
     earlier_stores::{fixtures, unpack},
     http::{get, post},
-    kills::is_thorough,
+    kills::kill_rounds,
     process::{ProcessOutput, RunningProcess, finish, rashomon, run},
     serving::serve_data,
     wiki::dump,
@@ -282,9 +282,9 @@ impl Faulty {
 /// The number of calls before the end of an upgrade of which each one is tried. The last calls replace the old file.
 const LAST_CALLS: usize = 6;
 
-/// How many calls lie between two that are tried.
+/// How many calls lie between two that are tried: all are tried if the environment sets a number of kills.
 fn stride() -> usize {
-    if is_thorough() { 1 } else { 5 }
+    if kill_rounds(0) > 0 { 1 } else { 5 }
 }
 
 /// The process is killed before some of its calls that change a file, and before each of the last ones.
