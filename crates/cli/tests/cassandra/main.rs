@@ -12,8 +12,6 @@ mod erased_files;
 mod false_clock;
 mod forwarding;
 mod killing;
-#[path = "../command_line/kills.rs"]
-mod kills;
 mod migrating;
 mod mutations;
 mod proxy;
