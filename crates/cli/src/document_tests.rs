@@ -157,6 +157,7 @@ fn flags_in_the_documents_are_known() {
         "--keys",
         "--quick",
         "--varnish",
+        "--since",
     ];
     fn flags(command: &clap::Command, known: &mut BTreeSet<String>) {
         known.extend(command.get_arguments().filter_map(|flag| Some(format!("--{}", flag.get_long()?))));

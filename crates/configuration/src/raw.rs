@@ -251,7 +251,8 @@ pub struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_MAX_IMPORTS", value_name = "N")))]
     pub(crate) max_imports: NonZeroUsize,
 
-    /// Disk space for the 7z files of all running imports over HTTP together [default: 16 GiB]
+    /// Disk space for the temporary files of all running imports over HTTP together: 7z files, and pages in parts
+    /// [default: 16 GiB]
     #[config(default = "16 GiB")]
     #[config(layer_attr(arg(long, env = "RASHOMON_MAX_SPOOL", value_name = "SIZE")))]
     pub(crate) max_spool: ByteSize,
