@@ -317,6 +317,14 @@ impl Store {
         Ok(Self { stores_seen_time: false, ..Self::open(&settings, clock, IfMissing::Create).await? })
     }
 
+    /// Opens the store for a repair, which changes nothing except what is damaged.
+    pub(crate) async fn open_for_repair(
+        arguments: &StoreArguments,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, CommandError> {
+        Ok(Self { stores_seen_time: false, ..Self::open_offline(arguments, clock, IfMissing::Refuse).await? })
+    }
+
     /// Opens the store with its archive on. Creates a missing store.
     pub(crate) async fn open_with_archive(
         arguments: &StoreArguments,

@@ -13,7 +13,7 @@ use crate::{
     output::{self, counted},
     progress::{Progress, ProgressCounts},
     signals::Signals,
-    store::{IfMissing, Store},
+    store::Store,
 };
 
 /// Checks a store, and names each problem.
@@ -22,7 +22,7 @@ pub(crate) async fn run(arguments: VerifyArguments) -> Result<Exit, CommandError
     let mut signals = Signals::listen()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = if arguments.repair && !arguments.dry_run {
-        Store::open_offline(&arguments.store, Arc::clone(&clock), IfMissing::Refuse).await?
+        Store::open_for_repair(&arguments.store, Arc::clone(&clock)).await?
     } else {
         Store::open_for_reading(&arguments.store, Arc::clone(&clock)).await?
     };

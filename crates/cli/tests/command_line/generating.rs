@@ -51,10 +51,7 @@ fn follow(address: &str, target: &str) -> String {
     let answer = get(address, target);
     let location = answer.lines().find_map(|line| line.strip_prefix("location: ").map(str::to_owned));
     match location {
-        // The location is relative to the page.
-        Some(location) if answer.starts_with("HTTP/1.1 302 ") => {
-            follow(address, &format!("{PAGE}{location}"))
-        }
+        Some(location) if answer.starts_with("HTTP/1.1 302 ") => follow(address, &location),
         _ => answer,
     }
 }

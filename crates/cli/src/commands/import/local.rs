@@ -36,6 +36,8 @@ pub(super) async fn run(
     mut signals: Signals,
 ) -> Result<Exit, CommandError> {
     if arguments.bucket == BucketName::page() {
+        // A wrong configuration is reported first.
+        Store::settings_offline(&arguments.store)?;
         check_beginnings(arguments)?;
     }
     let store = match arguments.archive {
