@@ -44,7 +44,7 @@ fn new_files_are_readable_by_their_user_alone() {
     let serve = ["serve", "--listen", "127.0.0.1:0", "--data", "made/store", "--audit-log", "audit.log"];
     let mut server = RunningProcess::start(&mut without_umask(directory.path(), &serve));
     let address = server.address();
-    let written = post(&address, "/v1/wiki/page/A?rev/", "_rev=1&html=x");
+    let written = post(&address, "/v1/wiki/page/A?rev/", "_rev=1&wikitext=x");
     assert!(written.starts_with("HTTP/1.1 201"), "{written}");
     let store = directory.path().join("made/store");
     let mut names: Vec<_> = fs::read_dir(&store).unwrap().map(|entry| entry.unwrap().file_name()).collect();
