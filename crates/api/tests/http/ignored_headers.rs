@@ -19,11 +19,11 @@ const ADDED: [(&str, &str); 6] = [
 
 /// Headers that a proxy of the test adds. Two proxies add the first one.
 const CONFIGURED: [(&str, &str); 4] =
-    [("x-varnish", "1"), ("x-varnish", "2"), ("x-my-proxy-hop", "3"), ("cf-ray", "4")];
+    [("x-hop-id", "1"), ("x-hop-id", "2"), ("x-my-proxy-hop", "3"), ("cf-ray", "4")];
 
 /// A server whose configuration names the headers of the proxy, or none of them.
 async fn world(is_configured: bool) -> World {
-    let names: &[&str] = if is_configured { &["X-Varnish", "x-my-proxy-*", "cf-ray"] } else { &[] };
+    let names: &[&str] = if is_configured { &["X-Hop-Id", "x-my-proxy-*", "cf-ray"] } else { &[] };
     let ignored_headers = serde_json::from_value(names.into()).unwrap();
     let world = World::with(Settings { ignored_headers, ..Settings::default() }).await;
     world.request("PUT", "/v1/enwiki/blobs", &[JSON], r#"{"type": "blob"}"#).await.expect(201);
@@ -60,12 +60,12 @@ async fn headers_of_proxies_are_not_stored_with_entries() {
     check(&world.get("/v1/enwiki/blobs/a").await.expect(200), &[]);
     // A header of a proxy is ignored, whatever its value is.
     let long = "a".repeat(9000);
-    world.request("PUT", "/v1/enwiki/blobs/b", &[("x-varnish", &long), ADDED[5]], "x").await.expect(201);
+    world.request("PUT", "/v1/enwiki/blobs/b", &[("x-hop-id", &long), ADDED[5]], "x").await.expect(201);
     check(&world.get("/v1/enwiki/blobs/b").await.expect(200), &[]);
     let other = self::world(false).await;
     let once = [&ADDED[..], &CONFIGURED[1..]].concat();
     other.request("PUT", "/v1/enwiki/blobs/a", &once, "x").await.expect(201);
-    check(&other.get("/v1/enwiki/blobs/a").await.expect(200), &["x-varnish", "x-my-proxy-hop"]);
+    check(&other.get("/v1/enwiki/blobs/a").await.expect(200), &["x-hop-id", "x-my-proxy-hop"]);
 }
 
 #[tokio::test]
@@ -88,5 +88,5 @@ async fn headers_of_proxies_are_not_stored_with_properties() {
     other.post(&format!("{PAGE}?rev/"), &form_with(6)).await.expect(422);
     let once = [&ADDED[..], &CONFIGURED[1..3]].concat();
     other.request("POST", &format!("{PAGE}?rev/"), &[MULTIPART], form(Some(5), &once)).await.expect(201);
-    check(&other.get(&latest).await.expect(200), &["x-varnish", "x-my-proxy-hop"]);
+    check(&other.get(&latest).await.expect(200), &["x-hop-id", "x-my-proxy-hop"]);
 }
