@@ -139,7 +139,7 @@ async fn malformed_queries_are_refused() {
         "rev/2013-02-30/html",
         "rev/2013-02-23T22:23:24/html",
         "rev/2013-02-23T25:00:00Z/html",
-        "action=raw",
+        "action=edit",
         "timegate/HTML",
         "timemap/html&limit=501",
     ] {
