@@ -1,6 +1,6 @@
 //! Rewrites the headers of forwarded requests and of their answers.
 
-use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header, uri::Authority};
 use rashomon_api::Sender;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -178,6 +178,34 @@ pub(crate) fn rewrite_for_client(headers: &mut HeaderMap, version: Version, name
     add_via(headers, version, name);
 }
 
+/// Makes a path of a `Location` with the scheme and the host of one of the servers of the backend, which the client may
+/// not reach: the path leads to the backend through this server.
+pub(crate) fn make_location_local(headers: &mut HeaderMap, servers: &[String]) {
+    let location = headers.get(header::LOCATION).and_then(|location| location.to_str().ok());
+    let path = location.and_then(|location| servers.iter().find_map(|server| path_at(server, location)));
+    if let Some(path) = path.and_then(|path| HeaderValue::from_str(&path).ok()) {
+        headers.insert(header::LOCATION, path);
+    }
+}
+
+/// Returns the path, the query and the fragment of a URL at this server.
+fn path_at(server: &str, url: &str) -> Option<String> {
+    let server: Uri = server.parse().ok()?;
+    let (scheme, rest) = url.split_once("//")?;
+    let scheme = scheme.strip_suffix(':').or(scheme.is_empty().then_some(server.scheme_str()?))?;
+    let (host, path) = rest.split_at(rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len()));
+    let host: Authority = host.parse().ok()?;
+    let default = if server.scheme_str() == Some("https") { 443 } else { 80 };
+    let is_same = scheme.eq_ignore_ascii_case(server.scheme_str()?)
+        && !host.as_str().contains('@')
+        && host.host().eq_ignore_ascii_case(server.host()?)
+        && host.port_u16().unwrap_or(default) == server.port_u16().unwrap_or(default);
+    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+    // Two slashes at the beginning would name another host.
+    let is_path = !path[1..].starts_with(['/', '\\']);
+    (is_same && is_path).then_some(path)
+}
+
 fn add_via(headers: &mut HeaderMap, version: Version, name: &str) {
     let version = if version == Version::HTTP_10 { "1.0" } else { "1.1" };
     if let Ok(via) = HeaderValue::from_str(&format!("{version} {name}")) {
@@ -210,6 +238,35 @@ mod tests {
             headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
         lines.sort();
         lines
+    }
+
+    #[test]
+    fn location_at_a_server_of_the_backend_becomes_a_path() {
+        let servers =
+            ["http://10.0.0.1:8080", "https://Store.example.org", "http://[::1]"].map(str::to_owned);
+        for (location, expected) in [
+            ("http://10.0.0.1:8080/v1/enwiki/page/A?rev/7/#x", "/v1/enwiki/page/A?rev/7/#x"),
+            ("HTTPS://store.EXAMPLE.org:443/wiki/A%20//b", "/wiki/A%20//b"),
+            ("//10.0.0.1:8080/a", "/a"),
+            ("http://[::1]:80?a", "/?a"),
+            ("http://10.0.0.1:8080", "/"),
+            // Other servers, other schemes, and paths that name another server.
+            ("http://10.0.0.1/a", "http://10.0.0.1/a"),
+            ("http://10.0.0.1:8080@evil.org/a", "http://10.0.0.1:8080@evil.org/a"),
+            ("http://a@10.0.0.1:8080/a", "http://a@10.0.0.1:8080/a"),
+            ("https://10.0.0.1:8080/a", "https://10.0.0.1:8080/a"),
+            ("https://store.example.org.evil/a", "https://store.example.org.evil/a"),
+            ("http://10.0.0.1:8080//evil.org/a", "http://10.0.0.1:8080//evil.org/a"),
+            ("http://10.0.0.1:8080/\\evil.org", "http://10.0.0.1:8080/\\evil.org"),
+            ("http://10.0.0.1:8080\\evil.org", "http://10.0.0.1:8080\\evil.org"),
+            ("/a//b", "/a//b"),
+            ("?a", "?a"),
+            ("mailto:a", "mailto:a"),
+        ] {
+            let mut headers = HeaderMap::from_iter([(header::LOCATION, location.parse().unwrap())]);
+            make_location_local(&mut headers, &servers);
+            assert_eq!(headers[header::LOCATION], expected, "{location}");
+        }
     }
 
     #[test]

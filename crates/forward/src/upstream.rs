@@ -68,6 +68,7 @@ impl PrefixServers {
         }
         let (mut answered, body) = answer.into_parts();
         headers::rewrite_for_client(&mut answered.headers, answered.version, &self.name);
+        headers::make_location_local(&mut answered.headers, &self.settings.servers);
         let body = answer_body(&head.method, &mut answered, body, self.prefix.to_string(), id);
         let mut response = Response::new(body);
         *response.status_mut() = answered.status;

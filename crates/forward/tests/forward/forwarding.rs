@@ -47,6 +47,27 @@ async fn redirects_and_links_of_a_backend_have_the_host_and_the_prefix_of_the_cl
     }
 }
 
+/// A backend of another kind may name itself in its redirects.
+#[tokio::test]
+async fn redirect_of_a_backend_to_itself_leads_through_this_server() {
+    const MOVED: &str = "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:9/v1/enwiki/page/B?rev/#top\r\n\
+        Content-Length: 0\r\nConnection: close\r\n\r\n";
+    let backend = SocketBackend::start(Behavior::Answer(MOVED)).await;
+    let servers = [backend.url(), "http://127.0.0.1:9".to_owned()];
+    let settings = Settings { proxies: vec!["127.0.0.1/32".parse().unwrap()], ..Settings::default() };
+    for (servers, location) in [
+        (&servers[..], "/store/v1/enwiki/page/B?rev/#top"),
+        (&servers[..1], "http://127.0.0.1:9/v1/enwiki/page/B?rev/#top"),
+    ] {
+        let (entries, settings) = (vec![entry("/", servers.to_vec())], settings.clone());
+        let server = Server::with(Parts { entries, settings, ..Parts::default() }).await;
+        let headers = [("x-forwarded-prefix", "/store")];
+        // Nothing listens at the other server.
+        let answer = send(server.address, request("GET", "/v1/enwiki/page/A", &headers, "")).await;
+        assert_eq!(answer.header("location"), location);
+    }
+}
+
 #[tokio::test]
 async fn page_of_a_backend_is_written_and_read_like_a_local_page() {
     let behind = Server::start().await;
