@@ -119,8 +119,8 @@ pub(crate) struct ReturnedStream<S> {
     pub(crate) refused: Option<StatusCode>,
     /// Whether the client waits for an answer: data came after the last answer, and nothing was sent since.
     pub(crate) unanswered: bool,
-    /// Whether the target of a request had a `#`. The library refuses this request.
-    pub(crate) has_fragment: bool,
+    /// The reason why a request was changed so that the library refuses it.
+    pub(crate) reason: Option<&'static str>,
 }
 
 impl<S> InterceptedStream<S> {
@@ -130,7 +130,7 @@ impl<S> InterceptedStream<S> {
         exchanges: Arc<Exchanges>,
         return_sender: oneshot::Sender<ReturnedStream<S>>,
     ) -> Self {
-        let returned = ReturnedStream { stream, refused: None, unanswered: false, has_fragment: false };
+        let returned = ReturnedStream { stream, refused: None, unanswered: false, reason: None };
         Self {
             returned: Some(returned),
             exchanges,
@@ -195,10 +195,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for InterceptedStream<S> {
         let before = buffer.filled().len();
         ready!(self.stream().poll_read(context, buffer))?;
         let unanswered = self.is_between_exchanges() && buffer.filled().len() > before;
-        let has_fragment = self.heads.replace_fragments(&mut buffer.filled_mut()[before..]);
+        let reason = self.heads.follow(&mut buffer.filled_mut()[before..]);
         let returned = self.returned();
         returned.unanswered |= unanswered;
-        returned.has_fragment |= has_fragment;
+        returned.reason = returned.reason.or(reason);
         Poll::Ready(Ok(()))
     }
 }

@@ -23,10 +23,6 @@ const LINGER_TIME: Duration = Duration::from_secs(2);
 /// The maximum time to wait for a client that does not read the end of a connection.
 const CLOSE_TIME: Duration = Duration::from_millis(200);
 
-/// The reason to refuse a request whose target has a `#`.
-const FRAGMENT: &str =
-    "the target of a request has no '#': leave out the fragment, or write %23 for a '#' in a name";
-
 /// Returns the reason to refuse a request that the HTTP library could not read. `None` if no request is pending, or if
 /// the connection failed or ended.
 pub(crate) fn refusal_of<S>(
@@ -37,10 +33,10 @@ pub(crate) fn refusal_of<S>(
     match returned.refused {
         Some(StatusCode::URI_TOO_LONG) => Some(Refusal::UrlTooLong),
         Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE) => Some(Refusal::HeadTooLarge { max_head_bytes }),
-        Some(_) if returned.has_fragment => Some(Refusal::Malformed { reason: FRAGMENT.to_owned() }),
-        Some(_) => Some(match error.to_string() {
-            reason if reason == transfer_codings::NOT_CHUNKED => Refusal::TransferCoding,
-            reason => Refusal::Malformed { reason },
+        Some(_) => Some(match (returned.reason, error.to_string()) {
+            (Some(reason), _) => Refusal::Malformed { reason: reason.to_owned() },
+            (None, reason) if reason == transfer_codings::NOT_CHUNKED => Refusal::TransferCoding,
+            (None, reason) => Refusal::Malformed { reason },
         }),
         None if returned.unanswered && error.is_parse_version_h2() => Some(Refusal::Http2),
         None if returned.unanswered && error.is_timeout() => Some(Refusal::Late),

@@ -1,12 +1,22 @@
-//! Finds request targets with a `#`, so that they are refused.
+//! Finds requests that the HTTP library would accept, and has the library refuse them.
 //!
 //! A request target has no fragment (RFC 9112, section 3.2). The HTTP library cuts a fragment off, so it would answer
 //! `/metrics#` as `/metrics`. A proxy in front of the server that forbids `/metrics` would pass such a request on. The
-//! service does not see the fragment. So [`RequestHeads`] follows the requests of a connection, and replaces the `#` by
-//! a byte that the library refuses.
+//! service does not see the fragment.
+//!
+//! A request with both `Transfer-Encoding` and `Content-Length` may hide another request from a proxy that obeys the
+//! other header (RFC 9112, section 6.1). The library removes `Content-Length`, so the service does not see it.
+//!
+//! So [`RequestHeads`] follows the requests of a connection. It replaces a `#`, and the end of the second of the two
+//! headers, by a byte that the library refuses.
 
-/// The byte that replaces a `#`. No request target has it.
+/// The byte that makes the library refuse a request. Neither a request target nor a header has it.
 const REFUSED_BYTE: u8 = 0x7f;
+
+const FRAGMENT: &str =
+    "the target of a request has no '#': leave out the fragment, or write %23 for a '#' in a name";
+
+const TWO_LENGTHS: &str = "the request has both Transfer-Encoding and Content-Length: leave out one of them";
 
 /// The number of bytes of a line that are examined. The lines that matter are shorter.
 const MAX_LINE_BYTES: usize = 256;
@@ -18,7 +28,7 @@ pub(crate) struct RequestHeads {
     /// The beginning of the current line.
     line: Vec<u8>,
     /// How the end of the body is found, according to the headers so far.
-    body: Body,
+    body: Option<Body>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,12 +60,12 @@ const NEXT_REQUEST: Part = Part::RequestLine { in_target: false };
 
 impl RequestHeads {
     pub(crate) fn new() -> Self {
-        Self { part: NEXT_REQUEST, line: Vec::new(), body: Body::Length(0) }
+        Self { part: NEXT_REQUEST, line: Vec::new(), body: None }
     }
 
-    /// Follows the next bytes. Replaces each `#` in a request target. Returns whether there was one.
-    pub(crate) fn replace_fragments(&mut self, mut bytes: &mut [u8]) -> bool {
-        let mut found = false;
+    /// Follows the next bytes. Changes those by which a request has to be refused. Returns the reason, if there is one.
+    pub(crate) fn follow(&mut self, mut bytes: &mut [u8]) -> Option<&'static str> {
+        let mut found = None;
         while !bytes.is_empty() {
             let taken = match &mut self.part {
                 Part::Invalid => return found,
@@ -71,7 +81,7 @@ impl RequestHeads {
                 _ => {
                     let end = bytes.iter().position(|byte| *byte == b'\n');
                     let taken = end.map_or(bytes.len(), |end| end + 1);
-                    found |= self.follow_line(&mut bytes[..taken], end.is_some());
+                    found = found.or(self.follow_line(&mut bytes[..taken], end.is_some()));
                     taken
                 }
             };
@@ -80,24 +90,42 @@ impl RequestHeads {
         found
     }
 
-    /// Follows bytes of one line. Returns whether they had a `#` that was replaced.
-    fn follow_line(&mut self, bytes: &mut [u8], is_end: bool) -> bool {
-        let mut found = false;
+    /// Follows bytes of one line. Returns the reason to refuse the request, if they were changed.
+    fn follow_line(&mut self, bytes: &mut [u8], is_end: bool) -> Option<&'static str> {
+        let mut found = None;
         if let Part::RequestLine { in_target } = &mut self.part {
             for byte in &mut *bytes {
                 *in_target |= *byte == b' ';
                 if *in_target && *byte == b'#' {
-                    (*byte, found) = (REFUSED_BYTE, true);
+                    (*byte, found) = (REFUSED_BYTE, Some(FRAGMENT));
                 }
             }
         }
         let room = MAX_LINE_BYTES - self.line.len();
         self.line.extend_from_slice(&bytes[..bytes.len().min(room)]);
         if is_end {
-            self.part = self.after_line();
+            if self.part == Part::Header && self.has_two_lengths() {
+                if let Some(end) = bytes.last_mut() {
+                    (*end, found) = (REFUSED_BYTE, Some(TWO_LENGTHS));
+                }
+                self.part = Part::Invalid;
+            } else {
+                self.part = self.after_line();
+            }
             self.line.clear();
         }
         found
+    }
+
+    /// Whether the current line and an earlier one give the length of the body in different ways.
+    fn has_two_lengths(&self) -> bool {
+        let name = self.line.split(|byte| *byte == b':').next().unwrap_or_default();
+        let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
+        match self.body {
+            Some(Body::Chunked) => is(CONTENT_LENGTH),
+            Some(Body::Length(_)) => is(TRANSFER_ENCODING),
+            None => false,
+        }
     }
 
     /// The part of the request that follows the current line.
@@ -106,20 +134,20 @@ impl RequestHeads {
         match self.part {
             Part::RequestLine { .. } if line.is_empty() => NEXT_REQUEST,
             Part::RequestLine { .. } => {
-                self.body = Body::Length(0);
+                self.body = None;
                 Part::Header
             }
             Part::Header if line.is_empty() => match self.body {
-                Body::Length(0) => NEXT_REQUEST,
-                Body::Length(length) => Part::Body(length),
-                Body::Chunked => Part::ChunkSize,
+                None | Some(Body::Length(0)) => NEXT_REQUEST,
+                Some(Body::Length(length)) => Part::Body(length),
+                Some(Body::Chunked) => Part::ChunkSize,
             },
-            Part::Header => match body_of(line, self.body) {
-                Some(body) => {
-                    self.body = body;
+            Part::Header => match body_of(line) {
+                Ok(body) => {
+                    self.body = body.or(self.body);
                     Part::Header
                 }
-                None => Part::Invalid,
+                Err(Unreadable) => Part::Invalid,
             },
             Part::ChunkSize => match chunk_size(line) {
                 Some(0) => Part::Trailer,
@@ -134,19 +162,26 @@ impl RequestHeads {
     }
 }
 
-/// How the end of the body is found, with this line of the head, and with `before` according to the lines before it.
-/// `None` if the library refuses the line.
-fn body_of(line: &[u8], before: Body) -> Option<Body> {
-    let colon = line.iter().position(|byte| *byte == b':')?;
+const TRANSFER_ENCODING: &str = "transfer-encoding";
+const CONTENT_LENGTH: &str = "content-length";
+
+/// A line that the library refuses.
+struct Unreadable;
+
+/// How the end of the body is found, if this line of the head says so.
+fn body_of(line: &[u8]) -> Result<Option<Body>, Unreadable> {
+    let colon = line.iter().position(|byte| *byte == b':').ok_or(Unreadable)?;
     let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-    if name.eq_ignore_ascii_case(b"transfer-encoding") {
+    if name.eq_ignore_ascii_case(TRANSFER_ENCODING.as_bytes()) {
         let last = value.rsplit(|byte| *byte == b',').next().unwrap_or_default();
-        return last.trim_ascii().eq_ignore_ascii_case(b"chunked").then_some(Body::Chunked);
+        let is_chunked = last.trim_ascii().eq_ignore_ascii_case(b"chunked");
+        return if is_chunked { Ok(Some(Body::Chunked)) } else { Err(Unreadable) };
     }
-    if name.eq_ignore_ascii_case(b"content-length") && before != Body::Chunked {
-        return std::str::from_utf8(value).ok()?.parse().ok().map(Body::Length);
+    if name.eq_ignore_ascii_case(CONTENT_LENGTH.as_bytes()) {
+        let length = std::str::from_utf8(value).ok().and_then(|length| length.parse().ok());
+        return length.map(|length| Some(Body::Length(length))).ok_or(Unreadable);
     }
-    Some(before)
+    Ok(None)
 }
 
 /// The size of a chunk. Its extensions are ignored.
@@ -163,11 +198,11 @@ mod tests {
     fn follow(text: &str, piece: usize) -> String {
         let mut heads = RequestHeads::new();
         let mut bytes = text.as_bytes().to_vec();
-        let mut found = false;
+        let mut found = None;
         for piece in bytes.chunks_mut(piece) {
-            found |= heads.replace_fragments(piece);
+            found = found.or(heads.follow(piece));
         }
-        assert_eq!(found, bytes.contains(&REFUSED_BYTE), "{text}");
+        assert_eq!(found.is_some(), bytes.contains(&REFUSED_BYTE), "{text}");
         String::from_utf8(bytes).unwrap().replace('\u{7f}', "~")
     }
 
@@ -189,7 +224,7 @@ mod tests {
                 None,
             ),
             (
-                format!("PUT /a HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: a, Chunked\r\nContent-Length: 1\r\n\r\n{length:X}\r\n{body}\r\n0\r\n\r\n"),
+                format!("PUT /a HTTP/1.1\r\nTransfer-Encoding: a, Chunked\r\nContent: 1\r\n\r\n{length:X}\r\n{body}\r\n0\r\n\r\n"),
                 None,
             ),
             (
@@ -205,6 +240,23 @@ mod tests {
                 assert_eq!(follow(&text, piece), expected.unwrap_or(&text), "{piece}");
             }
         }
+    }
+
+    #[test]
+    fn second_header_with_a_length_is_not_readable() {
+        let (length, chunked) = ("Content-Length: 1\r\n", "transfer-encoding: chunked\r\n");
+        let other = "Content-Length2: 1\r\n";
+        for headers in [[length, chunked], [chunked, length], ["CONTENT-LENGTH: 0\n", chunked]] {
+            let [first, second] = headers;
+            let begin = format!("PUT /a HTTP/1.1\r\n{first}{other}{}", second.trim_end_matches('\n'));
+            for piece in [1, 2, 7, 1000] {
+                let end = format!("{other}\r\nGET /# HTTP/1.1\r\n");
+                assert_eq!(follow(&format!("{begin}\n{end}"), piece), format!("{begin}~{end}"), "{piece}");
+            }
+        }
+        // The library compares lengths that are repeated.
+        let twice = format!("PUT /a HTTP/1.1\r\n{length}{length}\r\nxGET /# HTTP/1.1\r\n");
+        assert_eq!(follow(&twice, 1000), twice.replace('#', "~"));
     }
 
     #[test]
@@ -226,8 +278,8 @@ mod tests {
     fn long_lines_take_little_memory() {
         let mut heads = RequestHeads::new();
         let mut line = vec![b'a'; 1 << 20];
-        assert!(!heads.replace_fragments(&mut line));
-        assert!(heads.replace_fragments(&mut b" #".to_vec()));
+        assert_eq!(heads.follow(&mut line), None);
+        assert_eq!(heads.follow(&mut b" #".to_vec()), Some(FRAGMENT));
         assert_eq!(heads.line.len(), MAX_LINE_BYTES);
     }
 }

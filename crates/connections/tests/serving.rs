@@ -384,6 +384,21 @@ async fn transfer_codings_other_than_chunked_are_refused() {
     }
 }
 
+/// A proxy that obeys the other header would take a part of the body for a request, or a request for a part of it.
+#[tokio::test]
+async fn request_with_two_lengths_is_refused() {
+    let server = Server::start(None, ServeOptions::default()).await;
+    let (length, chunked) = ("content-length: 5\r\n", "transfer-encoding: chunked\r\n");
+    for [first, second] in
+        [[length, chunked], [chunked, length], ["Content-Length: 5\n", "Transfer-Encoding: chunked\n"]]
+    {
+        let request = format!("POST /a HTTP/1.1\r\nhost: a\r\n{first}x: y\r\n{second}z: y\r\n\r\n0\r\n\r\n");
+        let (refusal, _) = server.refused(request.as_bytes()).await;
+        let Refusal::Malformed { reason } = refusal else { panic!("{request}: {refusal:?}") };
+        assert!(reason.contains("both Transfer-Encoding and Content-Length"), "{request}: {reason}");
+    }
+}
+
 /// A proxy in front of the server may forbid paths, and compares them with the whole target of a request.
 #[tokio::test]
 async fn request_target_with_a_fragment_is_refused() {
