@@ -4,7 +4,7 @@ use axum::response::{IntoResponse, Response};
 use http::{Extensions, HeaderMap, HeaderValue, Method, header};
 use std::sync::Arc;
 
-use rashomon_access::{BucketKind, Caller, Right};
+use rashomon_access::{BucketKind, Caller, Right, Rights};
 use rashomon_buckets::{BucketName, DomainName, Page};
 use rashomon_key_value::{Bucket, BucketType};
 
@@ -294,6 +294,18 @@ pub(crate) fn kind_of(bucket: &Bucket) -> BucketKind {
     }
 }
 
+/// The beginning of the refusal of a token.
+const REFUSED_TOKEN: &str = "the token does not allow this request, which needs ";
+
+/// Returns the problem for a client without a token whose request another server has refused because of the token of
+/// this server. `detail` is that of the refusal. `None` for another refusal, and for one that names a right of the
+/// client.
+pub(crate) fn refusal_without_token(detail: &str, rights: Rights) -> Option<Problem> {
+    let needed = detail.strip_prefix(REFUSED_TOKEN)?;
+    let right: Right = needed.strip_prefix("the right '")?.split_once('\'')?.0.parse().ok()?;
+    (!rights.contains(right)).then(|| refusal(true, needed.to_owned()))
+}
+
 /// The problem for a missing right.
 fn refusal(is_anonymous: bool, needed: String) -> Problem {
     if is_anonymous {
@@ -303,6 +315,6 @@ fn refusal(is_anonymous: bool, needed: String) -> Problem {
         )
         .with_header(header::WWW_AUTHENTICATE, CHALLENGE)
     } else {
-        Problem::new(Kind::Forbidden, format!("the token does not allow this request, which needs {needed}"))
+        Problem::new(Kind::Forbidden, format!("{REFUSED_TOKEN}{needed}"))
     }
 }

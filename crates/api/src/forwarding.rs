@@ -24,17 +24,18 @@ use axum::{
     routing::any,
 };
 use futures::future::{self, Either};
-use http::{HeaderMap, HeaderValue, Method, header, request::Parts};
-use rashomon_access::{BucketKind, Right, Rights};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
+use rashomon_access::{BucketKind, Caller, Right, Rights};
 use rashomon_buckets::BucketName;
 use rashomon_connections::{Encrypted, PeerAddress};
 use rashomon_forms::{BodyLimits, RequestBody};
+use serde::Deserialize;
 use tower::{Layer, Service, ServiceExt as _};
 
 use self::target::{ForwardTarget, TargetKind};
 use crate::{
     Api, all_routes,
-    authorize::{RIGHTS, caller_of},
+    authorize::{RIGHTS, caller_of, refusal_without_token},
     backends::{Backend, BackendHealth, Backends, ForwardError, Forwarding, OtherStore, Sender, Upstream},
     browsers::EverybodyMayRead,
     caching, client_url,
@@ -251,8 +252,8 @@ async fn send(
     let path = prefix.is_some().then(|| head.uri.path().to_owned());
     let mut head = head;
     let is_concealed = !may_read && !upstream.gets_token_of_caller();
+    let rights = api.access.rights_on(&caller, &target.domain, &target.bucket, kind);
     if !upstream.gets_token_of_caller() {
-        let rights = api.access.rights_on(&caller, &target.domain, &target.bucket, kind);
         waive_other_rights(&mut head.headers, rights);
     }
     let (method, query) = (head.method.clone(), head.uri.query().map(str::to_owned));
@@ -268,6 +269,10 @@ async fn send(
         response = concealment::conceal(target, &method, query.as_deref(), response).await?;
     }
     if !api.access.anybody_may(Right::Read, &target.domain, &target.bucket, kind) {
+    let has_no_token = matches!(caller, Caller::Anonymous) && !upstream.gets_token_of_caller();
+    if has_no_token && response.status() == StatusCode::FORBIDDEN {
+        response = ask_for_token(rights, response).await?;
+    }
         restrict(response.headers_mut());
     } else if is_read && !api.access.is_open() && target.bucket != BucketName::page() {
         response.extensions_mut().insert(EverybodyMayRead);
@@ -282,6 +287,25 @@ fn waive_other_rights(headers: &mut HeaderMap, rights: Rights) {
 }
 
 fn sender_of(api: &Api, head: &Parts) -> Sender {
+/// Asks a client without a token for one, if the backend has refused the token of this server because of the rights of
+/// the client.
+async fn ask_for_token(rights: Rights, refusal: Response) -> Result<Response> {
+    #[derive(Deserialize)]
+    struct Document {
+        detail: String,
+    }
+    if refusal.headers().get(header::CONTENT_TYPE).is_none_or(|value| value != "application/problem+json") {
+        return Ok(refusal);
+    }
+    let (head, body) = refusal.into_parts();
+    let bytes = concealment::read(body).await?;
+    let document = serde_json::from_slice::<Document>(&bytes).ok();
+    match document.and_then(|document| refusal_without_token(&document.detail, rights)) {
+        Some(problem) => Err(problem),
+        None => Ok(Response::from_parts(head, bytes.into())),
+    }
+}
+
     let address = head.extensions.get::<PeerAddress>().map(|address| address.ip());
     let is_proxy = |address: IpAddr| api.settings.proxies.iter().any(|network| network.contains(&address));
     Sender {

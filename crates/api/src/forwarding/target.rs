@@ -77,8 +77,8 @@ impl ForwardTarget {
         let (bucket, key) = rest.split_once('/').map_or((rest, None), |(bucket, key)| (bucket, Some(key)));
         let bucket = parse_bucket(bucket).ok()?;
         let kind = match key {
-            _ if bucket == BucketName::page() => TargetKind::Page,
             None => TargetKind::Bucket,
+            Some(_) if bucket == BucketName::page() => TargetKind::Page,
             Some(_) => TargetKind::Entry,
         };
         let key = percent_decode(key.unwrap_or_default())?;
@@ -104,10 +104,9 @@ impl ForwardTarget {
     }
 
     /// Whether the routes of this server answer a request although its path belongs to other servers: OPTIONS and
-    /// unsupported methods of pages and imports. Their answers do not depend on stored content.
+    /// unsupported methods of imports, and of what every domain has. Their answers do not depend on stored content.
     pub(super) fn is_answered_here(&self, method: &Method) -> bool {
-        matches!(self.kind, TargetKind::Page | TargetKind::Wiki | TargetKind::Import)
-            && self.right(method, None).is_none()
+        (self.is_import || self.bucket == BucketName::page()) && self.right(method, None).is_none()
     }
 
     /// Refuses a path that a proxy between the servers might change to the path of another bucket.
@@ -132,6 +131,7 @@ impl ForwardTarget {
             (TargetKind::Page, "POST") => Some(Right::Write),
             (TargetKind::Page, "PUT") => Some(Right::Rewrite),
             (TargetKind::Page, _) => None,
+            (TargetKind::Bucket, "DELETE") if self.bucket == BucketName::page() => None,
             (TargetKind::Bucket, "PUT" | "DELETE") => Some(Right::Admin),
             (_, "PUT") if is_revision() => Some(Right::Rewrite),
             (_, "DELETE") if is_revision() => Some(Right::Admin),
@@ -225,6 +225,9 @@ mod tests {
             ("GET", "/v1/enwiki/import", None),
             ("GET", "/v1/enwiki/", Some(Right::Read)),
             ("PUT", "/v1/enwiki/math-png", Some(Right::Admin)),
+            ("PUT", "/v1/enwiki/page", Some(Right::Admin)),
+            ("DELETE", "/v1/enwiki/page", None),
+            ("POST", "/v1/enwiki/page", None),
             ("DELETE", "/v1/enwiki/math-png", Some(Right::Admin)),
             ("POST", "/v1/enwiki/math-png", None),
             ("PUT", "/v1/enwiki/math-png/a", Some(Right::Write)),

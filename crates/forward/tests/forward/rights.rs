@@ -233,6 +233,72 @@ async fn caller_that_may_not_read_gets_the_answers_of_a_server_with_its_own_stor
     }
 }
 
+/// A client without a token is asked for one, by the status of a server with its own store.
+#[tokio::test]
+async fn refused_client_without_a_token_is_asked_for_one() {
+    let servers = Servers::start(&[Right::Write], true).await;
+    fill(&servers).await;
+    let big = "increment=9223372036854775807";
+    for sent in [
+        sent("POST", PAGE, &[FORM], "_rev=9&html=x&_if_latest=7"),
+        sent("POST", PAGE, &[FORM], "_rev=9&html=x&_timestamp=2019-01-01T00:00:00Z"),
+        sent("POST", "/v1/enwiki/page/Secret?rev/7/", &[FORM], "html=x&_if_latest=7"),
+        sent("POST", "/v1/enwiki/drafts/D?rev/", &[FORM], "_rev=9&html=x&_if_latest=7"),
+        sent("POST", PAGE, &[("if-match", "*"), FORM], "_rev=9&html=x"),
+        sent("PUT", "/v1/enwiki/page", &[JSON], r#"{"type":"blob"}"#),
+        sent("GET", PAGE, &[], ""),
+    ] {
+        let answer = servers.ask(None, &sent).await;
+        assert_eq!((answer.status.as_u16(), answer.header("www-authenticate")), (401, "Bearer"), "{sent:?}");
+    }
+    // The bucket is public behind this entry, but not in the own store of a server.
+    let refused = sent("POST", "/v1/enwiki/clicks/a", &[FORM], big).send(&servers.front, None).await;
+    assert_eq!((refused.status.as_u16(), refused.header("www-authenticate")), (401, "Bearer"));
+    // A token would not change these refusals.
+    let readonly = "HTTP/1.1 403 Forbidden\r\nContent-Type: application/problem+json\r\nConnection: close\r\n\r\n\
+        {\"detail\":\"this server refuses all writes\"}";
+    let own = "HTTP/1.1 403 Forbidden\r\nContent-Type: application/problem+json\r\nConnection: close\r\n\r\n\
+        {\"detail\":\"the token does not allow this request, which needs the right 'write' on a bucket\"}";
+    let page = "HTTP/1.1 403 Forbidden\r\nConnection: close\r\n\r\n<p>no";
+    for answer in [readonly, own, page] {
+        let backend = SocketBackend::start(Behavior::Answer(answer)).await;
+        let front = front(backend.url(), "own", &[Right::Write], false).await;
+        let got = sent("POST", PAGE, &[FORM], "_rev=9&html=x").send(&front, None).await;
+        assert_eq!(got.status, 403, "{answer}");
+        assert!(answer.ends_with(got.text()), "{got:?}");
+    }
+}
+
+/// The definition of `page` belongs to every domain.
+#[tokio::test]
+async fn definition_of_page_is_answered_as_by_a_server_with_its_own_store() {
+    let servers = Servers::start(&[], false).await;
+    let definition = "/v1/enwiki/page";
+    let (blob, revisioned) = (r#"{"type":"blob"}"#, r#"{"type":"revisioned"}"#);
+    let (admin, read) = (&[Right::Admin][..], &[Right::Read][..]);
+    for (rights, method, body, status) in [
+        (&Right::ALL[..], "PUT", blob, 409),
+        (&Right::ALL[..], "PUT", revisioned, 200),
+        (admin, "PUT", blob, 409),
+        (admin, "PUT", revisioned, 201),
+        (&[Right::Rewrite, Right::Write], "PUT", revisioned, 403),
+        (read, "GET", "", 200),
+        (admin, "GET", "", 403),
+        (admin, "DELETE", "", 405),
+        (read, "DELETE", "", 405),
+        (read, "POST", "", 405),
+        (read, "OPTIONS", "", 204),
+    ] {
+        let answer = servers.ask(Some((rights, None)), &sent(method, definition, &[JSON], body)).await;
+        assert_eq!(answer.status, status, "{method} {body} {rights:?}");
+    }
+    for (method, path) in
+        [("POST", "/v1/enwiki/"), ("OPTIONS", "/v1/enwiki/"), ("DELETE", "/v1/enwiki/page/A")]
+    {
+        servers.ask(None, &sent(method, path, &[], "")).await;
+    }
+}
+
 #[tokio::test]
 async fn import_shows_a_caller_that_may_not_read_no_stored_content() {
     let servers = Servers::start(&[], false).await;
