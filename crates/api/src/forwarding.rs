@@ -39,7 +39,7 @@ use crate::{
     backends::{Backend, BackendHealth, Backends, ForwardError, Forwarding, OtherStore, Sender, Upstream},
     browsers::EverybodyMayRead,
     caching, client_url,
-    extract::BucketTarget,
+    extract::{BucketTarget, idempotency_key},
     handlers::batch,
     problem::{Kind, Problem, Result},
 };
@@ -255,6 +255,7 @@ async fn send(
     let rights = api.access.rights_on(&caller, &target.domain, &target.bucket, kind);
     if !upstream.gets_token_of_caller() {
         waive_other_rights(&mut head.headers, rights);
+        idempotency_key::bind_to_caller(&mut head.headers, &caller)?;
     }
     let (method, query) = (head.method.clone(), head.uri.query().map(str::to_owned));
     if is_concealed {
@@ -268,11 +269,11 @@ async fn send(
     if is_concealed {
         response = concealment::conceal(target, &method, query.as_deref(), response).await?;
     }
-    if !api.access.anybody_may(Right::Read, &target.domain, &target.bucket, kind) {
     let has_no_token = matches!(caller, Caller::Anonymous) && !upstream.gets_token_of_caller();
     if has_no_token && response.status() == StatusCode::FORBIDDEN {
         response = ask_for_token(rights, response).await?;
     }
+    if !api.access.anybody_may(Right::Read, &target.domain, &target.bucket, kind) {
         restrict(response.headers_mut());
     } else if is_read && !api.access.is_open() && target.bucket != BucketName::page() {
         response.extensions_mut().insert(EverybodyMayRead);
@@ -286,7 +287,6 @@ fn waive_other_rights(headers: &mut HeaderMap, rights: Rights) {
     headers.insert(RIGHTS, names.unwrap_or(HeaderValue::from_static("")));
 }
 
-fn sender_of(api: &Api, head: &Parts) -> Sender {
 /// Asks a client without a token for one, if the backend has refused the token of this server because of the rights of
 /// the client.
 async fn ask_for_token(rights: Rights, refusal: Response) -> Result<Response> {
@@ -306,6 +306,7 @@ async fn ask_for_token(rights: Rights, refusal: Response) -> Result<Response> {
     }
 }
 
+fn sender_of(api: &Api, head: &Parts) -> Sender {
     let address = head.extensions.get::<PeerAddress>().map(|address| address.ip());
     let is_proxy = |address: IpAddr| api.settings.proxies.iter().any(|network| network.contains(&address));
     Sender {

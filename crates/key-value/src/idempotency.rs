@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use rashomon_records::rows::ColumnValue;
 use rashomon_tables::Value;
 use serde::{Deserialize, Serialize};
+use sha1::Digest as _;
 
 /// How long an idempotency key is kept after its increment.
 pub(crate) const IDEMPOTENCY_KEY_LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -45,6 +46,15 @@ impl IdempotencyKey {
         let caller = caller
             .map_or_else(|| ANONYMOUS.to_owned(), |digest| format!("{:032x}", u128::from_be_bytes(*digest)));
         Self(format!("{caller} {}", self.as_str()).into())
+    }
+
+    /// Returns a key without a caller that stands for this key and its caller, always the same one. A server that sends
+    /// the increments of several callers on as one caller sends this key, so that the keys of its callers stay apart.
+    #[must_use]
+    pub fn digest(&self) -> Self {
+        // To take the key of another caller, a client would need a second text with a known digest.
+        let digest = sha1::Sha1::digest(self.0.as_bytes());
+        Self(digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into())
     }
 
     /// Returns the key of the same text without a caller, if this key has a caller.
@@ -126,7 +136,11 @@ mod tests {
             assert_eq!(key.as_str(), "a-1");
             assert_eq!(all.iter().position(|other| other == key), Some(number), "keys of two callers differ");
             assert_eq!(key.without_caller(), (number > 0).then(|| text.clone()));
+            assert!(IdempotencyKey::new(key.digest().as_str()).is_ok(), "a client can send it");
         }
+        // The servers that forward increments have to agree, also across versions.
+        let digest = text.of_caller(None).digest();
+        assert_eq!(digest.as_str(), "933e1a46c4db1b6e19a76a63a535368439e4f28b");
         // A client cannot send the stored form of another caller's key.
         for stored in [" a", "x a", "- ", "- a b", "0 a", "ffffffffffffffffffffffffffffffff a b"] {
             assert!(

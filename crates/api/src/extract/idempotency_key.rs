@@ -6,10 +6,11 @@
 //! type of the bucket is known.
 
 use http::{HeaderMap, HeaderName, Method, Uri};
+use rashomon_access::Caller;
 use rashomon_key_value::IdempotencyKey;
 
 use super::bucket_and_key_of_v1;
-use crate::problem::{Problem, Result};
+use crate::problem::{Problem, Result, header_value};
 
 /// The header of requests that take effect once, however often they are sent.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -24,6 +25,16 @@ pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyK
     let key = IdempotencyKey::new(value.to_str().unwrap_or_default());
     key.map(Some)
         .map_err(|error| Problem::malformed(format!("the header Idempotency-Key is malformed: {error}")))
+}
+
+/// Replaces the key in a request that another server gets with the token of this server. That server sees one caller,
+/// and a caller of this server must not use up the keys of others.
+pub(crate) fn bind_to_caller(headers: &mut HeaderMap, caller: &Caller) -> Result<()> {
+    if let Some(key) = idempotency_key(headers)? {
+        let key = key.of_caller(caller.digest()).digest();
+        headers.insert(IDEMPOTENCY_KEY, header_value(key.as_str()));
+    }
+    Ok(())
 }
 
 /// The methods of the API. A request with another method is answered with 405, whatever headers it has.

@@ -299,6 +299,43 @@ async fn definition_of_page_is_answered_as_by_a_server_with_its_own_store() {
     }
 }
 
+/// The backend sees one caller, the forwarding server, in place of all callers of that server.
+#[tokio::test]
+async fn idempotency_key_belongs_to_the_caller_of_the_front() {
+    let behind = Server::with(Parts { policy: anonymous(&[]), ..Parts::default() }).await;
+    let own_token = behind.token(&Right::ALL, None).await;
+    let start = async |tokens| {
+        let file = tempfile::tempdir().unwrap().keep().join("token");
+        std::fs::write(&file, &own_token).unwrap();
+        let list = ServerList { token_file: Some(file), ..ServerList::new(vec![behind.url()]) };
+        let (entries, policy) = (vec![entry_of("/", list)], anonymous(&[]));
+        Server::with(Parts { entries, policy, tokens, ..Parts::default() }).await
+    };
+    let first = start(None).await;
+    let (alice, bob) = (first.token(&Right::ALL, None).await, first.token(&Right::ALL, None).await);
+    let definition = sent("PUT", "/v1/enwiki/clicks", &[JSON], r#"{"type":"counter"}"#);
+    assert_eq!(definition.send(&first, Some(&alice)).await.status, 201);
+    let increment = async |server: &Server, token: &str, form| {
+        let headers = [FORM, ("idempotency-key", "order-1")];
+        let answer = sent("POST", "/v1/enwiki/clicks/a", &headers, form).send(server, Some(token)).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.text().to_owned()
+    };
+    assert_eq!(increment(&first, &bob, "increment=0").await, r#"{"value":0}"#);
+    assert_eq!(increment(&first, &alice, "increment=5").await, r#"{"value":5}"#);
+    // Another server that knows the same tokens, and a server that was started again, send the same keys.
+    let second = start(Some(first.tokens.clone())).await;
+    for server in [&first, &second] {
+        assert_eq!(increment(server, &alice, "increment=5").await, r#"{"value":5}"#);
+        assert_eq!(increment(server, &bob, "increment=0").await, r#"{"value":0}"#);
+    }
+    for key in ["", "a b"] {
+        let headers = [FORM, ("idempotency-key", key)];
+        let refused = sent("POST", "/v1/enwiki/clicks/a", &headers, "").send(&first, Some(&alice)).await;
+        assert_eq!(refused.status, 400, "{refused:?}");
+    }
+}
+
 #[tokio::test]
 async fn import_shows_a_caller_that_may_not_read_no_stored_content() {
     let servers = Servers::start(&[], false).await;
