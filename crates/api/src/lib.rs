@@ -20,6 +20,7 @@ mod forwarding;
 mod gzip;
 mod handlers;
 mod host;
+mod html_text;
 mod links;
 mod metrics;
 mod observe;

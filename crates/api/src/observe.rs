@@ -33,6 +33,7 @@ use crate::{
     credentials,
     extract::idempotency_key,
     gzip,
+    html_text::HtmlText,
     metrics::Route,
     overload::Paced,
     problem::{Kind, Problem, Result},
@@ -417,21 +418,23 @@ impl Record {
         record
     }
 
-    /// Writes the body of a problem, counts and logs the answer, adds the request's id and the headers for browsers, and
-    /// makes `Location` an absolute path.
+    /// Writes the body of a problem or an HTML page, counts and logs the answer, adds the request's id and the headers
+    /// for browsers, and makes `Location` an absolute path.
     pub(crate) fn finish(mut self, mut response: Response) -> Response {
         let problem = response.extensions_mut().remove::<Problem>();
         let is_marked = response.extensions_mut().remove::<EverybodyMayRead>().is_some();
         let is_open = self.is_open.is_some_and(|is_open| is_open || is_marked);
         if let Some(problem) = &problem {
             let unknown = problem.kind() == Kind::UriTooLong || self.uri == "*";
-            let instance = self.uri.path_and_query().filter(|_| !unknown).map(PathAndQuery::as_str);
-            response = problem.to_response(instance);
-            if self.method == Method::HEAD {
-                let length = response.body().size_hint().exact().unwrap_or(0);
-                response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
-                *response.body_mut() = axum::body::Body::empty();
-            }
+            let url = self.uri.path_and_query().filter(|_| !unknown).map(PathAndQuery::as_str);
+            let prefix = self.prefix.as_deref().unwrap_or_default();
+            response = problem.to_response(url.map(|url| format!("{prefix}{url}")).as_deref());
+            self.leave_out_body_of_head(&mut response);
+        }
+        if let Some(page) = response.extensions_mut().remove::<HtmlText>() {
+            *response.body_mut() = page.with_prefix(self.prefix.as_deref()).into();
+            response.headers_mut().remove(header::CONTENT_LENGTH);
+            self.leave_out_body_of_head(&mut response);
         }
         // The answers of a batch belong to the memory of the batch.
         if !self.in_batch {
@@ -455,6 +458,15 @@ impl Record {
             is_open,
         );
         response
+    }
+
+    /// Replaces the body of an answer to HEAD by its length.
+    fn leave_out_body_of_head(&self, response: &mut Response) {
+        if self.method == Method::HEAD {
+            let length = response.body().size_hint().exact().unwrap_or(0);
+            response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
+            *response.body_mut() = axum::body::Body::empty();
+        }
     }
 
     fn log(&self, status: StatusCode, problem: Option<&Problem>, duration: Duration) {

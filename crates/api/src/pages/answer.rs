@@ -9,6 +9,7 @@ use super::address::{Address, PageAddresses, bucket_text, bucket_url, encode_val
 use crate::{
     caching::Caching,
     client_url,
+    html_text::HtmlText,
     problem::{Kind, Problem, Result},
 };
 
@@ -25,7 +26,8 @@ pub(crate) fn html<T: Template>(template: &T) -> Result<Response> {
         tracing::error!(%error, "cannot render an HTML page");
         Problem::new(Kind::Internal, "The page cannot be written as HTML; the server's log has the cause.")
     })?;
-    let mut response = Response::new(Body::from(text));
+    let mut response = Response::new(Body::empty());
+    response.extensions_mut().insert(HtmlText(text));
     response.headers_mut().insert(header::CACHE_CONTROL, Caching::Mutable.header());
     insert_html_headers(response.headers_mut());
     Ok(response)
@@ -73,7 +75,8 @@ pub(super) fn problem_page(problem: &Problem, address: Option<&Address>, has_que
         links: address.map_or_else(Vec::new, |address| help_links(address, has_query)),
     };
     if let Ok(text) = template.render() {
-        *response.body_mut() = Body::from(text);
+        *response.body_mut() = Body::empty();
+        response.extensions_mut().insert(HtmlText(text));
         insert_html_headers(response.headers_mut());
         response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
     }

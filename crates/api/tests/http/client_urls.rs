@@ -7,7 +7,10 @@ use rashomon_api::Settings;
 use rashomon_buckets::DomainName;
 use rashomon_connections::PeerAddress;
 
-use crate::world::{Answer, PAGE, World};
+use crate::{
+    html::{BROWSER, addresses},
+    world::{Answer, PAGE, World},
+};
 
 const PROXY: &str = "10.0.0.1";
 const CLIENT: &str = "192.0.2.7";
@@ -88,6 +91,59 @@ async fn every_location_is_an_absolute_path() {
     }
     let entry = get(&world, PROXY, "/wiki/?blob/open/%61", &[("x-forwarded-prefix", "/store")]).await;
     assert_eq!(entry.expect(301).header("location"), "/store/wiki/?blob/open/a");
+}
+
+/// A browser resolves the links of a page, such as that to its style sheet, without knowing of the prefix.
+#[tokio::test]
+async fn every_link_of_an_html_page_has_the_prefix_of_the_client() {
+    let world = behind_proxy().await;
+    let definition = r#"{"type": "revisioned"}"#;
+    world
+        .request("PUT", "/v1/enwiki/docs", &[("content-type", "application/json")], definition)
+        .await
+        .expect(201);
+    // Texts that look like links stay as they are.
+    let form = "_rev=1&html=%3Ca%20href%3D%22/x%22%3E&_comment=a%20href%3D%22/x%22&_user=src%3D%22/x%22";
+    let first = world.revision(form).await;
+    let second = world.revision("_rev=2&wikitext=%3Ca%20href%3D%22/x%22%3E&_comment=%20href=").await;
+    let tid = world.post("/v1/enwiki/docs/A?rev/", "_rev=1&html=x").await.expect(201).json()["tid"].clone();
+    for url in [
+        "/",
+        "/docs",
+        "/pages/enwiki/",
+        "/pages/enwiki/Main_Page",
+        &format!("/pages/enwiki/Main_Page?rev/{first}/"),
+        &format!("/pages/enwiki/Main_Page?rev/{second}/"),
+        "/pages/enwiki/Main_Page?rev/9/",
+        "/pages/enwiki/Missing",
+        "/pages/En/",
+        "/buckets/enwiki/docs/",
+        &format!("/buckets/enwiki/docs/A?rev/{}/", tid.as_str().unwrap()),
+    ] {
+        let page =
+            async |headers: &[(&str, &str)]| get(&world, PROXY, url, &[BROWSER, headers].concat()).await;
+        let plain = page(&[]).await;
+        let prefixed = page(&[("x-forwarded-prefix", "/a&b")]).await;
+        let is_link = |address: &String| address.starts_with('/');
+        let expected: Vec<_> = (addresses(plain.text()).into_iter())
+            .map(|address| if is_link(&address) { format!("/a&b{address}") } else { address })
+            .collect();
+        assert_eq!(addresses(prefixed.text()), expected, "{url}");
+        assert!(expected.iter().filter(|address| is_link(address)).count() > 5, "{url} {expected:?}");
+        let head = send(
+            &world,
+            PROXY,
+            Request::head(url)
+                .header("host", "en.example.org")
+                .header("x-forwarded-prefix", "/a&b")
+                .header("accept", "text/html"),
+            "",
+        );
+        assert_eq!(head.await.header("content-length"), prefixed.body.len().to_string(), "{url}");
+    }
+    // A problem names the URL that the client asked for.
+    let missing = get(&world, PROXY, &format!("{PAGE}?rev/9/"), &[("x-forwarded-prefix", "/store")]).await;
+    assert_eq!(missing.expect(404).json()["instance"], format!("/store{PAGE}?rev/9/"));
 }
 
 #[tokio::test]
