@@ -10,10 +10,10 @@ use http_body_util::BodyExt;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::{Instant, timeout};
 
-use crate::rate::{RATE_WINDOW_SECONDS, Rate};
+use crate::rate::Rate;
 
-/// A request that holds this much memory for its body must send the body [`FASTER`] times as fast. If it holds a
-/// multiple, the minimum rate is multiplied again.
+/// A request that holds this much memory for its body must send the body [`FASTER`] times as fast, and without long
+/// pauses. If it holds a multiple, the minimum rate is multiplied again.
 const HELD_STEP_BYTES: usize = 4 << 20;
 
 const FASTER: u64 = 16;
@@ -36,7 +36,8 @@ pub struct BodyLimits {
     /// The time limit for the whole body. The time starts when the body is first read.
     pub total: Duration,
     /// The minimum rate in bytes per second; 0 for no minimum. The rate is an average over 60 s of the time in which
-    /// the server waits for the client. It is higher for a request that [holds](RequestBody::hold) much memory.
+    /// the server waits for the client. It is higher, and an average over 10 s, for a request that
+    /// [holds](RequestBody::hold) much memory.
     pub rate: u64,
 }
 
@@ -60,17 +61,22 @@ pub enum BodyError {
     TimedOut(Duration),
     /// The body arrived too slowly.
     #[error(
-        "the body arrived with fewer than {0} bytes a second over {RATE_WINDOW_SECONDS} s \
+        "the body arrived with fewer than {bytes_per_second} bytes a second over {window_seconds} s \
          ({MIN_UPLOAD_RATE}): send it faster"
     )]
-    TooSlow(u64),
+    TooSlow {
+        /// The minimum rate.
+        bytes_per_second: u64,
+        /// The time over which the rate was computed, in seconds.
+        window_seconds: u64,
+    },
 }
 
 impl BodyError {
     /// Whether the client took too long.
     #[must_use]
     pub fn is_late(&self) -> bool {
-        matches!(self, Self::Idle(_) | Self::TimedOut(_) | Self::TooSlow(_))
+        matches!(self, Self::Idle(_) | Self::TimedOut(_) | Self::TooSlow { .. })
     }
 }
 
@@ -140,10 +146,14 @@ impl RequestBody {
         if let Some(frame) = self.body.frame().now_or_never() {
             return Ok(frame);
         }
-        let remaining_wait = self.rate.remaining_wait();
+        let (remaining_wait, minimum) = self.rate.remaining_wait();
+        let too_slow = BodyError::TooSlow {
+            bytes_per_second: minimum.bytes_per_second,
+            window_seconds: minimum.window_seconds(),
+        };
         let (limit, late) = [
             (self.limits.idle, BodyError::Idle(self.limits.idle)),
-            (remaining_wait, BodyError::TooSlow(self.rate.minimum())),
+            (remaining_wait, too_slow),
             (deadline.saturating_duration_since(begun), BodyError::TimedOut(total)),
         ]
         .into_iter()
@@ -159,6 +169,6 @@ impl RequestBody {
     /// be slow.
     pub fn hold(&mut self, bytes: usize) {
         let steps = (bytes / HELD_STEP_BYTES) as u64;
-        self.rate.require(self.limits.rate.saturating_mul((FASTER * steps).max(1)));
+        self.rate.require_of_holder(self.limits.rate.saturating_mul(FASTER * steps));
     }
 }

@@ -233,7 +233,7 @@ impl From<BodyError> for Problem {
         let kind = match error {
             BodyError::TooLarge(_) => Kind::TooLarge,
             BodyError::Truncated(_) => Kind::Malformed,
-            BodyError::Idle(_) | BodyError::TimedOut(_) | BodyError::TooSlow(_) => Kind::RequestTimeout,
+            BodyError::Idle(_) | BodyError::TimedOut(_) | BodyError::TooSlow { .. } => Kind::RequestTimeout,
         };
         Self::new(kind, error.to_string())
     }
