@@ -35,7 +35,7 @@ use crate::{
     problem::{Kind, Problem, Result},
     representation::Representation,
     request_id::RequestIds,
-    staging::{BatchClaim, Claim, Staging},
+    staging::{BatchClaim, Claim, ImportRoom, Staging},
     unread::UnreadAnswers,
     write_threads,
 };
@@ -348,15 +348,21 @@ impl Api {
 
     /// Starts an import in a task on the threads for writes, and returns before the import ends. Fails if the maximum
     /// number of imports is running, or if no memory for another import becomes free in time.
-    pub(crate) async fn spawn_import<T: Send + 'static, E: Send + 'static>(
+    pub(crate) async fn spawn_import<T, E, F>(
         &self,
         audit: Audit,
-        import: impl Future<Output = std::result::Result<T, E>> + Send + 'static,
-    ) -> Result<()> {
+        import: impl FnOnce(ImportRoom) -> F,
+    ) -> Result<()>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+        F: Future<Output = std::result::Result<T, E>> + Send + 'static,
+    {
         let permit: OwnedSemaphorePermit = Arc::clone(&self.imports).try_acquire_owned().map_err(|_| {
             Problem::busy("the maximum number of imports is running: try again when one of them has ended")
         })?;
         let claim = self.staging.claim_import().await?;
+        let import = import(claim.import_room());
         write_threads::enter().await;
         self.spawn_write(async move {
             audit.begin_write();

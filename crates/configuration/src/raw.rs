@@ -185,8 +185,8 @@ pub struct MergedSettings {
     pub(crate) min_upload_rate: ByteSize,
 
     /// Memory for the bodies of all writes and imports until they are stored, and for batches and their answers. A
-    /// write reserves at most 4 MiB of it before its body is received, and an import 24 MiB. If this much is not free,
-    /// the request waits. All batches together hold at most half of it [default: 256 MiB]
+    /// write reserves at most 4 MiB of it before its body is received, and an import 3 to 24 MiB while its body arrives.
+    /// If this much is not free, the request waits. All batches together hold at most half of it [default: 256 MiB]
     #[config(default = "256 MiB")]
     #[config(layer_attr(arg(long, env = "RASHOMON_STAGING_MEMORY", value_name = "SIZE")))]
     pub(crate) staging_memory: ByteSize,

@@ -189,7 +189,7 @@ mod in_memory {
 
     #[tokio::test(start_paused = true)]
     async fn imports_and_replacements_share_the_budget() {
-        let world = World::in_memory_with(with_budget(24 * MIB)).await;
+        let world = World::in_memory_with(with_budget(6 * MIB)).await;
         let tid = world.revision("_rev=1&html=x").await;
         let pending = || {
             let beginning = stream::iter([Ok::<_, std::io::Error>(noise(1_100_000))]);
@@ -198,7 +198,7 @@ mod in_memory {
         let replacement = || Request::put(format!("{PAGE}?rev/{tid}/html")).header("host", "localhost");
         let replacing = world.router.clone().oneshot(replacement().body(pending()).unwrap());
         let replacing = tokio::spawn(replacing);
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(staged(&world).await, WORKING);
         let refused = world.request("POST", "/v1/enwiki/import", &[], pending()).await.expect(503);
         assert!(refused.text().contains("staging_memory"), "{}", refused.text());
@@ -224,6 +224,35 @@ async fn slow_writes_hold_what_has_arrived() {
         assert_eq!(write.unwrap().status(), 408);
     }
     assert_eq!(staged(&world).await, 0);
+}
+
+/// A client with a right to import may be slow, and must not keep others from the memory that it does not use.
+#[tokio::test]
+async fn slow_imports_hold_little() {
+    let world = World::with(with_budget(24 * MIB)).await;
+    let import = |count: usize| {
+        let drops = stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            Some((Ok::<_, std::io::Error>(Bytes::from_static(b" ")), ()))
+        });
+        let beginning = stream::iter([Ok(Bytes::from_static(b"<mediawiki>"))]);
+        let body =
+            beginning.chain(drops.take(count)).chain(stream::iter([Ok(Bytes::from_static(b"</mediawiki>"))]));
+        let request = Request::post("/v1/enwiki/import").header("host", "localhost");
+        tokio::spawn(world.router.clone().oneshot(request.body(Body::from_stream(body)).unwrap()))
+    };
+    let imports: Vec<_> = (0..4).map(|_| import(40)).collect();
+    while staged(&world).await < 12 * MIB {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(staged(&world).await, 12 * MIB);
+    let writes = (1..=3).map(|page| post(&world, page, whole(&[("html".to_owned(), noise(3_000_000))])));
+    for write in join_all(writes).await {
+        assert_eq!(write.unwrap().status(), 201);
+    }
+    for import in join_all(imports).await {
+        assert_eq!(import.unwrap().unwrap().status(), 200);
+    }
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ use crate::{
     client_address::came_through_a_proxy,
     extract::{BucketTarget, parse_bucket},
     problem::{Kind, MAX_DETAIL_BYTES, Problem, Result},
-    staging::MAX_IMPORT_BUFFERED_BYTES,
+    staging::{ImportRoom, MAX_IMPORT_BUFFERED_BYTES},
 };
 
 /// The minimum interval between two lines about the progress.
@@ -180,7 +180,7 @@ async fn run(
     let limits = BodyLimits { bytes: u64::MAX, total: IMPORT_TIME_LIMIT, ..api.body_limits() };
     let body = RequestBody::new(body, limits, api.metrics.received_bytes.clone())?;
     let (sender, mut lines) = mpsc::channel(MAX_WAITING_LINES);
-    api.spawn_import(audit, import_into(api.clone(), into, body, client, sender)).await?;
+    api.spawn_import(audit, |room| import_into(api.clone(), into, (body, room), client, sender)).await?;
     let first = match lines.recv().await {
         Some(Line::Failed(_, problem)) => return Err(problem),
         Some(line) => line.into_bytes(),
@@ -203,18 +203,18 @@ async fn run(
 async fn import_into(
     api: Api,
     (domain, bucket): (DomainName, BucketName),
-    body: RequestBody,
+    (body, room): (RequestBody, ImportRoom),
     Client { may_read, is_behind_a_proxy, skip_broken }: Client,
     lines: mpsc::Sender<Line>,
 ) -> std::result::Result<ImportReport, ImportError> {
     let may_answer = Arc::new(AtomicBool::new(!is_behind_a_proxy));
     let at_end = Arc::clone(&may_answer);
-    let pieces = stream::try_unfold((body, at_end), async |(mut body, at_end)| {
-        let piece = body.next().await?;
+    let pieces = stream::try_unfold((body, room, at_end), async |(mut body, mut room, at_end)| {
+        let piece = room.next(&mut body).await?;
         if piece.is_none() {
             at_end.store(true, Ordering::Relaxed);
         }
-        Ok(piece.map(|piece| (piece, (body, at_end))))
+        Ok(piece.map(|piece| (piece, (body, room, at_end))))
     });
     // The importer reports only that it cannot read on. The reason why the bytes did not arrive is kept here.
     let body_error = Arc::new(OnceLock::new());
