@@ -15,8 +15,22 @@ use crate::{
 
 const ACCEPT_DATETIME: HeaderName = HeaderName::from_static("accept-datetime");
 
+/// The value of `Vary` for an answer that depends on the date.
+const VARY: HeaderValue = HeaderValue::from_static("accept-datetime");
+
 /// `?timegate/html`
 pub(crate) async fn select(
+    api: &Api,
+    page: &Page,
+    name: &PropertyName,
+    url: &PageUrl,
+    request: &HeaderMap,
+) -> Result<Response> {
+    let selected = redirect_to_state(api, page, name, url, request).await;
+    selected.map_err(|problem| problem.with_header(header::VARY, VARY))
+}
+
+async fn redirect_to_state(
     api: &Api,
     page: &Page,
     name: &PropertyName,
@@ -40,7 +54,7 @@ pub(crate) async fn select(
     };
     let mut response = redirect(&format!("?rev/{}/{name}", memento.tid), Caching::NoStore);
     let headers = response.headers_mut();
-    headers.insert(header::VARY, HeaderValue::from_static("accept-datetime"));
+    headers.insert(header::VARY, VARY);
     headers.insert(header::LINK, url.links_to(name, &memento, &around));
     Ok(response)
 }

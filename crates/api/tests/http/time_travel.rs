@@ -82,9 +82,11 @@ async fn the_timegate_selects_by_date() {
         assert!(answer.header("link").contains("rel=\"original\""));
     }
     for malformed in ["yesterday", "2013-02-15T00:00:00Z", "Mon, 15 Feb 2013 00:00:00 GMT", ""] {
-        world.get_with(&url, &[("accept-datetime", malformed)]).await.expect(400);
+        let refused = world.get_with(&url, &[("accept-datetime", malformed)]).await.expect(400);
+        assert_eq!(refused.header("vary"), "accept-datetime");
     }
-    world.get(&format!("{PAGE}?timegate/never-given")).await.expect(404);
+    let missing = world.get(&format!("{PAGE}?timegate/never-given")).await.expect(404);
+    assert_eq!(missing.header("vary"), "accept-datetime");
     world.get("/v1/enwiki/page/Other?timegate/html").await.expect(404);
 }
 

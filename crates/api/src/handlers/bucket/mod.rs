@@ -110,7 +110,7 @@ fn definition_of(api: &Api, defined: &TaggedDefinition, head: &Parts) -> Result<
             response.headers_mut().insert(header::VARY, ACCEPT);
             Ok(response)
         }
-        Verdict::Failed => Err(Problem::condition_failed()),
+        Verdict::Failed => Err(Problem::condition_failed().varying_by_accept()),
     }
 }
 
