@@ -18,7 +18,9 @@ use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Error as StoreError, Key, Outage, Result, Scan, Schema, TableStore, Value};
 
 use super::{
+    compaction::{MovedBytes, note_moved},
     damage::Damage,
+    index::IndexRow,
     index_cache::IndexCache,
     part::{PackedUnit, Part},
     pending::settings,
@@ -63,6 +65,8 @@ pub struct BlockStore {
     permits: Arc<Permits>,
     /// The revisions that were found too large for a block, and stay in the tables.
     pub(super) too_large: TooLarge,
+    /// What imports have moved out of blocks since the last [`Self::take_moved`].
+    moved: Mutex<MovedBytes>,
 }
 
 /// A block that was read, with the keys of its rows. The texts of an undamaged block are unpacked.
@@ -83,22 +87,35 @@ pub(super) struct Share {
     pub(super) is_large: bool,
 }
 
-impl Share {
+/// The shares of all pages in a block.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    /// The number of bytes that each page added to the literals of the block.
+    literals: HashMap<String, u64>,
+    /// The number of bytes of all literals.
+    of_all: u64,
+    is_full: bool,
+}
+
+impl Shares {
     /// The divisor of the smallest large share: a quarter of the literals of the block is a large share.
     const MIN_SHARE_DIVISOR: u64 = 4;
 
-    fn of(title: &Title, block: &Block<'_>) -> std::result::Result<Self, BlockError> {
-        let (mut literals, mut of_all) = (0, 0);
+    fn of(block: &Block<'_>) -> std::result::Result<Self, BlockError> {
+        let (mut literals, mut of_all) = (HashMap::new(), 0);
         for (stream, bytes) in block.literals_by_stream()? {
             of_all += bytes;
-            if name_and_title(&stream).is_some_and(|(_, of)| of == title.as_str()) {
-                literals += bytes;
+            if let Some((_, title)) = name_and_title(&stream) {
+                *literals.entry(title.to_owned()).or_default() += bytes;
             }
         }
-        Ok(Self {
-            literals,
-            is_large: literals * Self::MIN_SHARE_DIVISOR >= of_all && block.is_full(&settings())?,
-        })
+        Ok(Self { literals, of_all, is_full: block.is_full(&settings())? })
+    }
+
+    /// The share of the page with this title.
+    pub(super) fn of_page(&self, title: &Title) -> Share {
+        let literals = self.literals.get(title.as_str()).copied().unwrap_or(0);
+        Share { literals, is_large: self.is_full && literals * Self::MIN_SHARE_DIVISOR >= self.of_all }
     }
 }
 
@@ -121,8 +138,8 @@ impl BlockStore {
             .build();
         let (sealing, damage) = (tokio::sync::Mutex::new(()), Damage::default());
         let (indexes, last, too_large) = (IndexCache::new(), Mutex::default(), TooLarge::default());
-        let opened = AtomicU64::new(0);
-        Self { store, sealing, damage, indexes, unpacked, last, opened, permits, too_large }
+        let (opened, moved) = (AtomicU64::new(0), Mutex::default());
+        Self { store, sealing, damage, indexes, unpacked, last, opened, permits, too_large, moved }
     }
 
     /// Writes the pieces of a block. The block must already be enqueued for garbage collection.
@@ -235,18 +252,32 @@ impl BlockStore {
         self.opened.load(Ordering::Relaxed)
     }
 
-    /// Computes the share of a page in a block. An unreadable block counts as empty.
-    pub(super) async fn share(&self, page: &Page, id: BlockId) -> Result<Share> {
-        let bytes = match self.read(page, id).await {
-            Err(StoreError::Corrupt(_)) => return Ok(Share::default()),
+    /// Computes the shares of the pages in a block in the bucket of the page. An unreadable block counts as empty.
+    pub(super) async fn shares(&self, of: &Page, id: BlockId) -> Result<Shares> {
+        let bytes = match self.read(of, id).await {
+            Err(StoreError::Corrupt(_)) => return Ok(Shares::default()),
             bytes => bytes?,
         };
-        let title = page.title.clone();
         blocking(move || {
             let block = Block::open(&bytes, Limits::default());
-            Ok(block.and_then(|block| Share::of(&title, &block)).unwrap_or_default())
+            Ok(block.and_then(|block| Shares::of(&block)).unwrap_or_default())
         })
         .await
+    }
+
+    /// Records that an import has moved these parts of a page out of their blocks.
+    pub(super) fn note_moved(&self, page: &Page, parts: &[IndexRow]) {
+        note_moved(&mut self.moved.lock().unwrap_or_else(PoisonError::into_inner), page, parts);
+    }
+
+    /// Takes what imports have moved out of blocks.
+    pub(super) fn take_moved(&self) -> MovedBytes {
+        std::mem::take(&mut self.moved.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether imports have moved anything out of blocks.
+    pub(super) fn has_moved(&self) -> bool {
+        !self.moved.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// Removes a deleted block from the cache.

@@ -6,17 +6,25 @@ use bytes::Bytes;
 use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Texts, Unit};
 use rashomon_tables::Error as StoreError;
 
-use super::blocks::{OpenBlock, in_hex};
+use super::{
+    blocks::{BlockStore, OpenBlock, in_hex},
+    index::IndexRow,
+};
 use rashomon_records::{
     Page, PropertyName, Result, Revision, Sha1, Tid,
     rows::{RenderRow, RevisionRow},
 };
+
+/// The maximum number of bytes of texts that [`CombinedRevisions::read`] keeps for [`CombinedRevisions::next`].
+const MAX_KEPT_BYTES: usize = 16 << 20;
 
 /// A body and the block that contains the body.
 #[derive(Debug)]
 struct BodyInBlock {
     body: ArchivedBody,
     block: Arc<OpenBlock>,
+    /// The text, if it was read already.
+    text: Option<Bytes>,
 }
 
 /// The revisions of a page from several blocks. If several blocks have the same row, the row with the latest
@@ -29,6 +37,27 @@ pub(super) struct CombinedRevisions {
 }
 
 impl CombinedRevisions {
+    /// Reads the revisions of a page from the blocks of these index rows, and checks them.
+    pub(super) async fn read(blocks: &BlockStore, page: &Page, rows: &[IndexRow]) -> Result<Self> {
+        let mut combined = Self::default();
+        for row in rows {
+            let block = blocks.open(page, row.block).await?;
+            combined.add(page, &block)?;
+        }
+        combined.check()?;
+        Ok(combined)
+    }
+
+    /// The bodies of the revisions that are left.
+    pub(super) fn bodies(&self) -> impl Iterator<Item = &ArchivedBody> {
+        self.bodies.values().flat_map(BTreeMap::values).map(|found| &found.body)
+    }
+
+    /// The lowest revision that is left.
+    pub(super) fn lowest(&self) -> Option<Revision> {
+        self.revisions.keys().next().copied()
+    }
+
     pub(super) fn add(&mut self, page: &Page, block: &Arc<OpenBlock>) -> Result<()> {
         for unit in block.units(page)? {
             let (rev, row) = (unit.revision.record.rev, &unit.revision);
@@ -44,7 +73,7 @@ impl CombinedRevisions {
             for (name, of, body) in unit.all_bodies() {
                 let bodies = self.bodies.entry((rev, of)).or_default();
                 if bodies.get(name).is_none_or(|known| known.body.written_at < body.written_at) {
-                    let found = BodyInBlock { body: body.clone(), block: Arc::clone(block) };
+                    let found = BodyInBlock { body: body.clone(), block: Arc::clone(block), text: None };
                     bodies.insert(name.clone(), found);
                 }
             }
@@ -53,10 +82,15 @@ impl CombinedRevisions {
     }
 
     /// Returns `Corrupt` if a text cannot be read, or does not match its record.
-    pub(super) fn check(&self) -> Result<()> {
-        for BodyInBlock { body, block } in self.bodies.values().flat_map(BTreeMap::values) {
+    fn check(&mut self) -> Result<()> {
+        let mut room = MAX_KEPT_BYTES;
+        for BodyInBlock { body, block, text } in self.bodies.values_mut().flat_map(BTreeMap::values_mut) {
             if let BodyLocation::Entry(ordinal) = body.location {
-                text_of(body, block, ordinal)?;
+                let read = text_of(body, block, ordinal)?;
+                if read.len() <= room {
+                    room -= read.len();
+                    *text = Some(read);
+                }
             }
         }
         Ok(())
@@ -83,9 +117,9 @@ impl CombinedRevisions {
 
     fn take_bodies(&mut self, rev: Revision, of: Option<Tid>, texts: &mut Result<Texts>) -> Bodies {
         let mut bodies = Bodies::new();
-        for (name, BodyInBlock { body, block }) in self.bodies.remove(&(rev, of)).unwrap_or_default() {
+        for (name, BodyInBlock { body, block, text }) in self.bodies.remove(&(rev, of)).unwrap_or_default() {
             if let (BodyLocation::Entry(ordinal), Ok(read)) = (&body.location, &mut *texts) {
-                match text_of(&body, &block, *ordinal) {
+                match text.map_or_else(|| text_of(&body, &block, *ordinal), Ok) {
                     Ok(text) => drop(read.insert((name.clone(), of), text)),
                     Err(error) => *texts = Err(error),
                 }

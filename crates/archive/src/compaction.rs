@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{
     Archive,
-    blocks::BlockStore,
+    blocks::{BlockStore, Shares},
     combined::CombinedRevisions,
     index::{IndexRow, index_of},
     rewrite::BlockRewriter,
@@ -26,6 +26,9 @@ const MAX_GROUP_PARTS: usize = 64;
 /// The maximum number of revisions of a page that are compacted together. With three entries for each
 /// revision, they fill a block.
 const MAX_GROUP_REVISIONS: u64 = 4096;
+
+/// The maximum number of blocks whose shares are remembered. Neighbouring pages are in the same blocks.
+const MAX_REMEMBERED_BLOCKS: usize = 128;
 
 /// Options of a compaction.
 #[derive(Debug, Clone, Copy)]
@@ -92,23 +95,32 @@ impl Archive {
 }
 
 impl Archive {
-    /// Compacts these pages of one bucket, in this order. Neighbours should be in the same blocks, since each block is
-    /// unpacked for each page unless it is in memory. If a large part of an old block is no longer referenced, also
+    /// Compacts these pages, in this order. Neighbours should be in the same blocks, since each block is unpacked for each
+    /// page unless it is in memory. If a large part of an old block was moved, by this or by imports before, also
     /// rewrites the rest of the block, so that garbage collection deletes it.
     pub async fn compact_pages(&self, pages: &[Page]) -> Result<CompactionReport> {
         let _alone = self.alone().await;
         let mut compactor = Compactor::new(self, CompactionOptions::default())?;
+        compactor.moved = self.blocks.take_moved();
         for page in pages {
             compactor.compact_page(page).await?;
         }
-        let left = compactor.rewriter.end().await?;
-        if let Some(of) = pages.first() {
-            for id in left {
-                compactor.rewrite_rest(of, id).await?;
-            }
-            compactor.rewriter.end().await?;
+        compactor.rewriter.end().await?;
+        for (id, (of, bytes)) in std::mem::take(&mut compactor.moved) {
+            compactor.rewrite_rest(&of, id, bytes).await?;
         }
+        compactor.rewriter.end().await?;
         Ok(compactor.report())
+    }
+}
+
+/// The uncompressed bytes of the bodies that were moved out of each block, and a page of its bucket.
+pub(super) type MovedBytes = BTreeMap<BlockId, (Page, u64)>;
+
+/// Records that the parts of a page were moved out of their blocks.
+pub(super) fn note_moved(moved: &mut MovedBytes, page: &Page, parts: &[IndexRow]) {
+    for row in parts {
+        moved.entry(row.block).or_insert_with(|| (page.clone(), 0)).1 += row.raw_bytes;
     }
 }
 
@@ -116,16 +128,17 @@ struct Compactor<'a> {
     blocks: &'a BlockStore,
     options: CompactionOptions,
     rewriter: BlockRewriter<'a>,
-    /// The uncompressed bytes of the bodies that were moved out of each block.
-    moved: BTreeMap<BlockId, u64>,
+    moved: MovedBytes,
+    /// The shares of pages in the blocks that were examined last.
+    shares: BTreeMap<BlockId, Shares>,
     report: CompactionReport,
 }
 
 impl<'a> Compactor<'a> {
     fn new(archive: &'a Archive, options: CompactionOptions) -> Result<Self> {
         let rewriter = BlockRewriter::new(archive)?;
-        let (moved, report) = (BTreeMap::new(), CompactionReport::default());
-        Ok(Self { blocks: &archive.blocks, options, rewriter, moved, report })
+        let (moved, shares, report) = (MovedBytes::new(), BTreeMap::new(), CompactionReport::default());
+        Ok(Self { blocks: &archive.blocks, options, rewriter, moved, shares, report })
     }
 
     fn report(&self) -> CompactionReport {
@@ -139,7 +152,7 @@ impl<'a> Compactor<'a> {
     async fn compact_page(&mut self, page: &Page) -> Result<()> {
         self.report.pages += 1;
         let mut index = index_of(&*self.blocks.store, &partition_of(page)).await?;
-        index.retain(|row| row.revisions < SMALL_PART_REVISIONS);
+        index.retain(has_few_revisions);
         index.sort_by_key(|row| (row.revs, row.block));
         let least = self.options.parts.max(2);
         if index.len() < least {
@@ -153,7 +166,7 @@ impl<'a> Compactor<'a> {
         for parts in group_parts(parts) {
             let literals = parts.iter().map(|part| part.literals).sum();
             let rows: Vec<IndexRow> = parts.into_iter().map(|part| part.row).collect();
-            match self.read_combined(page, &rows).await {
+            match CombinedRevisions::read(self.blocks, page, &rows).await {
                 Err(Error::Store(StoreError::Corrupt(what))) => {
                     let (domain, title) = (&page.domain, &page.title);
                     tracing::error!(%domain, %title, what, "damaged data is not compacted");
@@ -165,9 +178,9 @@ impl<'a> Compactor<'a> {
         Ok(())
     }
 
-    /// Moves all pages out of a block, if at least a third of its bodies were moved already. `of` is any page of its
-    /// bucket.
-    async fn rewrite_rest(&mut self, of: &Page, id: BlockId) -> Result<()> {
+    /// Moves all pages out of a block, if at least a third of its bodies were moved already: those with `moved` bytes. `of`
+    /// is any page of its bucket.
+    async fn rewrite_rest(&mut self, of: &Page, id: BlockId, moved: u64) -> Result<()> {
         let block = match self.blocks.open(of, id).await {
             Err(StoreError::Corrupt(_)) => return Ok(()),
             block => block?,
@@ -179,12 +192,12 @@ impl<'a> Compactor<'a> {
             rest.extend(index.into_iter().filter(|row| row.block == id).map(|row| (page.clone(), row)));
         }
         let rest_bytes = rest.iter().map(|(_, row)| row.raw_bytes).sum::<u64>();
-        if rest_bytes > 2 * self.moved.get(&id).copied().unwrap_or(0) {
+        if rest_bytes > 2 * moved {
             return Ok(());
         }
         for (page, row) in rest {
             self.rewriter.remember_epoch(&page).await?;
-            match self.read_combined(&page, std::slice::from_ref(&row)).await {
+            match CombinedRevisions::read(self.blocks, &page, std::slice::from_ref(&row)).await {
                 Err(Error::Store(StoreError::Corrupt(_))) => self.report.kept += 1,
                 combined => self.compact_group(&page, vec![row], 0, combined?).await?,
             }
@@ -194,26 +207,25 @@ impl<'a> Compactor<'a> {
 
     /// Selects the small parts. A few revisions may fill a block if they have little text in common. A part
     /// with such revisions is not small, since it would take as much space in another block.
-    async fn small_parts(&self, page: &Page, index: Vec<IndexRow>) -> Result<Vec<SmallPart>> {
+    async fn small_parts(&mut self, page: &Page, index: Vec<IndexRow>) -> Result<Vec<SmallPart>> {
         let mut parts = Vec::new();
         for row in index {
-            let share = self.blocks.share(page, row.block).await?;
+            let known = self.shares.get(&row.block).map(|shares| shares.of_page(&page.title));
+            let share = match known {
+                Some(share) => share,
+                None => {
+                    if self.shares.len() >= MAX_REMEMBERED_BLOCKS {
+                        self.shares.clear();
+                    }
+                    let shares = self.blocks.shares(page, row.block).await?;
+                    self.shares.entry(row.block).or_insert(shares).of_page(&page.title)
+                }
+            };
             if !share.is_large {
                 parts.push(SmallPart { row, literals: share.literals });
             }
         }
         Ok(parts)
-    }
-
-    /// Reads the revisions of a page from the blocks of these index rows.
-    async fn read_combined(&self, page: &Page, rows: &[IndexRow]) -> Result<CombinedRevisions> {
-        let mut combined = CombinedRevisions::default();
-        for row in rows {
-            let block = self.blocks.open(page, row.block).await?;
-            combined.add(page, &block)?;
-        }
-        combined.check()?;
-        Ok(combined)
     }
 
     async fn compact_group(
@@ -224,9 +236,7 @@ impl<'a> Compactor<'a> {
         mut combined: CombinedRevisions,
     ) -> Result<()> {
         self.report.parts += rows.len() as u64;
-        for row in &rows {
-            *self.moved.entry(row.block).or_default() += row.raw_bytes;
-        }
+        note_moved(&mut self.moved, page, &rows);
         self.rewriter.begin(page, rows, literals).await?;
         while let Some((unit, texts)) = combined.next()? {
             self.report.revisions += 1;
@@ -236,6 +246,17 @@ impl<'a> Compactor<'a> {
         self.rewriter.end_page();
         Ok(())
     }
+}
+
+/// Whether a part has so few revisions that it may be small.
+pub(super) const fn has_few_revisions(row: &IndexRow) -> bool {
+    row.revisions < SMALL_PART_REVISIONS
+}
+
+/// Whether these parts of a page may be read together.
+pub(super) fn is_one_group(parts: &[IndexRow]) -> bool {
+    parts.len() <= MAX_GROUP_PARTS
+        && parts.iter().map(|row| row.revisions).sum::<u64>() <= MAX_GROUP_REVISIONS
 }
 
 /// The small part of a page in one block.

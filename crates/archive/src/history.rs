@@ -7,15 +7,18 @@
 //! reference the block. So a page has its highest revision before it has older revisions. An interrupted import leaves
 //! pages that lack some revisions, and the next import writes the missing revisions.
 //!
-//! If a page is stored already, the revisions that it lacks go into blocks, too. The others are compared with the
-//! stored ones, and their new renders become rows. On a cluster, all revisions of a stored page become rows.
+//! If a page is stored already, the revisions that it lacks go into blocks, too, with those in its small parts. The others
+//! are compared with the stored ones, and their new renders become rows. On a cluster, all revisions of a stored page
+//! become rows.
 //!
 //! If idle pages are sealed, the highest revision of a page also goes into the block, at the end of the page.
 //!
 //! [`RowReason`] says which revisions are imported as rows instead.
 
+mod earlier;
 mod placement;
 mod row_reason;
+mod unfinished_block;
 mod units;
 
 use std::{
@@ -29,7 +32,7 @@ use std::{
 
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
-use rashomon_archive_format::{Texts, Unit, UnitSize};
+use rashomon_archive_format::UnitSize;
 use rashomon_clock::Timestamp;
 use rashomon_records::ImportUnit;
 use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Mutation};
@@ -37,12 +40,18 @@ use tokio::{sync::Mutex, task::JoinHandle};
 
 pub use self::row_reason::RowReason;
 use self::{
+    earlier::EarlierRevisions,
     placement::BlockPlacement,
+    unfinished_block::UnfinishedBlock,
     units::{compressed, size_of, unit_of_rows},
 };
 use super::{
-    Archive, ArchiveSettings, ImportedRow, ImportedRows, SealReport, erase::Epoch, index::index_of,
-    large::read_from_chunks, pending::PendingBlock, policy::Thinning, verified_block::blocking,
+    Archive, ArchiveSettings, ImportedRow, ImportedRows, SealReport,
+    compaction::has_few_revisions,
+    erase::Epoch,
+    index::{IndexRow, index_of},
+    large::read_from_chunks,
+    policy::Thinning,
 };
 use rashomon_records::{
     Error, ImportOutcome, ImportRevision, Page, PropertyName, Result, Revision, Staged, Tid, Title,
@@ -56,11 +65,6 @@ const MAX_WAITING_PAGES: usize = 512;
 /// When the highest revisions of the finished pages that wait have at least this many bytes of bodies, the
 /// block is written before the next page begins.
 const MAX_WAITING_BYTES: u64 = 8 << 20;
-
-/// The minimum number of bytes of text of a revision that is added to the block on another thread, so that
-/// this task does not delay others. For a smaller revision, the handover would take as long as the work, and
-/// each of many threads would retain memory that it has freed.
-const MIN_BYTES_FOR_THREAD: u64 = 64 << 10;
 
 /// When at least this many revisions or tids of a page are remembered (to find repeated ones), its further
 /// revisions are imported as rows.
@@ -98,7 +102,7 @@ struct State {
     rows: BTreeMap<RowReason, u64>,
     /// Revisions that may be in rows, and were not taken by [`HistoryArchiver::take_rows`].
     unsealed: ImportedRows,
-    /// The pages that were stored before, and of which further revisions are in blocks now.
+    /// The pages that were stored before, and of which further revisions are in blocks of their own now.
     grown: Vec<Page>,
 }
 
@@ -110,6 +114,9 @@ struct CurrentPage {
     row_reason: Option<RowReason>,
     /// The highest revision that the page had before. `None` if the page is new.
     stored: Option<Revision>,
+    /// The small parts of the page, until its first new revision is taken. Then their revisions.
+    small_parts: Vec<IndexRow>,
+    earlier: Option<EarlierRevisions>,
     highest: Option<HighestRevision>,
     /// The numbers of the revisions that were taken.
     revs: HashSet<Revision>,
@@ -122,8 +129,7 @@ struct CurrentPage {
 #[derive(Debug)]
 struct StoredPage {
     latest: Revision,
-    /// The time of the newest render in blocks whose bodies are kept.
-    kept_at: Option<Timestamp>,
+    index: Vec<IndexRow>,
 }
 
 /// The highest revision of a page so far. Unless idle pages are sealed, it stays in the tables.
@@ -154,22 +160,6 @@ struct WrittenRevision {
     at: Timestamp,
     /// The epoch of the bucket before the write. Another process may have erased the revision since then.
     epoch: Epoch,
-}
-
-/// The block that is being filled, and the rows that are written with it.
-#[derive(Debug)]
-struct UnfinishedBlock {
-    pending: PendingBlock,
-    /// The highest revisions of the pages whose import has ended. When the block is full, that of the current
-    /// page is added, if the block has revisions of the page.
-    highest_by_page: Vec<HighestRevision>,
-    /// The number of bytes of the bodies in `highest_by_page`.
-    bytes: u64,
-    /// Revisions in the block that are also stored as rows: each was the highest of its page when an earlier
-    /// block was full.
-    replaced: Vec<(Page, Unit)>,
-    /// The epoch of the bucket before the first of the `replaced` revisions was written.
-    epoch: Option<Epoch>,
 }
 
 /// Additional changes that are written together with rows of a page.
@@ -326,8 +316,8 @@ impl HistoryArchiver {
         std::mem::take(&mut self.state.lock().await.unsealed)
     }
 
-    /// Takes the pages that were stored before, and of which further revisions are in blocks now: the first of them, in
-    /// the order of the import.
+    /// Takes the pages that were stored before, and of which further revisions are in blocks of their own now: the first
+    /// of them, in the order of the import.
     pub async fn take_grown(&self) -> Vec<Page> {
         std::mem::take(&mut self.state.lock().await.grown)
     }
@@ -346,14 +336,20 @@ impl HistoryArchiver {
         stored: Option<StoredPage>,
     ) -> CurrentPage {
         let policy = self.settings.of_bucket(&page.domain, &page.bucket).policy;
+        let (stored, index) = stored.map(|stored| (stored.latest, stored.index)).unzip();
+        let mut small_parts = index.unwrap_or_default();
+        let kept_at = small_parts.iter().filter_map(|row| row.kept_at).max();
+        small_parts.retain(has_few_revisions);
         CurrentPage {
             page: page.clone(),
             row_reason,
-            stored: stored.as_ref().map(|stored| stored.latest),
+            stored,
+            small_parts,
+            earlier: None,
             highest: None,
             revs: HashSet::new(),
             tids: HashSet::new(),
-            thinning: Thinning::new(policy, stored.and_then(|stored| stored.kept_at)),
+            thinning: Thinning::new(policy, kept_at),
         }
     }
 
@@ -364,7 +360,7 @@ impl HistoryArchiver {
         };
         let latest = RenderRow::from_row(&latest)?.rev;
         let index = index_of(&*self.archive.blocks.store, &partition_of(page)).await?;
-        Ok(Some(StoredPage { latest, kept_at: index.iter().filter_map(|row| row.kept_at).max() }))
+        Ok(Some(StoredPage { latest, index }))
     }
 
     async fn begin_page(&self, state: &mut State, page: &Page) -> Result<()> {
@@ -407,6 +403,8 @@ impl HistoryArchiver {
         current.tids.extend(tids());
         current.revs.insert(rev);
         self.counts.taken.fetch_add(1, Relaxed);
+        self.begin_earlier(state).await?;
+        let Some(current) = &mut state.current else { return Ok(ImportOutcome::Created) };
         let highest = current.highest.as_ref();
         if highest.is_some_and(|highest| rev < highest.rev) {
             self.add_to_block(state, page, &renders, None, RenderSelection::ByPolicy).await?;
@@ -434,6 +432,7 @@ impl HistoryArchiver {
     ) -> Result<()> {
         let at = written.as_ref().map_or_else(|| self.archive.records.clock.now(), |written| written.at);
         let (mut unit, mut texts) = unit_of_rows(renders, at)?;
+        self.add_earlier(state, Some(unit.revision.record.rev)).await?;
         if state.unfinished.pending.is_full_for(&UnitSize::of_unit(&unit)) {
             self.end_block(state).await?;
         }
@@ -465,10 +464,11 @@ impl HistoryArchiver {
         if self.settings.idle.is_some() || is_superseded {
             self.seal_highest(state).await?;
         }
+        let is_merged = self.end_earlier(state).await?;
         let Some(CurrentPage { highest: Some(highest), stored, .. }) = state.current.take() else {
             return Ok(());
         };
-        if stored.is_some() && state.grown.len() < MAX_GROWN_PAGES {
+        if stored.is_some() && !is_merged && state.grown.len() < MAX_GROWN_PAGES {
             state.grown.push(highest.page.clone());
         }
         if !highest.is_sealed {
@@ -489,6 +489,8 @@ impl HistoryArchiver {
     async fn seal_highest(&self, state: &mut State) -> Result<()> {
         let highest = |state: &State| state.current.as_ref().and_then(|current| current.highest.clone());
         let Some(before) = highest(state) else { return Ok(()) };
+        self.add_earlier(state, Some(before.rev)).await?;
+        let before = highest(state).unwrap_or(before);
         let (unit, _) = unit_of_rows(&before.renders, self.archive.records.clock.now())?;
         if state.unfinished.pending.is_full_for(&UnitSize::of_unit(&unit)) {
             // This may write the highest revision into the tables, together with the full block.
@@ -536,29 +538,6 @@ impl HistoryArchiver {
     async fn flush(&self, state: &mut State) -> Result<()> {
         self.end_block(state).await?;
         state.wait_placed().await
-    }
-}
-
-impl UnfinishedBlock {
-    fn new() -> Result<Self> {
-        Ok(Self {
-            pending: PendingBlock::new()?,
-            highest_by_page: Vec::new(),
-            bytes: 0,
-            replaced: Vec::new(),
-            epoch: None,
-        })
-    }
-
-    /// Adds a revision to the block. Its texts have `size` bytes.
-    async fn push(&mut self, page: &Page, unit: Unit, texts: Texts, size: u64) -> Result<()> {
-        if size < MIN_BYTES_FOR_THREAD {
-            return self.pending.push(page, unit, &texts);
-        }
-        let mut pending = std::mem::replace(&mut self.pending, PendingBlock::new()?);
-        let page = page.clone();
-        self.pending = blocking(move || pending.push(&page, unit, &texts).map(|()| pending)).await?;
-        Ok(())
     }
 }
 

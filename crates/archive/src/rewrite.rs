@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use rashomon_archive_format::{Texts, Unit, UnitSize};
+use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Error as StoreError};
 
 use super::{
@@ -61,6 +62,37 @@ pub(super) struct BlockRewriter<'a> {
     pub(super) new_blocks: u64,
     /// The number of bytes of the new blocks.
     pub(super) stored_bytes: u64,
+}
+
+impl Archive {
+    /// Enqueues the blocks of these parts of pages for garbage collection. Called before the pages remove their
+    /// references, so that each block has its entry before that.
+    pub(super) async fn enqueue_replaced(
+        &self,
+        parts: impl Iterator<Item = (&Page, &[IndexRow])>,
+    ) -> Result<()> {
+        let mut enqueued = BTreeSet::new();
+        for (page, rows) in parts {
+            for row in rows.iter().filter(|row| enqueued.insert(row.block)) {
+                let titles = self.blocks.open(page, row.block).await?.titles();
+                let now = self.records.clock.now();
+                // A process whose clock is ahead may have deleted an earlier entry of the block. The write
+                // time of that delete may be up to `skew` later than `now`, and the new entry must not be
+                // earlier.
+                let written_at = now.saturating_add(self.records.skew);
+                self.blocks.enqueue(page, row.block, &titles, now, written_at).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds the deletion of index rows of a page to a batch. Returns the generation of the rows that replace them.
+pub(super) fn delete_parts(batch: &mut Batch, parts: &[IndexRow], at: Timestamp) -> i64 {
+    for row in parts {
+        batch.delete(&ARCHIVE_INDEX, row.to_stored().clustering(), at);
+    }
+    parts.iter().map(|row| row.generation).max().unwrap_or(0) + 1
 }
 
 impl<'a> BlockRewriter<'a> {
@@ -166,7 +198,8 @@ impl<'a> BlockRewriter<'a> {
             .into_iter()
             .partition(|replacement: &IndexReplacement| replacement.is_whole);
         self.replacements = begun;
-        self.enqueue_replaced(&whole).await?;
+        let replaced = whole.iter().map(|of| (&of.page, &*of.replaced));
+        self.archive.enqueue_replaced(replaced).await?;
         let mut referencing_pages = BTreeSet::new();
         for replacement in whole {
             let page = replacement.page.clone();
@@ -178,24 +211,6 @@ impl<'a> BlockRewriter<'a> {
         if let Some(block) = new_block.filter(|block| block.pages.iter().all(|(page, _)| references_it(page)))
         {
             self.archive.blocks.dequeue(block.id, block.enqueued_at).await?;
-        }
-        Ok(())
-    }
-
-    /// Enqueues the old blocks of these pages for garbage collection. Called before the pages remove their
-    /// references, so that each block has its entry before that.
-    async fn enqueue_replaced(&self, replacements: &[IndexReplacement]) -> Result<()> {
-        let mut enqueued = BTreeSet::new();
-        for replacement in replacements {
-            for row in replacement.replaced.iter().filter(|row| enqueued.insert(row.block)) {
-                let titles = self.archive.blocks.open(&replacement.page, row.block).await?.titles();
-                let now = self.archive.records.clock.now();
-                // A process whose clock is ahead may have deleted an earlier entry of the block. The write
-                // time of that delete may be up to `skew` later than `now`, and the new entry must not be
-                // earlier.
-                let written_at = now.saturating_add(self.archive.records.skew);
-                self.archive.blocks.enqueue(&replacement.page, row.block, &titles, now, written_at).await?;
-            }
         }
         Ok(())
     }
@@ -222,23 +237,17 @@ impl<'a> BlockRewriter<'a> {
         if let Some(deadline) = replacement.deadline {
             deadline.check(&*self.archive.records.clock)?;
         }
-        let generation = replacement.replaced.iter().map(|row| row.generation).max().unwrap_or(0) + 1;
         let now = self.archive.records.clock.now();
         let mut batch = Batch::new(partition);
+        // If clocks differ, a row may have been written at a time later than now.
+        let deleted_at = now.saturating_add(self.archive.records.skew);
+        let generation = delete_parts(&mut batch, &replacement.replaced, deleted_at);
         let mut others = index;
         others.retain(|row| !replacement.replaced.contains(row));
         for row in replacement.new_rows {
             let row = IndexRow { generation, ..row }.beside(&others);
             row.to_stored().put(&mut batch, now);
             others.push(row);
-        }
-        for row in &replacement.replaced {
-            // If clocks differ, the row may have been written at a time later than now.
-            batch.delete(
-                &ARCHIVE_INDEX,
-                row.to_stored().clustering(),
-                now.saturating_add(self.archive.records.skew),
-            );
         }
         // A rewrite of blocks does not pass through the write pipeline, which enqueues the purges of other
         // replaced bodies. So the purge is enqueued here.

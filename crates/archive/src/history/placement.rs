@@ -10,12 +10,16 @@ use rashomon_archive_format::{BodyLocation, Unit};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange};
 
-use super::{AttachedChanges, Counts, HighestRevision, RowImporter, UnfinishedBlock, units::compressed_unit};
+use super::{
+    AttachedChanges, Counts, HighestRevision, RowImporter, UnfinishedBlock, earlier::MovedRevisions,
+    units::compressed_unit,
+};
 use crate::{
     Archive, SealReport,
     deletes::{self, Resealed, StoredRows},
     index::{IndexRow, index_of},
     pending::{ReleasedChunks, ReleasedSet},
+    rewrite::delete_parts,
     rows::BlockId,
     seal::{release_chunks, release_owner},
     verified_block::VerifiedBlock,
@@ -37,6 +41,7 @@ struct PageInBlock<'a> {
     replaced: Vec<&'a Unit>,
     /// Whether the page has no rows in the tables. If so, the page is added to the catalog with its index row.
     makes_page: bool,
+    moved: &'a MovedRevisions,
     released_chunks: &'a [ReleasedSet],
 }
 
@@ -51,7 +56,7 @@ impl BlockPlacement {
     /// Writes the block, then the highest revisions of its pages, and then makes the pages reference the
     /// block. Returns the number of sealed blocks and bytes.
     pub(super) async fn place_block(self, unfinished: UnfinishedBlock, at: Timestamp) -> Result<SealReport> {
-        let UnfinishedBlock { mut pending, highest_by_page, replaced, epoch, .. } = unfinished;
+        let UnfinishedBlock { mut pending, highest_by_page, replaced, epoch, moved, .. } = unfinished;
         let released_chunks = pending.take_released();
         let made = self.archive.make_block(pending).await?;
         self.write_all_highest(&highest_by_page, at).await?;
@@ -61,7 +66,10 @@ impl BlockPlacement {
             self.archive.blocks.check_epoch(page, epoch).await?;
         }
         let highest = highest_by_page.iter().map(|highest| (&highest.page.title, highest)).collect();
-        self.place_pages(&made, at, &highest, &replaced, &released_chunks).await?;
+        let parts = made.pages.iter().map(|(page, _)| page);
+        let parts = parts.filter_map(|page| Some((page, &*moved.get(&page.title)?.replaced)));
+        self.archive.enqueue_replaced(parts).await?;
+        self.place_pages(&made, at, &highest, (&replaced, &moved), &released_chunks).await?;
         self.archive.blocks.dequeue(made.id, made.enqueued_at).await?;
         Ok(SealReport { blocks: 1, stored_bytes: made.bytes, ..SealReport::default() })
     }
@@ -90,9 +98,10 @@ impl BlockPlacement {
         made: &VerifiedBlock,
         at: Timestamp,
         highest: &HashMap<&Title, &HighestRevision>,
-        replaced: &[(Page, Unit)],
+        (replaced, moved): (&[(Page, Unit)], &HashMap<Title, MovedRevisions>),
         released_chunks: &ReleasedChunks,
     ) -> Result<()> {
+        let nothing = MovedRevisions::default();
         let mut named = Vec::with_capacity(made.pages.len());
         for (page, units) in &made.pages {
             let replaced = replaced.iter().filter(|(of, _)| of == page);
@@ -103,6 +112,7 @@ impl BlockPlacement {
                 makes_page: highest
                     .get(&page.title)
                     .is_some_and(|highest| highest.is_sealed && highest.is_new),
+                moved: moved.get(&page.title).unwrap_or(&nothing),
                 released_chunks: released_chunks.get(&page.title).map_or(&[][..], |chunks| chunks),
             };
             named.push(self.place_page(part, made.id, at).boxed());
@@ -113,12 +123,16 @@ impl BlockPlacement {
     /// Makes a page reference a block. Also deletes the rows of the revisions in the block that are stored in
     /// the tables.
     async fn place_page(&self, part: PageInBlock<'_>, id: BlockId, at: Timestamp) -> Result<()> {
-        let PageInBlock { page, units, replaced, makes_page, released_chunks } = part;
-        let Some(index) = IndexRow::of(id, units) else { return Ok(()) };
+        let PageInBlock { page, units, replaced, makes_page, moved, released_chunks } = part;
+        let Some(mut index) = IndexRow::of(id, units) else { return Ok(()) };
         let revisions = index.revs;
         let partition = partition_of(page);
-        let others = index_of(&*self.archive.blocks.store, &partition).await?;
+        let mut others = index_of(&*self.archive.blocks.store, &partition).await?;
         let mut batch = Batch::new(partition);
+        if !moved.replaced.is_empty() {
+            others.retain(|row| !moved.replaced.contains(row));
+            index.generation = delete_parts(&mut batch, &moved.replaced, self.archive.records.clock.now());
+        }
         index.beside(&others).to_stored().put(&mut batch, self.archive.records.clock.now());
         for unit in units {
             self.check_chunks(unit)?;
@@ -152,7 +166,7 @@ impl BlockPlacement {
             }));
             self.archive.blocks.store.write(first, batch).await?;
         }
-        let counted = units.len() - replaced.len();
+        let counted = units.len() - replaced.len() - moved.units;
         self.counts.placed.fetch_add(counted as u64, Relaxed);
         Ok(())
     }

@@ -164,15 +164,19 @@ impl<'a> Import<'a> {
         self.work(Some(source), progress).await
     }
 
-    /// Stores the revisions that wait.
+    /// Stores the revisions that wait, and deletes the blocks that the import has replaced.
     pub async fn finish(
         &mut self,
         progress: &mut (impl FnMut(&ImportProgress) + Send),
     ) -> Result<(), ImportFailure> {
         match &self.sorter {
             Some(sorter) if sorter.waiting() > 0 => self.work(None, progress).await,
-            _ => Ok(()),
+            _ => self.importer().merge_parts().await,
         }
+    }
+
+    fn importer(&self) -> Importer {
+        Importer::new(self.buckets.clone(), self.catalog.clone(), self.domain.clone(), self.options)
     }
 
     /// Takes the reports of the files so far, in their order. A later call returns what was done since then.
@@ -185,7 +189,7 @@ impl<'a> Import<'a> {
         source: Option<Source>,
         progress: &mut (impl FnMut(&ImportProgress) + Send),
     ) -> Result<(), ImportFailure> {
-        let Self { buckets, catalog, domain, options, .. } = *self;
+        let Self { buckets, options, .. } = *self;
         let (size, consumed) = match &source {
             Some(source) => (source.size(), source.consumed()),
             None => (None, Arc::default()),
@@ -214,7 +218,7 @@ impl<'a> Import<'a> {
             }
         });
 
-        let importer = Arc::new(Importer::new(buckets.clone(), catalog.clone(), domain.clone(), options));
+        let importer = Arc::new(self.importer());
         let mut run = ImportRun {
             importer,
             size,

@@ -102,12 +102,12 @@ impl Importer {
         Ok(())
     }
 
-    /// Merges the parts of pages of which earlier parts were put into blocks by this command, and deletes the blocks
-    /// that no page needs any more.
+    /// Merges the small parts of pages that have several now, rewrites the rest of blocks of which much was moved into
+    /// others, and deletes the blocks that no page needs any more.
     pub(super) async fn merge_parts(&self) -> std::result::Result<(), ImportFailure> {
         let Some(archiver) = self.archiver.as_ref().filter(|_| self.rows.is_some()) else { return Ok(()) };
         let pages = archiver.take_grown().await;
-        if pages.is_empty() {
+        if pages.is_empty() && !archiver.has_moved() {
             return Ok(());
         }
         let maintenance = self.buckets.maintenance();
