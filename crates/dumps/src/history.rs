@@ -21,7 +21,7 @@ pub enum Event {
     PageEnd(Title, Option<PageInfo>),
     /// Revisions that cannot be stored, or only in part.
     LeftOut(LeftOut),
-    /// An element of an export at an unexpected place. It is not imported.
+    /// An element of an export at an unexpected place, or with an unexpected value. It is not imported.
     Misplaced(Misplaced),
     /// A page that cannot be read. Reading goes on with the next page.
     Broken(BrokenPage),
@@ -73,7 +73,7 @@ pub struct SourceProperty {
     pub body: Bytes,
 }
 
-/// An element of an export, or characters, at an unexpected place.
+/// An element of an export, or characters, at an unexpected place, or with a value that cannot be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Misplaced {
     /// The line in which the element begins.
@@ -86,7 +86,7 @@ pub struct Misplaced {
     pub fault: MisplacedFault,
 }
 
-/// What is wrong with the place of an element.
+/// What is wrong with an element or its place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MisplacedFault {
     /// Exports have no such element within this element.
@@ -95,6 +95,12 @@ pub enum MisplacedFault {
     /// The element may occur only once, and an earlier one was imported.
     #[error("it occurs twice, and the first one counts")]
     Repeated,
+    /// Another element, which was imported, takes its place.
+    #[error("there is also a <{0}>, which counts")]
+    Beside(&'static str),
+    /// The value of the element cannot be stored.
+    #[error("its value {0:?} is no number that it may have")]
+    BadNumber(String),
 }
 
 impl fmt::Display for Misplaced {

@@ -153,9 +153,8 @@ impl<R: Read> XmlReader<R> {
             Token::Text(text) if open_element == OpenElement::None && !text.trim().is_empty() => {
                 return Err(Problem::Malformed("text outside of all elements".to_owned()));
             }
-            Token::Text(text) if text.trim_ascii().is_empty() => Step::Nothing,
-            Token::Text(_) | Token::Char(_) => Step::Characters,
-            Token::Nothing => Step::Nothing,
+            token if token.is_space() => Step::Nothing,
+            _ => Step::Characters,
         })
     }
 
@@ -212,17 +211,17 @@ impl<R: Read> XmlReader<R> {
             }
             Element::Id => {
                 if self.is_first("id")? {
-                    self.page.page_id = number(self.tokens.field()?);
+                    self.page.page_id = self.unexpected.read_number(&mut self.tokens, "id", |_| true)?;
                 }
             }
             Element::Namespace => {
                 if self.is_first("ns")? {
-                    self.page.namespace = number(self.tokens.field()?);
+                    self.page.namespace = self.unexpected.read_number(&mut self.tokens, "ns", |_| true)?;
                 }
             }
             Element::Redirect { title } => {
                 if self.is_first("redirect")? {
-                    self.tokens.skip()?;
+                    self.unexpected.read_empty(&mut self.tokens, "redirect")?;
                     self.page.redirect = Some(title.unwrap_or_default());
                 }
             }
@@ -297,7 +296,7 @@ impl<R: Read> XmlReader<R> {
             Step::Nothing => {}
             Step::Characters => {
                 let (line, within) = (self.tokens.position().0, self.open_element.name());
-                self.unexpected.add(line, "", MisplacedFault::Within(within.to_owned()));
+                self.unexpected.check_characters(false, line, within);
             }
             Step::Start(element) => self.begin_element(element, found)?,
             Step::End => match self.open_element {
@@ -380,9 +379,4 @@ fn advice(root: &str) -> &'static str {
     } else {
         ""
     }
-}
-
-/// Parses a number. Returns `None` if the text is absent or invalid.
-pub(super) fn number(text: Option<String>) -> Option<i64> {
-    text?.trim().parse().ok()
 }

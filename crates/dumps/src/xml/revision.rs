@@ -8,12 +8,12 @@ use rashomon_clock::Timestamp;
 
 use super::{
     content_type::{content_type, content_type_of_slot},
-    reader::number,
     tokens::{Token, Tokens, attribute, attributes, shorten_name},
     unexpected::{Unexpected, nested_page},
 };
 use crate::{
-    InputPosition, LeftOut, LeftOutReason, Problem, SourceProperty, SourceRevision, parent, timestamps,
+    InputPosition, LeftOut, LeftOutReason, MisplacedFault, Problem, SourceProperty, SourceRevision, parent,
+    timestamps,
 };
 
 /// The role of the main slot, whose elements usually are directly in the revision.
@@ -100,16 +100,11 @@ pub(super) fn read<R: Read>(
         let start = match tokens.next()? {
             Token::Start(start) => start,
             Token::End | Token::Eof => return Ok(()),
-            Token::Text(text) => {
-                let is_space = text.trim_ascii().is_empty();
+            token => {
+                let is_space = token.is_space();
                 raw.check_characters(is_space, tokens.position().0);
                 continue;
             }
-            Token::Char(_) => {
-                raw.check_characters(false, tokens.position().0);
-                continue;
-            }
-            Token::Nothing => continue,
         };
         let name = start.name();
         if name.as_ref() == "text" && raw.seen.add(&FIELDS, "text") {
@@ -138,7 +133,7 @@ pub(super) fn read<R: Read>(
             }
             "minor" => {
                 raw.minor = true;
-                tokens.skip()?;
+                unexpected.read_empty(tokens, "minor")?;
             }
             "comment" => {
                 raw.comment_deleted = deleted;
@@ -153,7 +148,7 @@ pub(super) fn read<R: Read>(
                 raw.slots.push(slot);
             }
             _ => {
-                if !raw.main.read_field(tokens, &name)? {
+                if !raw.main.read_field(tokens, &name, unexpected)? {
                     raw.skip(tokens, &name, "revision", unexpected)?;
                 }
             }
@@ -166,12 +161,16 @@ fn read_contributor<R: Read>(
     raw: &mut RawRevision,
     unexpected: &mut Unexpected,
 ) -> Result<(), Problem> {
-    let mut seen = Seen::default();
+    let (mut seen, mut ip_line) = (Seen::default(), 0);
     loop {
         let name = match tokens.next()? {
             Token::Start(start) => start.name().as_ref().to_owned(),
-            Token::End | Token::Eof => return Ok(()),
-            _ => continue,
+            Token::End | Token::Eof => break,
+            token => {
+                let is_space = token.is_space();
+                raw.check_characters(is_space, tokens.position().0);
+                continue;
+            }
         };
         if !seen.add(&["username", "ip", "id"], &name) {
             raw.repeated(&name, tokens.position().0);
@@ -180,11 +179,19 @@ fn read_contributor<R: Read>(
         }
         match name.as_str() {
             "username" => raw.user = tokens.field()?,
-            "ip" => raw.ip = tokens.field()?,
-            "id" => raw.user_id = number(tokens.field()?).filter(|id| *id >= 0),
+            "ip" => {
+                ip_line = tokens.position().0;
+                raw.ip = tokens.field()?;
+            }
+            "id" => raw.user_id = unexpected.read_number(tokens, "id", |id| id >= 0)?,
             _ => raw.skip(tokens, &name, "contributor", unexpected)?,
         }
     }
+    // A revision is stored with one of them.
+    if raw.user.is_some() && raw.ip.is_some() {
+        unexpected.add(ip_line, "ip", MisplacedFault::Beside("username"));
+    }
+    Ok(())
 }
 
 fn read_content<R: Read>(
@@ -206,14 +213,18 @@ fn read_content<R: Read>(
                 name.as_ref().to_owned()
             }
             Token::End | Token::Eof => return Ok(slot),
-            _ => continue,
+            token => {
+                let is_space = token.is_space();
+                raw.check_characters(is_space, tokens.position().0);
+                continue;
+            }
         };
         if !seen.add(&SLOT_FIELDS, &name) {
             raw.repeated(&name, tokens.position().0);
             tokens.skip()?;
         } else if name == "role" {
             slot.role = tokens.word()?;
-        } else if !slot.read_field(tokens, &name)? {
+        } else if !slot.read_field(tokens, &name, unexpected)? {
             raw.skip(tokens, &name, "content", unexpected)?;
         }
     }
@@ -221,11 +232,16 @@ fn read_content<R: Read>(
 
 impl RawSlot {
     /// Reads the element that has just begun, if it is a field of a slot. Otherwise reads nothing, and returns `false`.
-    fn read_field<R: Read>(&mut self, tokens: &mut Tokens<R>, name: &str) -> Result<bool, Problem> {
+    fn read_field<R: Read>(
+        &mut self,
+        tokens: &mut Tokens<R>,
+        name: &str,
+        unexpected: &mut Unexpected,
+    ) -> Result<bool, Problem> {
         match name {
             "model" => self.record.model = tokens.word()?,
             "format" => self.record.format = tokens.word()?,
-            "origin" => self.record.origin = number(tokens.field()?).filter(|origin| *origin > 0),
+            "origin" => self.record.origin = unexpected.read_number(tokens, "origin", |origin| origin > 0)?,
             _ => return Ok(false),
         }
         self.present = true;
@@ -279,7 +295,7 @@ impl TextAttributes {
         let mut found = Self::default();
         attributes(start, |key, value| match key {
             "deleted" => found.deleted = true,
-            "bytes" => found.bytes = number(Some(value)).filter(|bytes| *bytes >= 0),
+            "bytes" => found.bytes = value.trim().parse::<i64>().ok().filter(|bytes| *bytes >= 0),
             "sha1" => found.sha1 = Some(value).filter(|value| !value.is_empty()),
             "id" => found.id = Some(value).filter(|value| !value.is_empty()),
             "location" => found.location = Some(value).filter(|value| !value.is_empty()),

@@ -34,7 +34,11 @@ pub(super) fn read<R: Read>(
         let name = match tokens.next()? {
             Token::Start(start) => start.name().as_ref().to_owned(),
             Token::End | Token::Eof => return Ok(info),
-            _ => continue,
+            token => {
+                let is_space = token.is_space();
+                unexpected.check_characters(is_space, tokens.position().0, "siteinfo");
+                continue;
+            }
         };
         if seen.contains(&name) {
             unexpected.add(tokens.position().0, &name, MisplacedFault::Repeated);
@@ -50,21 +54,38 @@ pub(super) fn read<R: Read>(
             "base" => info.base = tokens.field()?,
             "generator" => info.generator = tokens.field()?,
             "case" => info.case = tokens.field()?,
-            "namespaces" => info.namespaces = namespaces(tokens)?,
+            "namespaces" => info.namespaces = namespaces(tokens, unexpected)?,
             "page" => return Err(nested_page(tokens, "siteinfo")),
             _ => unexpected.skip(tokens, &name, "siteinfo")?,
         }
     }
 }
 
-fn namespaces<R: Read>(tokens: &mut Tokens<R>) -> Result<Vec<Namespace>, Problem> {
+fn namespaces<R: Read>(
+    tokens: &mut Tokens<R>,
+    unexpected: &mut Unexpected,
+) -> Result<Vec<Namespace>, Problem> {
     let mut namespaces = Vec::new();
     loop {
-        let (key, case) = match tokens.next()? {
-            Token::Start(start) => (attribute(&start, "key")?, attribute(&start, "case")?),
+        let (element, key, case) = match tokens.next()? {
+            Token::Start(start) => {
+                (start.name().as_ref().to_owned(), attribute(&start, "key")?, attribute(&start, "case")?)
+            }
             Token::End | Token::Eof => return Ok(namespaces),
-            _ => continue,
+            token => {
+                let is_space = token.is_space();
+                unexpected.check_characters(is_space, tokens.position().0, "namespaces");
+                continue;
+            }
         };
+        match &*element {
+            "namespace" => {}
+            "page" => return Err(nested_page(tokens, "namespaces")),
+            other => {
+                unexpected.skip(tokens, other, "namespaces")?;
+                continue;
+            }
+        }
         let name = tokens.text(MAX_FIELD_BYTES)?;
         let key = key.and_then(|key| key.trim().parse().ok());
         let key = key.ok_or_else(|| {

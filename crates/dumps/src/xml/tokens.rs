@@ -46,6 +46,17 @@ pub(super) enum Token<'a> {
     Eof,
 }
 
+impl Token<'_> {
+    /// Whether the token has no characters between tags, or only spaces.
+    pub(super) fn is_space(&self) -> bool {
+        match self {
+            Self::Text(text) => text.trim_ascii().is_empty(),
+            Self::Char(_) => false,
+            Self::Start(_) | Self::End | Self::Nothing | Self::Eof => true,
+        }
+    }
+}
+
 /// The tokens of a document.
 pub(super) struct Tokens<R> {
     xml: Reader<Input<R>>,

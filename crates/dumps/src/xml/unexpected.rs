@@ -99,6 +99,50 @@ impl Unexpected {
         self.events.push(Event::Misplaced(Misplaced { line, title, element, fault }));
     }
 
+    /// Reads the number in the element `name` that has just begun: `None` if the element is empty. Reports a value that
+    /// is no number, or that `is_allowed` does not accept.
+    pub(super) fn read_number<R: Read>(
+        &mut self,
+        tokens: &mut Tokens<R>,
+        name: &str,
+        is_allowed: impl Fn(i64) -> bool,
+    ) -> Result<Option<i64>, Problem> {
+        let line = tokens.position().0;
+        let Some(value) = tokens.word()? else { return Ok(None) };
+        let number = value.parse().ok().filter(|number| is_allowed(*number));
+        if number.is_none() {
+            self.add(line, name, MisplacedFault::BadNumber(LeftOut::shorten(&value)));
+        }
+        Ok(number)
+    }
+
+    /// Reads the rest of the element `name`, which has just begun and should be empty. Reports what is in it.
+    pub(super) fn read_empty<R: Read>(&mut self, tokens: &mut Tokens<R>, name: &str) -> Result<(), Problem> {
+        loop {
+            match tokens.next()? {
+                Token::Start(start) => {
+                    let inner = start.name().as_ref().to_owned();
+                    if inner == "page" {
+                        return Err(nested_page(tokens, name));
+                    }
+                    self.skip(tokens, &inner, name)?;
+                }
+                Token::End | Token::Eof => return Ok(()),
+                token => {
+                    let is_space = token.is_space();
+                    self.check_characters(is_space, tokens.position().0, name);
+                }
+            }
+        }
+    }
+
+    /// Reports characters between the elements of the element `within`.
+    pub(super) fn check_characters(&mut self, is_space: bool, line: u64, within: &str) {
+        if !is_space {
+            self.add(line, "", MisplacedFault::Within(within.to_owned()));
+        }
+    }
+
     /// Skips the element `name` that has just begun within the element `within`, and reports it. Reports each revision
     /// in it, and each page without revisions. If it is unknown, also reports each other element of an export in it.
     pub(super) fn skip<R: Read>(
