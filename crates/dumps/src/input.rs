@@ -8,11 +8,19 @@ const BUFFER_BYTES: usize = 1 << 17;
 /// The beginning of the tag at which an input can be split.
 const PAGE_TAG: &[u8] = b"<page";
 
+/// The beginning and the end of a comment, of character data and of a processing instruction. A tag within them is no
+/// tag.
+const SECTIONS: [(&[u8], &[u8]); 3] = [(b"<!--", b"-->"), (b"<![CDATA[", b"]]>"), (b"<?", b"?>")];
+
+/// The maximum number of bytes in which the end of such a section is searched, while the input is split. A section
+/// without an end, or with a later one, is split like the rest of the input.
+const MAX_SECTION_BYTES: usize = 16 << 20;
+
 /// A buffered reader that counts lines and offsets. The reader returns at most the bytes of a budget, until the budget
 /// is set again. So a tokenizer cannot use more memory than the budget.
 pub(crate) struct Input<R> {
     inner: Option<R>,
-    buffer: Box<[u8]>,
+    buffer: Vec<u8>,
     begin: usize,
     end: usize,
     at_end: bool,
@@ -21,6 +29,9 @@ pub(crate) struct Input<R> {
     line: u64,
     /// If the input is split into parts: the end of the bytes that belong to this part, as far as that is known.
     part: Option<Part>,
+    /// For each of [`SECTIONS`]: the offset up to which the end of a section was searched and not found. So a section of
+    /// this kind that begins before it has no end.
+    open_until: [u64; SECTIONS.len()],
 }
 
 /// The known bytes of a part.
@@ -39,8 +50,7 @@ pub(crate) struct OverBudget;
 
 impl<R: Read> Input<R> {
     pub(crate) fn new(inner: R) -> Self {
-        let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
-        let inner = Some(inner);
+        let (inner, buffer) = (Some(inner), vec![0; BUFFER_BYTES]);
         Self {
             inner,
             buffer,
@@ -51,6 +61,7 @@ impl<R: Read> Input<R> {
             offset: 0,
             line: 1,
             part: None,
+            open_until: [0; SECTIONS.len()],
         }
     }
 
@@ -79,7 +90,7 @@ impl<R: Read> Input<R> {
     pub(crate) fn move_out(&mut self) -> Self {
         let empty = Self {
             inner: None,
-            buffer: Box::default(),
+            buffer: Vec::new(),
             begin: 0,
             end: 0,
             at_end: true,
@@ -87,6 +98,7 @@ impl<R: Read> Input<R> {
             budget: self.budget,
             offset: self.offset,
             line: self.line,
+            open_until: self.open_until,
         };
         std::mem::replace(self, empty)
     }
@@ -100,7 +112,7 @@ impl<R: Read> Input<R> {
         Ok(&self.buffer[self.begin..self.end.min(self.begin + count)])
     }
 
-    /// Reads more bytes behind those in the buffer, which are moved to its beginning.
+    /// Reads more bytes behind those in the buffer, which are moved to its beginning. A full buffer grows.
     fn read_more(&mut self) -> io::Result<()> {
         self.buffer.copy_within(self.begin..self.end, 0);
         self.end -= self.begin;
@@ -108,6 +120,9 @@ impl<R: Read> Input<R> {
             part.end -= self.begin;
         }
         self.begin = 0;
+        if self.end == self.buffer.len() {
+            self.buffer.resize((2 * self.end).max(BUFFER_BYTES), 0);
+        }
         let Some(inner) = &mut self.inner else { return Ok(()) };
         loop {
             match inner.read(&mut self.buffer[self.end..]) {
@@ -129,12 +144,58 @@ impl<R: Read> Input<R> {
             && end <= self.begin
             && !(self.at_end && self.begin == self.end)
         {
-            if self.end - self.begin <= PAGE_TAG.len() && !self.at_end {
+            let part = self.find_part();
+            self.part = Some(part);
+            if part.is_complete || part.end > self.begin {
+                return Ok(());
+            }
+            // What begins here is examined again only when twice as much of it is known.
+            let wanted = 2 * (self.end - self.begin) + 1;
+            while self.end - self.begin < wanted && !self.at_end {
                 self.read_more()?;
             }
-            self.part = Some(find_part(&self.buffer[..self.end], self.begin, self.at_end));
         }
         Ok(())
+    }
+
+    /// Returns the part that goes on at the next byte. Bytes at the end of the buffer that may be the beginning of a
+    /// tag, or belong to a section without an end, do not belong to the part yet, unless the input ends there.
+    fn find_part(&mut self) -> Part {
+        let buffer = &self.buffer[..self.end];
+        let mut from = self.begin;
+        while let Some(index) = memchr::memchr(b'<', &buffer[from..]) {
+            let at = from + index;
+            let tag = &buffer[at..];
+            let may_be = |mark: &[u8], bytes: usize| tag.len() < bytes && mark.starts_with(tag);
+            if !self.at_end
+                && (may_be(PAGE_TAG, PAGE_TAG.len() + 1)
+                    || SECTIONS.iter().any(|(mark, _)| may_be(mark, mark.len())))
+            {
+                return Part { end: at, is_complete: false };
+            }
+            if tag.starts_with(PAGE_TAG)
+                && tag
+                    .get(PAGE_TAG.len())
+                    .is_some_and(|byte| matches!(byte, b'>' | b'/' | b' ' | b'\t' | b'\n' | b'\r'))
+            {
+                return Part { end: at, is_complete: true };
+            }
+            from = at + 1;
+            let Some(kind) = SECTIONS.iter().position(|(mark, _)| tag.starts_with(mark)) else { continue };
+            let (mark, end) = SECTIONS[kind];
+            let offset = self.offset + (at - self.begin) as u64;
+            if offset < self.open_until[kind] {
+                continue;
+            }
+            match memchr::memmem::find(&tag[mark.len()..], end) {
+                Some(length) => from = at + mark.len() + length + end.len(),
+                None if !self.at_end && tag.len() < MAX_SECTION_BYTES => {
+                    return Part { end: at, is_complete: false };
+                }
+                None => self.open_until[kind] = offset + tag.len() as u64,
+            }
+        }
+        Part { end: buffer.len(), is_complete: false }
     }
 
     /// Sets the budget: the maximum number of bytes that are returned until the budget is set again.
@@ -156,28 +217,6 @@ impl<R: Read> Input<R> {
     pub(crate) fn saw_end(&self) -> bool {
         self.at_end && self.part.is_none_or(|part| !part.is_complete && part.end >= self.end)
     }
-}
-
-/// Returns the part that goes on at `begin`. Bytes at the end of the buffer that may be the beginning of a tag do not
-/// belong to it yet, unless the input ends there.
-fn find_part(buffer: &[u8], begin: usize, at_end: bool) -> Part {
-    let mut from = begin;
-    while let Some(index) = memchr::memchr(b'<', &buffer[from..]) {
-        let at = from + index;
-        let tag = &buffer[at..];
-        if tag.len() <= PAGE_TAG.len() && PAGE_TAG.starts_with(tag) && !at_end {
-            return Part { end: at, is_complete: false };
-        }
-        if tag.starts_with(PAGE_TAG)
-            && tag
-                .get(PAGE_TAG.len())
-                .is_some_and(|byte| matches!(byte, b'>' | b'/' | b' ' | b'\t' | b'\n' | b'\r'))
-        {
-            return Part { end: at, is_complete: true };
-        }
-        from = at + 1;
-    }
-    Part { end: buffer.len(), is_complete: false }
 }
 
 impl<R: Read> BufRead for Input<R> {

@@ -197,6 +197,63 @@ fn other_elements_at_unexpected_places_are_named() {
 }
 
 #[test]
+fn values_and_elements_that_cannot_be_stored_are_named_and_the_revision_is_stored() {
+    let within = |name: &str| MisplacedFault::Within(name.to_owned());
+    let number = |value: &str| MisplacedFault::BadNumber(value.to_owned());
+    let revision = |inner: &str| {
+        let begin = "<id>1</id><timestamp>2012-03-04T05:06:07Z</timestamp>";
+        format!("<revision>{begin}\n{inner}<text>x</text></revision>")
+    };
+    let contributor = |inner: &str| revision(&format!("<contributor>{inner}</contributor>"));
+    let beside = MisplacedFault::Beside("username");
+    for (inner, line, element, fault) in [
+        (contributor("<username>A</username>\n<ip>192.0.2.1</ip>"), 5, "ip", beside.clone()),
+        (contributor("<ip>192.0.2.1</ip><username>A</username>"), 4, "ip", beside),
+        (contributor("<username>A</username><id>-1</id>"), 4, "id", number("-1")),
+        (contributor("<username>A</username><id>one</id>"), 4, "id", number("one")),
+        (revision("<origin>0</origin>"), 4, "origin", number("0")),
+        (revision("<content><role>a</role><origin>x</origin></content>"), 4, "origin", number("x")),
+        (revision("<minor>no</minor>"), 4, "", within("minor")),
+        (revision("<minor><comment>c</comment></minor>"), 4, "comment", within("minor")),
+        ("<redirect>B</redirect>".to_owned() + &revision(""), 3, "", within("redirect")),
+        ("<id>x</id>".to_owned() + &revision(""), 3, "id", number("x")),
+    ] {
+        let (events, end) = events(export(&page("A", &inner)));
+        end.unwrap();
+        assert_eq!(stored(&events), [1], "{inner}");
+        let (title, element) = (Some("A".to_owned()), element.to_owned());
+        assert_eq!(misplaced(&events), [Misplaced { line, title, element, fault }], "{inner}");
+    }
+    let namespaces = |inner: &str| format!("<siteinfo><namespaces>{inner}</namespaces></siteinfo>");
+    for (input, element, fault) in [
+        ("<siteinfo>lost<case>x</case></siteinfo>".to_owned(), "", within("siteinfo")),
+        (namespaces("lost<namespace key=\"0\"/>"), "", within("namespaces")),
+        (namespaces("<ns>4</ns>"), "ns", within("namespaces")),
+        ("<page><title>A</title><ns>none</ns></page>".to_owned(), "ns", number("none")),
+    ] {
+        let (events, end) = events(export(&input));
+        end.unwrap();
+        let found = misplaced(&events);
+        assert_eq!((found.len(), &*found[0].element, &found[0].fault), (1, element, &fault), "{input}");
+    }
+    let (both, _) = events(export(&page("A", &contributor("<username>A</username><ip>192.0.2.1</ip>"))));
+    let Event::Revision(_, revision) = &both[0] else { panic!("{both:?}") };
+    assert_eq!((revision.record.user.as_deref(), revision.record.export.user_is_ip), (Some("A"), false));
+}
+
+#[test]
+fn characters_in_a_contributor_or_a_slot_leave_out_the_revision() {
+    for inner in ["<contributor>Ann</contributor>", "<content><role>a</role>lost</content>"] {
+        let inner =
+            format!("<revision><id>1</id><timestamp>2012-03-04T05:06:07Z</timestamp>{inner}</revision>");
+        let (events, end) = events(export(&page("A", &inner)));
+        end.unwrap();
+        assert!(stored(&events).is_empty(), "{inner}");
+        assert_eq!(left_out(&events)[0].reason, LeftOutReason::Characters { line: 3 });
+    }
+}
+
+#[test]
 fn elements_of_uploads_and_log_items_are_not_named() {
     let inner = "<upload><timestamp>x</timestamp><contributor><username>A</username></contributor><comment/></upload>\
                  <discussionthreadinginfo><ThreadID>5</ThreadID></discussionthreadinginfo>";
@@ -289,6 +346,42 @@ fn undamaged_export_is_read_the_same_whether_broken_pages_are_skipped_or_not() {
         let (skipping, end) = events_with_skipping(&input);
         end.unwrap();
         assert_eq!(skipping, expected);
+    }
+}
+
+#[test]
+fn tag_in_a_section_begins_no_page() {
+    let long = "x".repeat(300_000);
+    for (begin, end) in [("<![CDATA[", "]]>"), ("<!-- ", " -->"), ("<?a ", "?>")] {
+        for filling in ["", "<", "<page", "<!-", &*long] {
+            let section = format!("{begin}{filling}\n<page>\n<title>Z</title>{filling}{end}");
+            let (text, between) = if end == "]]>" { (&*section, "") } else { ("x", &*section) };
+            let rest = between.to_owned() + &revision(2, text);
+            let last = page("B", &revision(3, "y"));
+            let input = export(&(page("A", &(revision(1, "x") + &rest)) + &last));
+            let (expected, result) = events(&input);
+            result.unwrap();
+            assert_eq!(stored(&expected), [1, 2, 3]);
+            let (skipping, result) = events_with_skipping(&input);
+            result.unwrap();
+            assert!(skipping == expected, "{begin}{filling:.10}");
+
+            let input = export(&(page("A", &(revision(1, "&nope;") + &rest)) + &last));
+            let (skipping, result) = events_with_skipping(&input);
+            result.unwrap();
+            assert_eq!((broken(&skipping).len(), stored(&skipping)), (1, vec![3]), "{begin}{filling:.10}");
+        }
+    }
+}
+
+#[test]
+fn section_without_an_end_hides_no_page() {
+    for begin in ["<!--", "<![CDATA[", "<?a "] {
+        let pages: Vec<_> = (1..1_000).map(|rev| page("A", &(revision(rev, "x") + begin))).collect();
+        let last = page("B", &revision(1_000, "y"));
+        let (events, end) = events_with_skipping(&export(&(pages.concat() + &last)));
+        end.unwrap();
+        assert_eq!((broken(&events).len(), stored(&events).len()), (999, 1_000), "{begin}");
     }
 }
 
