@@ -325,13 +325,15 @@ impl Store {
         Ok(Self { stores_seen_time: false, ..Self::open_offline(arguments, clock, IfMissing::Refuse).await? })
     }
 
-    /// Opens the store with its archive on. Creates a missing store.
-    pub(crate) async fn open_with_archive(
-        arguments: &StoreArguments,
+    /// Opens the store of an import, with its archive on if `archive` is set. Creates a missing store.
+    pub(crate) async fn open_to_import(
+        mut settings: Settings,
+        archive: bool,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CommandError> {
-        let mut settings = Self::settings_offline(arguments)?;
-        settings.enable_archive_for_sealing(None, None).map_err(CommandError::Usage)?;
+        if archive {
+            settings.enable_archive_for_sealing(None, None).map_err(CommandError::Usage)?;
+        }
         Self::open(&settings, clock, IfMissing::Create).await
     }
 
@@ -481,6 +483,11 @@ pub(crate) fn store_is_open_to_others(store: &StoreSettings) -> Option<String> {
         let directory = directory.display();
         format!("every local user may read the store in {directory}: run `chmod -R go= {directory}`")
     })
+}
+
+/// Whether the settings name a SQLite store that does not exist yet.
+pub(crate) fn is_missing(store: &StoreSettings) -> bool {
+    matches!(store, StoreSettings::Sqlite(directory) if matches!(SqliteStore::is_in(directory), Ok(false)))
 }
 
 /// The error of `rashomon retention` on a store whose archive is on.

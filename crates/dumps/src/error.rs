@@ -120,6 +120,11 @@ impl Problem {
         matches!(self, Self::Malformed(_) | Self::Unsupported(_) | Self::TooLarge(_))
     }
 
+    /// Whether the input itself may be valid, and could not be read for another reason.
+    pub(crate) const fn is_of_machine(&self) -> bool {
+        matches!(self, Self::Source(_) | Self::NoRoom(_) | Self::DiskFull(_) | Self::Disk(_))
+    }
+
     /// Converts an error of the decompressed stream.
     pub(crate) fn from_io_error(error: impl Into<Arc<io::Error>>) -> Self {
         let error = error.into();

@@ -40,3 +40,4 @@ pub use import::{
 };
 pub use loss::Loss;
 pub use reader::HistoryReader;
+pub use recognise::describe_other_format;

@@ -34,8 +34,10 @@ const SQL: [&str; 12] = [
     "COPY ",
 ];
 
-/// Returns what an input is that begins with these bytes, and what to do. `None` if it is not known.
-pub(crate) fn describe_other_format(first: &[u8]) -> Option<String> {
+/// Returns what an input is that begins with these bytes, and what to do. `None` if it is not known. A kibibyte is
+/// enough.
+#[must_use]
+pub fn describe_other_format(first: &[u8]) -> Option<String> {
     if let Some((_, name)) = ARCHIVES.iter().find(|(mark, _)| first.starts_with(mark)) {
         return Some(format!("the input is {name}: unpack it, and import the exports in it"));
     }

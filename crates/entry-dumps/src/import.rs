@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rashomon_buckets::{Headers, IgnoredHeaders, RequestHeaders, excerpt};
 use rashomon_clock::{Timestamp, rfc3339};
-use rashomon_dumps::{CountedItems, DecompressionLimits, Source};
+use rashomon_dumps::{CountedItems, DecompressionLimits, Source, compression};
 use rashomon_key_value::{BucketType, Definition, EntryKey, Error};
 use tokio::sync::mpsc;
 
@@ -117,6 +117,35 @@ pub async fn import_entries<T: EntryTarget>(
     (import.report, outcome)
 }
 
+/// Checks whether an input begins like an export of entries, and fails with what is wrong otherwise. Reads only the first
+/// line. May block.
+pub fn check_beginning(source: Source) -> Result<()> {
+    let at_line = |line, problem| EntryImportError::Input { line, problem };
+    match reader::first_line(source, &DecompressionLimits::default()) {
+        Ok(Some(line)) => {
+            line.and_then(bucket_of).map_err(|problem| at_line(1, problem))?;
+            Ok(())
+        }
+        Ok(None) => Err(at_line(0, EMPTY.to_owned())),
+        Err(error) if compression::source_failed(&error) => Ok(()),
+        Err(error) => Err(at_line(1, reader::describe(&error))),
+    }
+}
+
+/// The problem of an input without a line.
+const EMPTY: &str = "the input is empty";
+
+/// Returns the bucket of the first line, or what is wrong with the line.
+fn bucket_of(line: Line) -> std::result::Result<BucketLine, String> {
+    match line {
+        Line::Bucket(line) if line.version == VERSION => Ok(line),
+        Line::Bucket(BucketLine { version, .. }) => Err(format!(
+            "the export has the format {version}, and this program reads the format {VERSION}: use a newer Rashomon"
+        )),
+        _ => Err("the first line of an export of entries names its bucket".to_owned()),
+    }
+}
+
 /// The lines of the input.
 struct Lines {
     receiver: mpsc::Receiver<NumberedLine>,
@@ -132,7 +161,7 @@ impl Lines {
                 self.number = number;
                 line.map_err(|problem| EntryImportError::Input { line: number, problem })
             }
-            None if self.number == 0 => Err(self.input_error("the input is empty")),
+            None if self.number == 0 => Err(self.input_error(EMPTY)),
             None => Err(self.input_error("the input is truncated: its last line is missing")),
         }
     }
@@ -190,14 +219,9 @@ impl<T: EntryTarget> Import<'_, T> {
 
     /// Makes the bucket if it is missing, and returns its type.
     async fn ensure_bucket(&mut self) -> Result<BucketType> {
-        let Line::Bucket(BucketLine { version, definition, .. }) = self.lines.next().await? else {
-            return Err(self.lines.input_error("the first line of an export of entries names its bucket"));
-        };
-        if version != VERSION {
-            return Err(self.lines.input_error(format!(
-                "the export has the format {version}, and this program reads the format {VERSION}: use a newer Rashomon"
-            )));
-        }
+        let first = self.lines.next().await?;
+        let BucketLine { definition, .. } =
+            bucket_of(first).map_err(|problem| self.lines.input_error(problem))?;
         match self.target.ensure_bucket(&definition).await {
             Ok((stored, is_new)) => {
                 self.report.is_new_bucket = is_new;
@@ -277,7 +301,10 @@ impl<T: EntryTarget> Import<'_, T> {
         }
         let Some(body) = body else { return Ok(()) };
         match self.target.finish(body).await? {
-            StoreOutcome::New => self.report.stored += 1,
+            StoreOutcome::New { not_stored } => {
+                self.report.stored += 1;
+                not_stored.iter().for_each(|name| self.report.drop_header(name));
+            }
             StoreOutcome::Exists => {
                 self.report
                     .conflicts

@@ -11,5 +11,5 @@ mod reader;
 mod target;
 
 pub use export::{EntryExportError, EntryExportReport, export_entries};
-pub use import::{EntryImportError, EntryImportOptions, EntryImportReport, import_entries};
+pub use import::{EntryImportError, EntryImportOptions, EntryImportReport, check_beginning, import_entries};
 pub use target::{Comparison, EntryTarget, ExportedEntry, StoreBody, StoreOutcome, StoreTarget};

@@ -36,7 +36,10 @@ pub enum Comparison {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreOutcome {
     /// The entry is stored.
-    New,
+    New {
+        /// The names of its headers that are not stored, although [`EntryTarget::stored_headers`] keeps them.
+        not_stored: Vec<String>,
+    },
     /// Another process has stored an entry under the key. Nothing was changed.
     Exists,
     /// The body has another SHA-1 than the export says. Nothing was changed.
@@ -61,7 +64,7 @@ pub trait EntryTarget: Send {
     /// `OtherDefinition` if the bucket exists with another definition.
     async fn ensure_bucket(&mut self, definition: &Definition) -> Result<(Definition, bool)>;
 
-    /// Which headers are stored with entries.
+    /// Which headers are stored with entries, as far as this is known before they are sent.
     fn stored_headers(&self) -> StoredHeaders;
 
     /// The maximum size of a body, as far as the maximum is known before the body is sent.
@@ -184,7 +187,7 @@ impl EntryTarget for StoreTarget<'_> {
         }
         let is_missing = |stored: Option<&_>| stored.is_none();
         match self.store.put(self.bucket()?, &key, entry.headers, body, &is_missing).await {
-            Ok(_) => Ok(StoreOutcome::New),
+            Ok(_) => Ok(StoreOutcome::New { not_stored: Vec::new() }),
             Err(Error::ConditionFailed) => Ok(StoreOutcome::Exists),
             Err(error) => Err(error.into()),
         }

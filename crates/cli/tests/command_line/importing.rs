@@ -151,12 +151,23 @@ fn answer_of_a_server_that_closes_early_is_read() {
 #[test]
 fn signal_ends_a_waiting_import() {
     let directory = tempdir().unwrap();
-    let mut command = rashomon(directory.path());
-    command.args(["import", "--data", "data", "--domain", "wiki", "-"]).stdin(Stdio::piped());
-    let mut import = RunningProcess::start(&mut command);
-    let _stdin = import.stdin();
-    // The command listens for signals before it opens the store.
-    wait_until("the command opens the store", || directory.path().join("data").exists());
-    import.signal(Signal::INT);
-    assert_eq!(import.wait().code, Some(130));
+    let dump = dump("Page", &[("1", "one")]);
+    for begun in ["", &dump[..dump.find("</page>").unwrap()]] {
+        let mut command = rashomon(directory.path());
+        command.args(["import", "--data", "data", "--domain", "wiki", "-"]).stdin(Stdio::piped());
+        let mut import = RunningProcess::start(&mut command);
+        let mut stdin = import.stdin();
+        stdin.write_all(begun.as_bytes()).unwrap();
+        let status = format!("/proc/{}/status", import.id());
+        let handles_signals = || {
+            let status = fs::read_to_string(&status).unwrap();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+            u64::from_str_radix(caught.trim(), 16).unwrap() >> (Signal::INT.as_raw() - 1) & 1 == 1
+        };
+        // The beginning of the input is read before the store is made.
+        let is_opened = || directory.path().join("data").exists();
+        wait_until("the command waits", || handles_signals() && is_opened() != begun.is_empty());
+        import.signal(Signal::INT);
+        assert_eq!(import.wait().code, Some(130));
+    }
 }

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use tempfile::tempdir;
 
 use crate::{
-    process::{ProcessOutput, run},
+    process::{ProcessOutput, RunningProcess, rashomon, run},
     serving::serve_data,
 };
 
@@ -165,4 +165,27 @@ fn import_to_a_server_has_the_results_of_an_import_into_a_store() {
     run(at, &["bucket", "get", "wiki/files/large", "--data", "data", "--output", "copy"]).ends_with(0);
     assert!(fs::read(at.join("copy")).unwrap() == fs::read(at.join("large")).unwrap());
     run(at, &["verify", "--data", "data"]).ends_with(0).stdout_contains(&["sound"]);
+}
+
+#[test]
+fn a_server_decides_which_headers_it_stores_and_the_import_names_the_others() {
+    let directory = tempdir().unwrap();
+    let at = directory.path();
+    fs::write(at.join("c.toml"), "stored_headers = ['x-kept', 'x-sendfile']\n").unwrap();
+    let mut command = rashomon(at);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data", "data", "--config", "c.toml"]);
+    let mut server = RunningProcess::start(&mut command);
+    let imports = Imports { at, url: format!("http://{}", server.address()) };
+    // By the default list, x-sendfile is not stored, and x-other is.
+    let headers = with_headers(&[("x-kept", "1"), ("x-other", "2"), ("x-sendfile", "/a")]);
+    let lines = [bucket_line("{\"type\":\"blob\"}"), entry("a", &headers, ABC), entry("b", &headers, ABD)];
+    imports.write(&lines, 2);
+    let ran = imports.to_server("files").ends_with(0).stdout_contains(&["2 stored"]);
+    assert_eq!(ran.stderr.matches("was left out: it is not stored").count(), 1, "{}", ran.stderr);
+    ran.stderr_contains(&["the header x-other of 2 entries was left out"]);
+    server.stop().ends_with(0);
+    let export = ["export", "--data", "data", "--config", "c.toml", "--domain", "wiki", "--bucket", "files"];
+    let stored = run(at, &export).ends_with(0).stdout;
+    assert_eq!(stored.matches("\"x-sendfile\":\"/a\"").count(), 2, "{stored}");
+    assert!(stored.contains("x-kept") && !stored.contains("x-other"), "{stored}");
 }

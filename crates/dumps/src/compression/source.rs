@@ -5,13 +5,20 @@ use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use tokio::io::AsyncRead;
 use tokio_util::io::SyncIoBridge;
+
+use super::{Compression, DecompressionLimits, MAGIC_BYTES, first_bytes, seven_zip};
+use crate::{Problem, ReadError};
+
+/// The maximum number of bytes of a stream that [`Source::look`] reads. A compressed block, or the metadata of a wiki,
+/// has fewer.
+const MAX_LOOK_BYTES: usize = 4 << 20;
 
 /// The source of an import, compressed or not.
 pub struct Source {
@@ -71,6 +78,50 @@ impl Source {
         Arc::clone(&self.consumed)
     }
 
+    /// Calls `look` with a source that has the content of this one, and returns the result with a source that still has
+    /// the whole content. `look` should read no more than the beginning: of a stream, it can read 4 MiB. A 7z archive
+    /// that comes as a stream is copied to a temporary file first. May block.
+    pub fn look<T>(
+        self,
+        limits: &DecompressionLimits,
+        look: impl FnOnce(Self) -> T,
+    ) -> Result<(T, Self), ReadError> {
+        self.try_look(limits, look)
+            .map_err(|error| ReadError { problem: Problem::from_io_error(error), position: Box::default() })
+    }
+
+    fn try_look<T>(
+        self,
+        limits: &DecompressionLimits,
+        look: impl FnOnce(Self) -> T,
+    ) -> io::Result<(T, Self)> {
+        let Self { input, size, consumed } = self;
+        let stream = match input {
+            Input::File(mut file) => {
+                let looked = look(Self::file(file.try_clone()?)?);
+                file.rewind()?;
+                return Ok((looked, Self { input: Input::File(file), size, consumed }));
+            }
+            Input::Stream(mut stream) => {
+                let magic = first_bytes(&mut stream).map_err(source_error)?;
+                let is_archive = Compression::detect(&magic) == Compression::SevenZip;
+                let whole = io::Cursor::new(magic).chain(stream);
+                if is_archive {
+                    let spooled = seven_zip::spool(whole, &limits.spool)?;
+                    return Self::file(spooled.file()?)?.try_look(limits, look);
+                }
+                whole
+            }
+        };
+        let begun =
+            Arc::new(Mutex::new(Begun { stream: Box::new(stream), read: Vec::with_capacity(MAGIC_BYTES) }));
+        let looked = look(Self::stream(BegunReader(Arc::clone(&begun))));
+        let begun = Arc::into_inner(begun).ok_or_else(|| io::Error::other("the input is in use"))?;
+        let Begun { stream, read } = begun.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let input = Input::Stream(Box::new(io::Cursor::new(read).chain(stream)));
+        Ok((looked, Self { input, size, consumed }))
+    }
+
     pub(super) fn into_parts(self) -> (Input, Arc<AtomicU64>) {
         (self.input, self.consumed)
     }
@@ -82,6 +133,30 @@ impl fmt::Debug for Source {
             .field("size", &self.size)
             .field("consumed", &self.consumed)
             .finish_non_exhaustive()
+    }
+}
+
+/// A stream of which only the beginning is read.
+struct Begun {
+    stream: Box<dyn Read + Send>,
+    /// The bytes that were read.
+    read: Vec<u8>,
+}
+
+/// Reads the beginning of a stream. Fails after [`MAX_LOOK_BYTES`].
+struct BegunReader(Arc<Mutex<Begun>>);
+
+impl Read for BegunReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = MAX_LOOK_BYTES.saturating_sub(begun.read.len());
+        if room == 0 && !buffer.is_empty() {
+            return Err(io::Error::other("only the beginning of the input is read"));
+        }
+        let room = room.min(buffer.len());
+        let count = begun.stream.read(&mut buffer[..room])?;
+        begun.read.extend_from_slice(&buffer[..count]);
+        Ok(count)
     }
 }
 

@@ -4,13 +4,13 @@ use std::{path::Path, sync::Arc};
 
 use rashomon_buckets::{Shown, visible};
 use rashomon_clock::Clock;
-use rashomon_dumps::{CountedItems, DecompressionLimits};
+use rashomon_dumps::{CountedItems, DecompressionLimits, Source};
 use rashomon_entry_dumps::{
     EntryImportError, EntryImportOptions, EntryImportReport, EntryTarget, import_entries,
 };
 use rashomon_key_value::{BucketType, check_new_bucket};
 
-use super::{display_name, list_unread_files, local, progress_label};
+use super::{display_name, inputs::Inputs, list_unread_files, progress_label};
 use crate::{
     arguments::ImportArguments,
     errors::CommandError,
@@ -26,6 +26,7 @@ pub(super) async fn run<T: EntryTarget>(
     arguments: &ImportArguments,
     before: Option<BucketType>,
     target: &mut T,
+    inputs: &mut Inputs,
     clock: &Arc<dyn Clock>,
     signals: &mut Signals,
 ) -> Result<Exit, CommandError> {
@@ -45,9 +46,12 @@ pub(super) async fn run<T: EntryTarget>(
     }
     let mut is_clean = true;
     for file in &arguments.files {
-        match import_file(file, target, clock, signals).await? {
+        match import_file(file, inputs.open(file)?, target, clock, signals).await? {
             Ok((report, outcome)) => {
-                print(&report, file, arguments)?;
+                // Of a file that is no export of entries, there is nothing to count.
+                if !matches!(outcome, Err(EntryImportError::Input { line: 0 | 1, .. })) {
+                    print(&report, file, arguments)?;
+                }
                 is_clean &= report.is_clean();
                 if let Err(error) = outcome {
                     return Err(import_error(&error, before, arguments, file));
@@ -71,11 +75,11 @@ type FileOutcome = (EntryImportReport, Result<(), EntryImportError>);
 /// Imports a file. Returns the exit code of a signal that interrupted the import.
 async fn import_file<T: EntryTarget>(
     file: &Path,
+    source: Source,
     target: &mut T,
     clock: &Arc<dyn Clock>,
     signals: &mut Signals,
 ) -> Result<Result<FileOutcome, Exit>, CommandError> {
-    let source = local::open_source(file)?;
     let options = EntryImportOptions { now: clock.now(), decompression: DecompressionLimits::default() };
     let mut progress = Progress::new(Arc::clone(clock), progress_label(file), "entry", source.size());
     let consumed = source.consumed();
@@ -92,7 +96,7 @@ async fn import_file<T: EntryTarget>(
 }
 
 /// Describes the error that ended an import. `before` is the type that the bucket had before, if it existed.
-fn import_error(
+pub(super) fn import_error(
     error: &EntryImportError,
     before: Option<BucketType>,
     arguments: &ImportArguments,

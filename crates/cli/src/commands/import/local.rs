@@ -1,7 +1,6 @@
 //! Imports into a store that this process opens.
 
 use std::{
-    fs::File,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -11,7 +10,12 @@ use rashomon_clock::Clock;
 use rashomon_dumps::{Import, ImportFailure, ImportOptions, ImportProgress, Source};
 use rashomon_entry_dumps::StoreTarget;
 
-use super::{display_name, entries, is_standard_input, list_unread_files, progress_label, report::Outcome};
+use super::{
+    display_name, entries,
+    inputs::{Expected, Inputs, input_error},
+    list_unread_files, progress_label,
+    report::Outcome,
+};
 use crate::{
     arguments::ImportArguments,
     errors::CommandError,
@@ -20,7 +24,7 @@ use crate::{
     page_buckets::{FoundBucket, find_bucket},
     progress::{Progress, ProgressCounts},
     signals::Signals,
-    store::{IfMissing, Store},
+    store::{Store, is_missing},
 };
 
 /// The outcome of the import of one file.
@@ -35,25 +39,30 @@ pub(super) async fn run(
     clock: Arc<dyn Clock>,
     mut signals: Signals,
 ) -> Result<Exit, CommandError> {
-    if arguments.bucket == BucketName::page() {
-        // A wrong configuration is reported first.
-        Store::settings_offline(&arguments.store)?;
-        check_beginnings(arguments)?;
-    }
-    let store = match arguments.archive {
-        true => Store::open_with_archive(&arguments.store, Arc::clone(&clock)).await,
-        false => Store::open_offline(&arguments.store, Arc::clone(&clock), IfMissing::Create).await,
+    let (domain, bucket) = (&arguments.domain, &arguments.bucket);
+    let settings = Store::settings_offline(&arguments.store)?;
+    let expected = match is_missing(&settings.store) {
+        _ if *bucket == BucketName::page() => Expected::Pages,
+        true => Expected::Entries,
+        false => Expected::Either,
     };
+    let mut inputs = match Inputs::check(arguments, expected, &mut signals).await? {
+        Ok(inputs) => inputs,
+        Err(exit) => {
+            output::to_stderr("stopped: nothing is stored");
+            return Ok(exit);
+        }
+    };
+    let store = Store::open_to_import(settings, arguments.archive, Arc::clone(&clock)).await;
     let store =
         store.map_err(|error| error.if_busy(", import through the server: --to http://127.0.0.1:7231"))?;
-    let (domain, bucket) = (&arguments.domain, &arguments.bucket);
     let outcome = match find_bucket(&store, domain, bucket).await {
         Ok(FoundBucket::Pages(bucket)) => {
-            import_files(arguments, &bucket, &store, &clock, &mut signals).await
+            import_files(arguments, &bucket, &store, &mut inputs, &clock, &mut signals).await
         }
         Ok(FoundBucket::NoPages(before)) => {
             let mut target = StoreTarget::new(store.key_value(), domain.clone(), bucket.clone());
-            Box::pin(entries::run(arguments, before, &mut target, &clock, &mut signals)).await
+            Box::pin(entries::run(arguments, before, &mut target, &mut inputs, &clock, &mut signals)).await
         }
         Err(error) => Err(error),
     };
@@ -66,6 +75,7 @@ async fn import_files(
     arguments: &ImportArguments,
     bucket: &BucketName,
     store: &Store,
+    inputs: &mut Inputs,
     clock: &Arc<dyn Clock>,
     signals: &mut Signals,
 ) -> Result<Exit, CommandError> {
@@ -85,7 +95,7 @@ async fn import_files(
     let mut total = Outcome::default();
     let mut failure = None;
     for file in &arguments.files {
-        match import_file(&mut import, Some(file), clock, signals).await? {
+        match import_file(&mut import, Some((file, inputs.open(file)?)), clock, signals).await? {
             FileOutcome::Finished => {}
             FileOutcome::Failed(error) => {
                 failure = Some((file, error));
@@ -160,12 +170,14 @@ fn stopped(exit: Exit, file: &Path, progress: &ImportProgress) -> Exit {
 /// Imports a file. Without a file, stores the revisions that wait.
 async fn import_file(
     import: &mut Import<'_>,
-    file: Option<&Path>,
+    file: Option<(&Path, Source)>,
     clock: &Arc<dyn Clock>,
     signals: &mut Signals,
 ) -> Result<FileOutcome, CommandError> {
-    let source = file.map(open_source).transpose()?;
-    let label = file.map_or_else(|| "pages in several parts".to_owned(), progress_label);
+    let (label, source) = match file {
+        Some((file, source)) => (progress_label(file), Some(source)),
+        None => ("pages in several parts".to_owned(), None),
+    };
     let size = source.as_ref().and_then(Source::size);
     let mut progress = Progress::new(Arc::clone(clock), label, "revision", size);
     let mut last = ImportProgress { pages: 0, revisions: 0, text_bytes: 0, read: 0, size: None };
@@ -196,34 +208,4 @@ async fn import_file(
 /// The options that do not depend on the store.
 fn options_of(arguments: &ImportArguments) -> ImportOptions {
     ImportOptions { skip_broken: arguments.skip_broken, ..ImportOptions::default() }
-}
-
-/// Describes the error that ended the import of a file.
-fn input_error(file: &Path, failure: &ImportFailure, skips_broken: bool) -> String {
-    let advice = match failure {
-        ImportFailure::Read(error) if error.concerns_a_page() && !skips_broken => {
-            ". The pages before are stored. To leave out pages that are broken, and go on with the next one, add \
-             --skip-broken"
-        }
-        _ => "",
-    };
-    format!("{}: {failure}{advice}", display_name(file))
-}
-
-/// Checks that the files are exports, as far as their beginnings show, before a store is created for them. Standard
-/// input is not checked.
-fn check_beginnings(arguments: &ImportArguments) -> Result<(), CommandError> {
-    for file in arguments.files.iter().filter(|file| file.is_file()) {
-        rashomon_dumps::check_beginning(open_source(file)?)
-            .map_err(|error| CommandError::Import(input_error(file, &error.into(), true)))?;
-    }
-    Ok(())
-}
-
-pub(super) fn open_source(file: &Path) -> Result<Source, CommandError> {
-    if is_standard_input(file) {
-        return Ok(Source::stream(std::io::stdin()));
-    }
-    let failure = |source| CommandError::Io { doing: format!("cannot read {}", file.display()), source };
-    Source::file(File::open(file).map_err(failure)?).map_err(failure)
 }

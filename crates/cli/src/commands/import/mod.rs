@@ -2,6 +2,7 @@
 
 mod connection;
 mod entries;
+mod inputs;
 mod local;
 mod remote;
 mod report;

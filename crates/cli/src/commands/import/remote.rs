@@ -11,7 +11,9 @@ use serde::Deserialize;
 
 use super::{
     connection::{Answer, Upload, send},
-    display_name, entries, list_unread_files, progress_label,
+    display_name, entries,
+    inputs::Inputs,
+    list_unread_files, progress_label,
     report::Outcome,
     server_target::ServerTarget,
 };
@@ -48,7 +50,9 @@ pub(super) async fn run(
     mut signals: Signals,
 ) -> Result<Exit, CommandError> {
     if let Some((mut target, before)) = key_value_bucket(server, arguments).await? {
-        return Box::pin(entries::run(arguments, before, &mut target, &clock, &mut signals)).await;
+        let mut inputs = Inputs::default();
+        return Box::pin(entries::run(arguments, before, &mut target, &mut inputs, &clock, &mut signals))
+            .await;
     }
     let started = clock.monotonic();
     let mut total = Outcome::default();

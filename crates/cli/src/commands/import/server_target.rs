@@ -35,13 +35,16 @@ pub(super) struct ServerTarget {
     server: ServerUrl,
     path: BucketPath,
     definition: Option<Definition>,
+    /// The names of headers that the server was seen not to store.
+    not_stored: BTreeSet<String>,
     /// The connection. `None` while a body is sent, and after the transfer of a body was broken off.
     remote: Option<RemoteBuckets>,
 }
 
 impl ServerTarget {
     pub(super) fn new(server: &ServerUrl, path: BucketPath, remote: RemoteBuckets) -> Self {
-        Self { server: server.clone(), path, definition: None, remote: Some(remote) }
+        let (definition, not_stored) = (None, BTreeSet::new());
+        Self { server: server.clone(), path, definition, not_stored, remote: Some(remote) }
     }
 
     /// Returns the connection. Opens it again if the transfer of a body was broken off, or if the server has closed it.
@@ -68,7 +71,24 @@ impl ServerTarget {
     /// Whether the headers of an answer are those of an exported entry.
     fn has_headers(&self, answer: &HeaderMap, exported: &Headers) -> bool {
         let has_ttl = self.definition.as_ref().is_some_and(|definition| definition.ttl.is_some());
-        has_headers(answer, exported, has_ttl)
+        has_headers(answer, exported, has_ttl, &self.not_stored)
+    }
+
+    /// Finds out which headers of an entry that it has taken the server does not store: it decides by its configuration.
+    async fn find_not_stored(&mut self, path: &str, headers: &Headers) -> Result<Vec<String>> {
+        let mut names: Vec<_> = headers.other.keys().filter(|name| name.starts_with("x-")).cloned().collect();
+        names.retain(|name| !self.not_stored.contains(name));
+        if !names.is_empty() {
+            let remote = self.remote().await?;
+            let request = remote.empty_request(Method::HEAD, path).map_err(request_error)?;
+            let response = remote.send(request).await.map_err(request_error)?;
+            // The entry may be gone again, or the token may not read.
+            if response.status() == StatusCode::OK {
+                names.retain(|name| !response.headers().contains_key(name));
+                self.not_stored.extend(names);
+            }
+        }
+        Ok(headers.other.keys().filter(|name| self.not_stored.contains(*name)).cloned().collect())
     }
 
     /// Whether the body of an entry has the SHA-1 of the export. `false` if the entry has other headers, or is gone.
@@ -110,17 +130,30 @@ fn broken(server: &ServerUrl, reason: &str) -> String {
     )
 }
 
+/// Which headers are sent to a server, which then decides which of them it stores.
+fn sent_headers() -> StoredHeaders {
+    StoredHeaders::new("x-*".parse().ok().map(|all| vec![all]), None)
+}
+
 /// Whether the headers of an answer are those of an exported entry. `has_ttl`: the entries of the bucket expire.
-fn has_headers(answer: &HeaderMap, exported: &Headers, has_ttl: bool) -> bool {
+/// `not_stored`: the server does not store these headers. It may not store those that servers usually do not store.
+fn has_headers(answer: &HeaderMap, exported: &Headers, has_ttl: bool, not_stored: &BTreeSet<String>) -> bool {
     let text = |name: &str| answer.get(name).and_then(|value| value.to_str().ok());
     if text(header::CONTENT_TYPE.as_str()) != Some(&exported.content_type) {
         return false;
     }
-    let rule = StoredHeaders::default();
-    let is_other = |name: &str| rule.keep_with_entry(name) && name != header::CACHE_CONTROL.as_str();
-    let mut expected = exported.other.iter().filter(|(name, _)| is_other(name));
-    let count = answer.keys().filter(|name| is_other(name.as_str())).count();
-    if expected.clone().count() != count || !expected.all(|(name, value)| text(name) == Some(value)) {
+    let (usual, sent) = (StoredHeaders::default(), sent_headers());
+    let is_other = |name: &str| name != header::CACHE_CONTROL.as_str();
+    let may_be_missing = |name: &str| !usual.keep_with_entry(name) || not_stored.contains(name);
+    let mut expected = exported.other.iter();
+    let mut found = answer.keys().map(http::HeaderName::as_str);
+    let are_stored = expected.all(|(name, value)| match text(name) {
+        _ if !sent.keep_with_entry(name) || !is_other(name) => true,
+        Some(text) => text == value,
+        None => may_be_missing(name),
+    });
+    let is_exported = |name: &str| exported.other.contains_key(name);
+    if !are_stored || found.any(|name| usual.keep_with_entry(name) && is_other(name) && !is_exported(name)) {
         return false;
     }
     let of_export = exported.other.get(header::CACHE_CONTROL.as_str());
@@ -205,7 +238,7 @@ impl ServerTarget {
         let answer = remote.document(response).await.map_err(request_error)?;
         let reason = |answer: &Answer| remote.refused(answer).to_string();
         Ok(match answer.status {
-            StatusCode::CREATED => StoreOutcome::New,
+            StatusCode::CREATED => StoreOutcome::New { not_stored: Vec::new() },
             StatusCode::PRECONDITION_FAILED => StoreOutcome::Exists,
             StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => {
                 StoreOutcome::Refused { reason: reason(&answer) }
@@ -249,7 +282,7 @@ impl EntryTarget for ServerTarget {
     }
 
     fn stored_headers(&self) -> StoredHeaders {
-        StoredHeaders::default()
+        sent_headers()
     }
 
     fn body_limit(&self) -> u64 {
@@ -348,6 +381,11 @@ impl EntryTarget for ServerTarget {
             }
         };
         let response = response.map_err(request_error)?;
-        self.read_outcome(response).await
+        Ok(match self.read_outcome(response).await? {
+            StoreOutcome::New { .. } => {
+                StoreOutcome::New { not_stored: self.find_not_stored(&path, &entry.headers).await? }
+            }
+            outcome => outcome,
+        })
     }
 }
