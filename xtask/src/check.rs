@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    process::{Stopwatch, cargo_command, log_file, run_logged},
+    process::{Stopwatch, formatting_command, log_file, run_logged},
     programs::{self, Packages, TestProgram},
     test::ELSEWHERE,
 };
@@ -115,9 +115,7 @@ fn timed(name: &str, check: impl FnOnce() -> Result<bool>) -> Result<bool> {
 }
 
 fn formatting() -> Result<bool> {
-    let mut command = cargo_command();
-    command.args(["fmt", "--all", "--", "--check", "--files-with-diff"]).current_dir(crate::root());
-    Ok(command.status().context("cannot start cargo fmt")?.success())
+    Ok(formatting_command().status().context("cannot start cargo fmt")?.success())
 }
 
 /// The files that differ from a commit, and the new ones, with their full paths.
@@ -206,7 +204,19 @@ fn run_quick_tests(program: &TestProgram) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use xtask_tidy::Tree;
+
     use super::*;
+    use crate::programs::selects_a_test;
+
+    #[test]
+    fn slow_tests_exist() {
+        let tree = Tree::load(crate::root()).unwrap();
+        let sources: String = tree.ending(".rs").map(|(_, text)| text).collect();
+        for part in SLOW_TESTS {
+            assert!(selects_a_test(part, &sources), "no test has {part} in its path");
+        }
+    }
 
     #[test]
     fn files_outside_of_packages_concern_their_readers_or_all() {

@@ -43,6 +43,13 @@ pub fn cargo_command() -> Command {
     command
 }
 
+/// The command that checks whether all code is formatted.
+pub(crate) fn formatting_command() -> Command {
+    let mut command = cargo_command();
+    command.args(["fmt", "--all", "--", "--check", "--files-with-diff"]).current_dir(crate::root());
+    command
+}
+
 /// Whether the program runs on the build server: `CI=true`.
 pub(crate) fn on_build_server() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true")
@@ -106,7 +113,8 @@ pub fn run_logged(
     let mut child = command.spawn().with_context(|| format!("cannot start {:?}", command.get_program()))?;
     let lines = output_lines(&mut child);
 
-    let mut screen = Screen::default();
+    let name = log.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let mut screen = Screen { name, ..Screen::default() };
     let limit_millis = limit.as_millis();
     let clock = Stopwatch::start();
     loop {
@@ -166,6 +174,8 @@ fn forward_lines(output: impl Read + Send + 'static, lines: Sender<String>) {
 
 #[derive(Debug, Default)]
 struct Screen {
+    /// The name of the log, since several programs may run at once.
+    name: String,
     shown: Vec<String>,
     hidden: usize,
     lines: usize,
@@ -178,7 +188,7 @@ impl Screen {
         self.lines += 1;
         if worth_showing(&line) {
             if self.shown.len() < MAX_SHOWN {
-                println!("    {}", cut(&line));
+                println!("    {}: {}", self.name, cut(&line));
                 self.shown.push(line.clone());
             } else {
                 self.hidden += 1;
@@ -195,11 +205,11 @@ impl Screen {
             return;
         }
         if self.hidden > 0 {
-            println!("    ... {} more lines are in the log", self.hidden);
+            println!("    {}: ... {} more lines are in the log", self.name, self.hidden);
         }
-        println!("    --- the last lines of the output");
+        println!("    {}: the last lines of the output", self.name);
         for line in &self.tail {
-            println!("    {}", cut(line));
+            println!("    {}: {}", self.name, cut(line));
         }
     }
 }

@@ -141,6 +141,17 @@ impl Packages {
     }
 }
 
+/// Whether sources declare a test or a module of tests with this in its path.
+#[cfg(test)]
+pub(crate) fn selects_a_test(part: &str, sources: &str) -> bool {
+    let name = part.trim_end_matches(':').rsplit(':').next().unwrap_or_default();
+    if part.ends_with("::") {
+        return sources.contains(&format!("mod {name};")) || sources.contains(&format!("mod {name} {{"));
+    }
+    let mut declarations = sources.lines().filter(|line| line.contains("fn ") || line.contains("mod "));
+    declarations.any(|line| line.contains(name))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

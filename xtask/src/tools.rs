@@ -5,6 +5,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
@@ -349,6 +350,9 @@ impl Toolbox {
 }
 
 fn apt_get(apt: &Path, arguments: &[&str]) -> Result<()> {
+    // Two steps may run at once. apt waits for the lock of dpkg, but not for that of the package lists.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     println!("    apt-get {}", arguments.join(" "));
     let mut command = Command::new(apt);
     command.args(["-o", "DPkg::Lock::Timeout=300"]).args(arguments).env("DEBIAN_FRONTEND", "noninteractive");

@@ -152,8 +152,10 @@ fn run_tests(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use xtask_tidy::Tree;
+
+    use super::*;
+    use crate::programs::selects_a_test;
 
     #[test]
     fn named_test_programs_and_modules_exist() {
@@ -168,13 +170,7 @@ mod tests {
         }
         let named = NOT_ON_A_NODE.iter().chain(WHERE_THE_CLUSTER_MATTERS);
         for path in named.filter(|path| !path.starts_with("in_")) {
-            let name = path.trim_end_matches(':').rsplit(':').next().unwrap_or_default();
-            let is_declared = if path.ends_with("::") {
-                sources.contains(&format!("mod {name};")) || sources.contains(&format!("mod {name} {{"))
-            } else {
-                sources.contains(&format!("fn {name}"))
-            };
-            assert!(is_declared, "no test program has {path}");
+            assert!(selects_a_test(path, &sources), "no test program has {path}");
         }
     }
 }

@@ -11,7 +11,9 @@ use super::{
 use crate::{
     cassandra::{Server, network},
     documentation::{self, RUSTDOC_FLAGS},
-    process::{EVERYTHING, Finished, cargo_command, cargo_with_clippy, log_file, run_logged},
+    process::{
+        EVERYTHING, Finished, cargo_command, cargo_with_clippy, formatting_command, log_file, run_logged,
+    },
     tools::Tool,
 };
 
@@ -21,6 +23,9 @@ const STEP_LIMIT: Duration = Duration::from_secs(12 * 60 * 60);
 /// The number of tests of a program that run at once. Many wait for a disk, a timer or another process, so that two
 /// would leave cores idle.
 const TEST_THREADS: &str = "3";
+
+/// The steps that wait for nodes of Cassandra most of their time.
+const WITH_NODES: &[&str] = &["cassandra", "cluster", "faults"];
 
 /// The variable by which tests find MediaWiki's files.
 const FOR_MEDIAWIKI: &str = "RASHOMON_TEST_MEDIAWIKI";
@@ -47,6 +52,11 @@ pub(super) struct Step {
 impl Step {
     pub(super) fn needs_a_node(&self) -> bool {
         self.needs.iter().any(|need| matches!(need, Need::Node))
+    }
+
+    /// Whether the step runs beside those that come after the build.
+    pub(super) fn runs_beside_others(&self) -> bool {
+        WITH_NODES.contains(&self.name)
     }
 }
 
@@ -220,9 +230,7 @@ pub(super) fn binary() -> PathBuf {
 }
 
 fn fmt(_: &mut StepResources) -> Result<Outcome> {
-    let mut command = cargo_command();
-    command.args(["fmt", "--all", "--", "--check", "--files-with-diff"]);
-    run_command("fmt", command, |_| true, |_| String::new())
+    run_command("fmt", formatting_command(), |_| true, |_| String::new())
 }
 
 fn tidy(_: &mut StepResources) -> Result<Outcome> {
@@ -372,6 +380,7 @@ fn is_no_progress(line: &str) -> bool {
         "Downloaded",
         "Documenting",
         "Blocking",
+        "Doc-tests",
         "Updating",
         "running",
     ];
