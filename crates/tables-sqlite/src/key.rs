@@ -70,11 +70,17 @@ pub(crate) fn successor(mut key: Vec<u8>) -> Vec<u8> {
 
 /// Returns all keys that differ from this key by one flipped bit, each with the number of the bit.
 pub(crate) fn flipped(key: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> + '_ {
-    (0..key.len() * 8).map(|bit| {
+    flipped_bits(key).enumerate().map(|(bit, (place, byte))| {
         let mut flipped = key.to_vec();
-        flipped[bit / 8] ^= 1 << (bit % 8);
+        flipped[place] = byte;
         (bit, flipped)
     })
+}
+
+/// Flips each bit of a key in turn: the place of its byte, and the byte with the flipped bit.
+pub(crate) fn flipped_bits(key: &[u8]) -> impl Iterator<Item = (usize, u8)> + '_ {
+    let bits = key.iter().enumerate().flat_map(|(place, &byte)| (0..8).map(move |bit| (place, byte, bit)));
+    bits.map(|(place, byte, bit)| (place, byte ^ 1 << bit))
 }
 
 /// Encodes a number so that the order of the bytes is the order of the numbers.

@@ -18,7 +18,7 @@ use crate::{
     audit::{AuditConnection, AuditResult},
     catalog::Table,
     errors::from_sqlite,
-    key::{self, flipped},
+    key,
     row::{self, StoredRow, corrupt, stored_columns},
     span::{self, Span, next_key},
 };
@@ -92,8 +92,7 @@ fn check_neighbours(
     found: &AuditResult,
 ) -> Result<()> {
     for neighbour in found.before.iter().chain(&found.after) {
-        let candidates = flipped(neighbour.key()).map(|(_, key)| key);
-        let mut candidates = candidates.filter(|key| span.contains(key)).peekable();
+        let mut candidates = span.one_bit_from(neighbour.key()).peekable();
         if candidates.peek().is_none() {
             continue;
         }

@@ -1,6 +1,6 @@
 //! Builds the keys and the ranges of keys that a call reads or writes.
 
-use std::ops::Bound;
+use std::{cmp::Ordering, ops::Bound};
 
 use rashomon_tables::{ClusteringRange, Direction, Value};
 
@@ -69,6 +69,25 @@ impl Span {
         self.start.as_slice() <= key && key < self.end.as_slice()
     }
 
+    /// The keys in the span that differ from this key by one flipped bit.
+    ///
+    /// A key compares with a bound as at the first byte in which they differ. So only a bit up to that byte can change
+    /// the result, and of a key that lies far from the span few bits have to be tried.
+    pub(crate) fn one_bit_from<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = Vec<u8>> + 'a {
+        let (start, end) = (Bounded::new(key, &self.start), Bounded::new(key, &self.end));
+        let tried =
+            if self.contains(key) { key.len() } else { key.len().min(start.common.max(end.common) + 1) };
+        key::flipped_bits(&key[..tried]).filter_map(move |(place, byte)| {
+            let within = start.order_with(place, byte) != Ordering::Less
+                && end.order_with(place, byte) == Ordering::Less;
+            within.then(|| {
+                let mut flipped = key.to_vec();
+                flipped[place] = byte;
+                flipped
+            })
+        })
+    }
+
     /// The span of the rows in a range. `table_key` is the prefix of the partition's keys in this table.
     pub(crate) fn new(table: Table, table_key: &[u8], range: &ClusteringRange) -> Self {
         let mut prefix = table_key.to_vec();
@@ -94,6 +113,61 @@ impl Span {
                 Bound::Included(value) => key::successor(key_with(value)),
                 Bound::Excluded(value) => key_with(value),
             },
+        }
+    }
+}
+
+/// A key beside a bound.
+struct Bounded<'a> {
+    key: &'a [u8],
+    bound: &'a [u8],
+    /// The length of their common prefix.
+    common: usize,
+    order: Ordering,
+}
+
+impl<'a> Bounded<'a> {
+    fn new(key: &'a [u8], bound: &'a [u8]) -> Self {
+        let common = key.iter().zip(bound).take_while(|(left, right)| left == right).count();
+        Self { key, bound, common, order: key[common..].cmp(&bound[common..]) }
+    }
+
+    /// How the key compares with the bound if it has another byte at this place.
+    fn order_with(&self, place: usize, byte: u8) -> Ordering {
+        match (place.cmp(&self.common), self.bound.get(place)) {
+            (Ordering::Greater, _) => self.order,
+            (_, None) => Ordering::Greater,
+            (_, Some(of_bound)) => byte.cmp(of_bound).then_with(|| {
+                let behind = place + 1;
+                self.key[behind..].cmp(&self.bound[behind..])
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*, sample::select};
+
+    use super::*;
+
+    /// Few different bytes, some of them one bit apart, so that keys and bounds have long common prefixes.
+    fn short_key() -> impl Strategy<Value = Vec<u8>> {
+        vec(select(vec![0_u8, 1, 2, 3, 0x80, 0xff]), 0..6)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 4_000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn keys_one_bit_away_are_those_that_a_list_of_all_flips_has(
+            key in short_key(),
+            start in short_key(),
+            end in short_key(),
+        ) {
+            let span = Span { start, end };
+            let listed: Vec<_> = key::flipped(&key).map(|(_, key)| key).filter(|key| span.contains(key)).collect();
+            prop_assert_eq!(span.one_bit_from(&key).collect::<Vec<_>>(), listed);
         }
     }
 }
