@@ -350,7 +350,7 @@ impl Toolbox {
 }
 
 fn apt_get(apt: &Path, arguments: &[&str]) -> Result<()> {
-    // Two steps may run at once. apt waits for the lock of dpkg, but not for that of the package lists.
+    // The node's files are fetched beside the first steps. apt waits for the lock of dpkg, but not for that of the package lists.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     println!("    apt-get {}", arguments.join(" "));

@@ -1,8 +1,7 @@
 //! `cargo xtask test`: all checks that a change must pass. `cargo xtask nightly`: the same checks without the bounds on
 //! their time, and those that never end by themselves.
 //!
-//! The steps are in the order of their cost. Those with nodes of Cassandra wait for the nodes most of their time, so they
-//! run beside the others as soon as everything is built. A failed step does not stop the following ones, so that one run
+//! The steps are in the order of their cost. A failed step does not stop the following ones, so that one run
 //! reports all problems (`--fail-fast` stops). Missing tools are downloaded if possible; otherwise the step, or
 //! the part of it that needs the tool, is skipped. On the build server (`CI=true`) a missing tool is a failure.
 
@@ -19,11 +18,7 @@ mod slow;
 mod steps;
 mod varnish;
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::Duration,
-};
+use std::time::Duration;
 
 pub(crate) use cassandra::ELSEWHERE;
 
@@ -65,7 +60,7 @@ enum Outcome {
 
 /// Runs the steps of a lane, and prints a table of them. Returns whether no step failed.
 pub fn run(options: &Options, lane: Lane) -> Result<bool> {
-    let in_lane: Vec<&'static Step> = STEPS.iter().filter(|step| step.lanes.contains(&lane)).collect();
+    let in_lane: Vec<&Step> = STEPS.iter().filter(|step| step.lanes.contains(&lane)).collect();
     if options.list {
         let width = name_width(in_lane.iter().map(|step| step.name));
         for step in in_lane {
@@ -77,66 +72,39 @@ pub fn run(options: &Options, lane: Lane) -> Result<bool> {
         bail!("there is no step {unknown}; `--list` prints the steps");
     }
     let wanted = |step: &&Step| options.only.is_empty() || options.only.iter().any(|name| name == step.name);
-    let steps: Vec<&'static Step> = in_lane.into_iter().filter(wanted).collect();
+    let steps: Vec<&Step> = in_lane.into_iter().filter(wanted).collect();
+    let last_on_a_node = steps.iter().rposition(|step| step.needs_a_node());
+
     println!("{}", free_space()?);
-    let turns =
-        Turns { fail_fast: options.fail_fast, has_failed: AtomicBool::new(false), run: Stopwatch::start() };
-    // The node starts while the first steps compile.
-    let mut with_nodes = StepResources::new(on_build_server(), lane);
-    if steps.iter().any(|step| step.needs_a_node()) {
-        with_nodes.begin_node();
-    }
     let mut resources = StepResources::new(on_build_server(), lane);
-    let (beside, in_turn): (Vec<_>, Vec<_>) = steps.into_iter().partition(|step| step.runs_beside_others());
-    let built = in_turn.iter().position(|step| step.name == "build").map_or(0, |build| build + 1);
-    let (first, rest) = in_turn.split_at(built);
-    let mut table = turns.take(first, &mut resources);
-    thread::scope(|scope| {
-        let beside = scope.spawn(|| turns.take(&beside, &mut with_nodes));
-        table.extend(turns.take(rest, &mut resources));
-        table.extend(beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-    });
-    table.sort_by_key(|(name, ..)| STEPS.iter().position(|step| step.name == *name));
-    print_table(&table, turns.run.elapsed());
-    Ok(!turns.has_failed.load(Ordering::Relaxed))
-}
-
-/// The name of a step, its outcome and its time.
-type Row = (&'static str, Outcome, Duration);
-
-/// Runs steps one after the other.
-struct Turns {
-    fail_fast: bool,
-    has_failed: AtomicBool,
-    run: Stopwatch,
-}
-
-impl Turns {
-    fn take(&self, steps: &[&'static Step], resources: &mut StepResources) -> Vec<Row> {
-        let last_on_a_node = steps.iter().rposition(|step| step.needs_a_node());
-        let mut rows = Vec::new();
-        for (index, step) in steps.iter().enumerate() {
-            if self.fail_fast && self.has_failed.load(Ordering::Relaxed) {
-                rows.push((step.name, Outcome::Skipped("after a failure".into()), Duration::ZERO));
-                continue;
-            }
-            // If a time limit stops a run, the times show which step was running.
-            println!("==> {}, after {:.0} s: {}", step.name, self.run.elapsed().as_secs_f64(), step.about);
-            let clock = Stopwatch::start();
-            let outcome =
-                run_step(step, resources).unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
-            if let Outcome::Failed(reason) = &outcome {
-                println!("    {} failed: {reason}", step.name);
-                self.has_failed.store(true, Ordering::Relaxed);
-            }
-            rows.push((step.name, outcome, clock.elapsed()));
-            if last_on_a_node == Some(index) {
-                resources.end_node();
-            }
-        }
-        resources.end_node();
-        rows
+    if last_on_a_node.is_some() {
+        resources.begin_node();
     }
+    let mut table: Vec<(&str, Outcome, Duration)> = Vec::new();
+    let run = Stopwatch::start();
+    for (index, step) in steps.into_iter().enumerate() {
+        let failed = table.iter().find(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_)));
+        if let Some((before, ..)) = failed.filter(|_| options.fail_fast) {
+            let reason = format!("after {before} failed");
+            table.push((step.name, Outcome::Skipped(reason), Duration::ZERO));
+            continue;
+        }
+        // If a time limit stops a run, the times show which step was running.
+        println!("==> {}, after {:.0} s: {}", step.name, run.elapsed().as_secs_f64(), step.about);
+        let clock = Stopwatch::start();
+        let outcome =
+            run_step(step, &mut resources).unwrap_or_else(|error| Outcome::Failed(format!("{error:#}")));
+        if let Outcome::Failed(reason) = &outcome {
+            println!("    failed: {reason}");
+        }
+        table.push((step.name, outcome, clock.elapsed()));
+        if last_on_a_node == Some(index) {
+            resources.end_node();
+        }
+    }
+    resources.end_node();
+    print_table(&table);
+    Ok(!table.iter().any(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_))))
 }
 
 /// The free space on the disk of the target directory: a full disk makes many steps fail.
@@ -176,16 +144,17 @@ fn run_step(step: &Step, resources: &mut StepResources) -> Result<Outcome> {
     })
 }
 
-fn print_table(table: &[Row], time: Duration) {
+fn print_table(table: &[(&str, Outcome, Duration)]) {
     println!();
     table_rows(table).iter().for_each(|row| println!("{row}"));
     let failed = table.iter().filter(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_))).count();
     let skipped = table.iter().filter(|(_, outcome, _)| matches!(outcome, Outcome::Skipped(_))).count();
+    let time: Duration = table.iter().map(|(.., time)| *time).sum();
     println!("{} steps, {failed} failed, {skipped} skipped, {:.0} s", table.len(), time.as_secs_f64());
 }
 
 /// The heading, and a row for each step.
-fn table_rows(table: &[Row]) -> Vec<String> {
+fn table_rows(table: &[(&str, Outcome, Duration)]) -> Vec<String> {
     let width = name_width(table.iter().map(|(name, ..)| *name));
     let mut rows = vec![format!("{:<width$} result      time  remark", "step")];
     for (name, outcome, time) in table {

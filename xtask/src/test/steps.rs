@@ -24,9 +24,6 @@ const STEP_LIMIT: Duration = Duration::from_secs(12 * 60 * 60);
 /// would leave cores idle.
 const TEST_THREADS: &str = "3";
 
-/// The steps that wait for nodes of Cassandra most of their time.
-const WITH_NODES: &[&str] = &["cassandra", "cluster", "faults"];
-
 /// The variable by which tests find MediaWiki's files.
 const FOR_MEDIAWIKI: &str = "RASHOMON_TEST_MEDIAWIKI";
 
@@ -52,11 +49,6 @@ pub(super) struct Step {
 impl Step {
     pub(super) fn needs_a_node(&self) -> bool {
         self.needs.iter().any(|need| matches!(need, Need::Node))
-    }
-
-    /// Whether the step runs beside those that come after the build.
-    pub(super) fn runs_beside_others(&self) -> bool {
-        WITH_NODES.contains(&self.name)
     }
 }
 
