@@ -17,6 +17,13 @@ pub struct ReadError {
     pub position: Box<InputPosition>,
 }
 
+impl From<io::Error> for ReadError {
+    /// An error at the beginning of an input.
+    fn from(error: io::Error) -> Self {
+        Self { problem: Problem::from_io_error(error), position: Box::default() }
+    }
+}
+
 /// What is wrong with an input.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]

@@ -14,7 +14,6 @@ use tokio::io::AsyncRead;
 use tokio_util::io::SyncIoBridge;
 
 use super::{Compression, DecompressionLimits, MAGIC_BYTES, first_bytes, seven_zip};
-use crate::{Problem, ReadError};
 
 /// The maximum number of bytes of a stream that [`Source::look`] reads. A compressed block, or the metadata of a wiki,
 /// has fewer.
@@ -85,15 +84,6 @@ impl Source {
         self,
         limits: &DecompressionLimits,
         look: impl FnOnce(Self) -> T,
-    ) -> Result<(T, Self), ReadError> {
-        self.try_look(limits, look)
-            .map_err(|error| ReadError { problem: Problem::from_io_error(error), position: Box::default() })
-    }
-
-    fn try_look<T>(
-        self,
-        limits: &DecompressionLimits,
-        look: impl FnOnce(Self) -> T,
     ) -> io::Result<(T, Self)> {
         let Self { input, size, consumed } = self;
         let stream = match input {
@@ -108,7 +98,7 @@ impl Source {
                 let whole = io::Cursor::new(magic).chain(stream);
                 if is_archive {
                     let spooled = seven_zip::spool(whole, &limits.spool)?;
-                    return Self::file(spooled.file()?)?.try_look(limits, look);
+                    return Self::file(spooled.file()?)?.look(limits, look);
                 }
                 whole
             }

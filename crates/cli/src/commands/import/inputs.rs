@@ -2,6 +2,7 @@
 
 use std::{
     fs::File,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -83,21 +84,21 @@ fn check_all(files: &[PathBuf], expected: Expected, skip_broken: bool) -> Result
 /// Checks the beginning of an input. Returns the whole input.
 fn check(source: Source, expected: Expected, skip_broken: bool) -> Result<Source, WrongInput> {
     let limits = DecompressionLimits::default();
-    let no_pages = |error| WrongInput::Pages(error);
+    let unreadable = |error: io::Error| WrongInput::Pages(error.into());
     if expected == Expected::Entries {
         let (checked, source) =
-            source.look(&limits, rashomon_entry_dumps::check_beginning).map_err(no_pages)?;
+            source.look(&limits, rashomon_entry_dumps::check_beginning).map_err(unreadable)?;
         return checked.map(|()| source).map_err(WrongInput::Entries);
     }
     let of_pages = |source| rashomon_dumps::check_beginning(source, skip_broken);
-    let (checked, source) = source.look(&limits, of_pages).map_err(no_pages)?;
+    let (checked, source) = source.look(&limits, of_pages).map_err(unreadable)?;
     match checked {
         Ok(()) => Ok(source),
-        Err(error) if expected == Expected::Pages => Err(no_pages(error)),
+        Err(error) if expected == Expected::Pages => Err(WrongInput::Pages(error)),
         Err(error) => {
             let (checked, source) =
-                source.look(&limits, rashomon_entry_dumps::check_beginning).map_err(no_pages)?;
-            checked.map(|()| source).map_err(|_| no_pages(error))
+                source.look(&limits, rashomon_entry_dumps::check_beginning).map_err(unreadable)?;
+            checked.map(|()| source).map_err(|_| WrongInput::Pages(error))
         }
     }
 }
