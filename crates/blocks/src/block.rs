@@ -4,14 +4,15 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     chunks::{ChunkStart, Chunks},
-    columns::{self, Column, Value},
+    columns::{Column, Value, Values},
     contents::Contents,
     delta::reader::DeltaReader,
     directory::{CHECKS, Codec, Directory, ENTRIES, FIRST_COLUMN, TEXTS, section_name},
-    entries::Entries,
+    entries::{Entries, Ordinals},
     error::{Damage, Error},
     frames::FrameReader,
     limits::Limits,
+    table::Table,
     unpacked::Unpacked,
 };
 
@@ -141,27 +142,20 @@ impl<'a> Block<'a> {
 
     /// The chunk of an entry that is not erased, and the index of the entry in the chunk.
     fn find(&self, ordinal: u64) -> Result<(usize, usize), Error> {
-        let chunk = self.directory.chunks.partition_point(|chunk| chunk.last < ordinal);
-        let found = self.directory.chunks.get(chunk).filter(|found| found.first <= ordinal);
-        let found = found.ok_or(Error::NoSuchOrdinal(ordinal))?;
-        if found.is_plain() {
-            return Ok((chunk, (ordinal - found.first) as usize));
-        }
-        let (ordinals, erased) = self.ordinals_of_chunk(chunk)?;
-        let place = ordinals.binary_search(&ordinal).map_err(|_| Error::NoSuchOrdinal(ordinal))?;
-        if erased[place] { Err(Error::Erased(ordinal)) } else { Ok((chunk, place)) }
+        let chunk = self.directory.chunk_with(ordinal).ok_or(Error::NoSuchOrdinal(ordinal))?;
+        let ordinals = self.ordinals_of_chunk(chunk)?;
+        let place = ordinals.find(ordinal).ok_or(Error::NoSuchOrdinal(ordinal))?;
+        if ordinals.get(place).1 { Err(Error::Erased(ordinal)) } else { Ok((chunk, place)) }
     }
 
-    /// The ordinals of a chunk's entries, and whether each is erased.
-    pub(crate) fn ordinals_of_chunk(&self, chunk: usize) -> Result<(Vec<u64>, Vec<bool>), Error> {
-        let known = &self.directory.chunks[chunk];
-        if known.is_plain() {
-            return Ok(((known.first..=known.last).collect(), vec![false; known.entries]));
+    /// The ordinals of a chunk's entries.
+    pub(crate) fn ordinals_of_chunk(&self, chunk: usize) -> Result<Ordinals, Error> {
+        if let Some(plain) = Ordinals::of_plain(&self.directory.chunks[chunk]) {
+            return Ok(plain);
         }
         // A stream number must be below the number of streams up to this chunk. Earlier chunks are not read
         // here, so this number is unknown. The stream numbers are not used, so any number is accepted.
-        let entries = self.entries_of_chunk(chunk, u32::MAX as usize)?;
-        Ok((entries.ordinals, entries.erased))
+        Ok(self.entries_of_chunk(chunk, u32::MAX as usize)?.ordinals)
     }
 
     fn entries_of_chunk(&self, chunk: usize, streams: usize) -> Result<Entries, Error> {
@@ -188,7 +182,8 @@ impl<'a> Block<'a> {
     ///
     /// [`Error::Damaged`].
     pub fn streams(&self) -> Result<Vec<Vec<u8>>, Error> {
-        Ok(self.all_entries()?.into_iter().flat_map(|entries| entries.new_streams).collect())
+        let all = self.all_entries()?;
+        Ok(all.iter().flat_map(|entries| entries.new_streams.iter()).map(<[u8]>::to_vec).collect())
     }
 
     /// All entries with the values of all columns, without their content.
@@ -197,23 +192,17 @@ impl<'a> Block<'a> {
     ///
     /// [`Error::Damaged`].
     pub fn entries(&self) -> Result<Vec<Entry>, Error> {
-        let mut values = vec![Vec::with_capacity(self.columns().len()); self.len()];
-        for column in 0..self.columns().len() {
-            for (values, value) in values.iter_mut().zip(self.values(column)?) {
-                values.push(value);
-            }
-        }
-        let entries = self.all_entries()?.into_iter().flat_map(|entries| {
-            let streams = entries.streams.into_iter().zip(entries.erased);
-            entries.ordinals.into_iter().zip(streams)
-        });
-        let entries = entries.zip(values).map(|((ordinal, (stream, erased)), values)| Entry {
-            ordinal,
-            stream: stream as usize,
-            erased,
-            values,
-        });
-        Ok(entries.collect())
+        let table = self.table()?;
+        Ok((0..table.len()).map(|index| table.entry(index)).collect())
+    }
+
+    /// The entries with the values of all columns, without their content, for readers of a few of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Damaged`].
+    pub fn table(&self) -> Result<Table, Error> {
+        Table::read(self)
     }
 
     /// The values of one column, one for each entry. No other column is unpacked.
@@ -227,15 +216,25 @@ impl<'a> Block<'a> {
     }
 
     fn values(&self, column: usize) -> Result<Vec<Value>, Error> {
+        let of_chunks = self.values_by_chunk(column)?.into_iter().enumerate();
+        let values = of_chunks.flat_map(|(chunk, values)| {
+            let entries = self.chunks().get(chunk).entries;
+            (0..entries).map(move |place| values.get(place).to_value())
+        });
+        Ok(values.collect())
+    }
+
+    /// The values of one column, one item for each chunk.
+    pub(crate) fn values_by_chunk(&self, column: usize) -> Result<Vec<Values>, Error> {
         let (chunks, section) = (self.chunks(), FIRST_COLUMN + column);
-        let (mut values, mut room) = (Vec::with_capacity(self.len()), self.limits.scripts);
+        let (mut all, mut room) = (Vec::with_capacity(chunks.len()), self.limits.scripts);
         for chunk in chunks.each() {
             let bytes = chunks.unpack(chunk, section, &[])?;
             let kind = self.columns()[column].kind;
-            let read = columns::read(kind, chunks.get(chunk).entries, &bytes, &mut room);
-            values.extend(read.ok_or_else(|| Damage::of(chunk, section))?);
+            let values = Values::read(kind, chunks.get(chunk).entries, &bytes, &mut room);
+            all.push(values.ok_or_else(|| Damage::of(chunk, section))?);
         }
-        Ok(values)
+        Ok(all)
     }
 
     /// The sizes of the parts of the block, all chunks together: the name of each part, its stored bytes, and

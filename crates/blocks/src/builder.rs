@@ -111,9 +111,9 @@ impl BlockBuilder {
         let entries = block.all_entries()?;
         let streams = entries.iter().flat_map(|entries| &entries.streams);
         (builder.last, builder.content) = builder.texts.resume(block, streams.copied())?;
-        for name in entries.iter().flat_map(|entries| &entries.new_streams) {
+        for name in entries.iter().flat_map(|entries| entries.new_streams.iter()) {
             let number = builder.streams.len() as u32;
-            builder.streams.insert(name.clone(), number);
+            builder.streams.insert(name.to_vec(), number);
         }
         builder.script_and_value_bytes = script_and_value_bytes(block)?;
         builder.scripts = script_bytes(block);

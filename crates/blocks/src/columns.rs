@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use crate::{
     error::Error,
     limits::{MAX_COLUMNS, MAX_NAME, MAX_VALUE, at_most},
+    strings::{self, Strings},
     varint::{self, Input, unzigzag, zigzag},
 };
 
@@ -129,35 +130,112 @@ pub(crate) fn write<'a>(kind: Kind, values: impl Iterator<Item = &'a Value> + Cl
     out
 }
 
-/// Decodes the output of [`write()`] for `count` entries. Returns `None` if the bytes are damaged, or if the
-/// strings have more bytes than `room`.
-///
-/// Reduces `room` by the bytes of the strings, so that the strings of all chunks of a column are within
-/// [`Limits::scripts`](crate::Limits::scripts). The bound is necessary, since a string that is written once
-/// may occur a thousand times.
-pub(crate) fn read(kind: Kind, count: usize, bytes: &[u8], room: &mut usize) -> Option<Vec<Value>> {
-    if bytes.is_empty() {
-        return Some(vec![Value::Absent; count]);
-    }
-    let mut input = Input(bytes);
-    let absent = indexes(&mut input, count)?;
-    let present = count - absent.len();
-    let mut others: Box<dyn Iterator<Item = Value>> = match kind {
-        Kind::Integer => Box::new(numbers(&mut input, present)?.into_iter().map(Value::Integer)),
-        Kind::Bytes => {
-            let strings = repeated(&mut input, present)?;
-            let all = strings.iter().try_fold(0_usize, |all, string| all.checked_add(string.len()))?;
-            *room = room.checked_sub(all)?;
-            Box::new(strings.into_iter().map(|bytes| Value::Bytes(bytes.to_vec())))
+/// The values of one column in one chunk, in few allocations: blocks have thousands of entries, and most readers want
+/// the values of a few.
+#[derive(Debug, Default)]
+pub(crate) struct Values {
+    /// The entries without a value, in rising order.
+    absent: Vec<u32>,
+    /// The values of the other entries.
+    present: Present,
+}
+
+#[derive(Debug, Default)]
+enum Present {
+    /// No entry has a value.
+    #[default]
+    None,
+    Integers(Vec<i64>),
+    Strings {
+        strings: Strings,
+        /// The index of each value among the strings. `None` if the strings are the values.
+        which: Option<Vec<u32>>,
+    },
+}
+
+/// A value that is not copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueRef<'a> {
+    /// There is no value.
+    Absent,
+    /// A whole number.
+    Integer(i64),
+    /// A byte string.
+    Bytes(&'a [u8]),
+}
+
+impl ValueRef<'_> {
+    pub(crate) fn to_value(self) -> Value {
+        match self {
+            Self::Absent => Value::Absent,
+            Self::Integer(number) => Value::Integer(number),
+            Self::Bytes(bytes) => Value::Bytes(bytes.to_vec()),
         }
-    };
-    input.end()?;
-    let mut absent = absent.into_iter().peekable();
-    let values = (0..count).map(|index| match absent.next_if_eq(&index) {
-        Some(_) => Some(Value::Absent),
-        None => others.next(),
-    });
-    values.collect()
+    }
+}
+
+impl Values {
+    /// Decodes the output of [`write()`] for `count` entries. Returns `None` if the bytes are damaged, or if the
+    /// strings have more bytes than `room`.
+    ///
+    /// Reduces `room` by the bytes of the strings, so that the strings of all chunks of a column are within
+    /// [`Limits::scripts`](crate::Limits::scripts). The bound is necessary, since a string that is written once
+    /// may occur a thousand times, and a reader may copy each.
+    pub(crate) fn read(kind: Kind, count: usize, bytes: &[u8], room: &mut usize) -> Option<Self> {
+        if bytes.is_empty() {
+            return Some(Self::default());
+        }
+        let mut input = Input(bytes);
+        let absent = indexes(&mut input, count)?;
+        let present = count - absent.len();
+        let absent = absent.into_iter().map(u32::try_from).collect::<Result<_, _>>().ok()?;
+        let present = match kind {
+            Kind::Integer => Present::Integers(numbers(&mut input, present)?),
+            Kind::Bytes => {
+                let (strings, which) = repeated(&mut input, present)?;
+                let length = |index: usize| strings.get(index).map_or(0, <[u8]>::len);
+                let add = |all: usize, index: usize| all.checked_add(length(index));
+                let all = match &which {
+                    Some(which) => which.iter().map(|index| *index as usize).try_fold(0, add)?,
+                    None => (0..present).try_fold(0, add)?,
+                };
+                *room = room.checked_sub(all)?;
+                Present::Strings { strings, which }
+            }
+        };
+        input.end()?;
+        Some(Self { absent, present })
+    }
+
+    /// The value of an entry. The index is below the number of entries.
+    pub(crate) fn get(&self, index: usize) -> ValueRef<'_> {
+        let absent_before = self.absent.partition_point(|absent| (*absent as usize) < index);
+        if self.absent.get(absent_before).is_some_and(|absent| *absent as usize == index) {
+            return ValueRef::Absent;
+        }
+        let place = index - absent_before;
+        let value = match &self.present {
+            Present::None => None,
+            Present::Integers(numbers) => numbers.get(place).copied().map(ValueRef::Integer),
+            Present::Strings { strings, which } => {
+                let place =
+                    which.as_ref().map_or(Some(place), |which| which.get(place).map(|at| *at as usize));
+                place.and_then(|place| strings.get(place)).map(ValueRef::Bytes)
+            }
+        };
+        value.unwrap_or(ValueRef::Absent)
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        let present = match &self.present {
+            Present::None => 0,
+            Present::Integers(numbers) => numbers.capacity() * size_of::<i64>(),
+            Present::Strings { strings, which } => {
+                strings.memory() + which.as_ref().map_or(0, |which| which.capacity() * size_of::<u32>())
+            }
+        };
+        present + self.absent.capacity() * size_of::<u32>()
+    }
 }
 
 /// Encodes the selected items of a list: their number, and the gaps between them.
@@ -236,49 +314,35 @@ fn put_repeated<'a>(out: &mut Vec<u8>, strings: impl Iterator<Item = &'a [u8]> +
     }
     if once.len() * MIN_STRING_REPEATS > which.len() {
         varint::put(out, 0);
-        put_strings(out, strings);
+        strings::put(out, strings);
         return;
     }
     varint::put(out, once.len() as u64);
-    put_strings(out, once.into_iter());
+    strings::put(out, once.into_iter());
     which.into_iter().for_each(|number| varint::put(out, number));
 }
 
-/// Decodes the output of [`put_repeated`] for `count` strings.
-fn repeated<'a>(input: &mut Input<'a>, count: usize) -> Option<Vec<&'a [u8]>> {
+/// Decodes the output of [`put_repeated`] for `count` strings: the different strings, and which of them each string is.
+fn repeated(input: &mut Input<'_>, count: usize) -> Option<(Strings, Option<Vec<u32>>)> {
     let once = match input.size()? {
-        0 => return strings(input, count),
-        once => strings(input, once)?,
+        0 => return Some((Strings::read(input, count)?, None)),
+        once => Strings::read(input, once)?,
     };
-    let mut strings = Vec::with_capacity(count.min(input.0.len()));
+    let mut which = Vec::with_capacity(count.min(input.0.len()));
     for _ in 0..count {
-        strings.push(*once.get(input.size()?)?);
+        which.push(input.small().filter(|index| (*index as usize) < once.len())?);
     }
-    Some(strings)
-}
-
-/// Encodes the lengths of all strings, then their bytes.
-pub(crate) fn put_strings<'a>(out: &mut Vec<u8>, strings: impl Iterator<Item = &'a [u8]> + Clone) {
-    for string in strings.clone() {
-        varint::put(out, string.len() as u64);
-    }
-    for string in strings {
-        out.extend_from_slice(string);
-    }
-}
-
-/// Decodes the output of [`put_strings`] for `count` strings.
-pub(crate) fn strings<'a>(input: &mut Input<'a>, count: usize) -> Option<Vec<&'a [u8]>> {
-    let mut lengths = Vec::with_capacity(count.min(input.0.len()));
-    for _ in 0..count {
-        lengths.push(input.size()?);
-    }
-    lengths.into_iter().map(|length| input.take(length)).collect()
+    Some((once, Some(which)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn read(kind: Kind, count: usize, bytes: &[u8], room: &mut usize) -> Option<Vec<Value>> {
+        let values = Values::read(kind, count, bytes, room)?;
+        Some((0..count).map(|index| values.get(index).to_value()).collect())
+    }
 
     /// Checks that values are read as they were written, and that shorter bytes do not give the same values.
     /// Returns the bytes.

@@ -4,6 +4,7 @@ use crate::{
     block::{Block, check},
     delta::reader::{DeltaReader, SegmentLists},
     directory::{CHECKS, Codec},
+    entries::Ordinals,
     error::Error,
     frames::FrameReader,
 };
@@ -36,8 +37,7 @@ enum Reader {
 #[derive(Debug)]
 struct ChunkEntries {
     chunk: usize,
-    ordinals: Vec<u64>,
-    erased: Vec<bool>,
+    ordinals: Ordinals,
     checks: Vec<u8>,
 }
 
@@ -73,8 +73,8 @@ impl<'a> Contents<'a> {
     fn read(&mut self, index: usize, place: usize) -> Result<Content, Error> {
         let chunks = self.block.chunks();
         let known = self.chunk.as_ref().expect("the chunk of the entry was looked up");
-        let ordinal = known.ordinals[place];
-        if known.erased[place] {
+        let (ordinal, is_erased) = known.ordinals.get(place);
+        if is_erased {
             return Ok(Content { ordinal, bytes: None });
         }
         let bytes = match &mut self.reader {
@@ -89,8 +89,7 @@ impl<'a> Contents<'a> {
 impl ChunkEntries {
     fn read(block: &Block<'_>, chunk: usize) -> Result<Self, Error> {
         let checks = block.chunks().unpack(chunk, CHECKS, &[])?;
-        let (ordinals, erased) = block.ordinals_of_chunk(chunk)?;
-        Ok(Self { chunk, ordinals, erased, checks })
+        Ok(Self { chunk, ordinals: block.ordinals_of_chunk(chunk)?, checks })
     }
 }
 

@@ -184,6 +184,12 @@ impl Directory {
         Some(Self { codec, columns, chunks })
     }
 
+    /// The chunk whose ordinals include this one, or begin before it and end after it.
+    pub(crate) fn chunk_with(&self, ordinal: u64) -> Option<usize> {
+        let chunk = self.chunks.partition_point(|chunk| chunk.last < ordinal);
+        self.chunks.get(chunk).filter(|found| found.first <= ordinal).map(|_| chunk)
+    }
+
     fn check(&self, limits: &Limits) -> Result<(), Error> {
         let sum = |of: &dyn Fn(&Chunk) -> usize| self.chunks.iter().map(of).fold(0, usize::saturating_add);
         within_limit("chunks of a block", self.chunks.len(), limits.chunks)?;

@@ -33,7 +33,7 @@ impl Block<'_> {
                 }
             }
         }
-        let names = all.into_iter().flat_map(|entries| entries.new_streams);
+        let names = all.iter().flat_map(|entries| entries.new_streams.iter()).map(<[u8]>::to_vec);
         Ok(names.zip(stored.into_iter().map(|bytes| bytes.round() as u64)).collect())
     }
 
@@ -52,7 +52,8 @@ impl Block<'_> {
                 literals[*stream as usize] += weight as u64;
             }
         }
-        Ok(all.into_iter().flat_map(|entries| entries.new_streams).zip(literals).collect())
+        let names = all.iter().flat_map(|entries| entries.new_streams.iter()).map(<[u8]>::to_vec);
+        Ok(names.zip(literals).collect())
     }
 
     fn weights(&self, chunks: &Chunks<'_>, chunk: usize) -> Result<Weights, Error> {

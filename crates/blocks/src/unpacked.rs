@@ -5,6 +5,7 @@ use crate::{
     chunks::{ChunkStart, Chunks},
     delta::reader::{DeltaReader, SegmentListCache},
     directory::{CHECKS, Codec, Directory},
+    entries::Ordinals,
     error::{Damage, Error},
     frames::Frame,
     limits::Limits,
@@ -16,8 +17,8 @@ pub struct Unpacked {
     directory: Directory,
     starts: Vec<ChunkStart>,
     limits: Limits,
-    /// The ordinal of each entry, in order, and whether it is erased.
-    entries: Vec<(u64, bool)>,
+    /// The ordinals of each chunk.
+    ordinals: Vec<Ordinals>,
     /// The checksums of all entries, in order.
     checks: Vec<u8>,
     texts: Texts,
@@ -42,17 +43,16 @@ impl Unpacked {
                 chunks.each().map(|chunk| Frame::read(&chunks, chunk)).collect::<Result<_, _>>()?,
             ),
         };
-        let (mut entries, mut checks) = (Vec::with_capacity(block.len()), Vec::new());
+        let (mut ordinals, mut checks) = (Vec::with_capacity(block.chunk_count()), Vec::new());
         for chunk in chunks.each() {
-            let (ordinals, erased) = block.ordinals_of_chunk(chunk)?;
-            entries.extend(ordinals.into_iter().zip(erased));
+            ordinals.push(block.ordinals_of_chunk(chunk)?);
             checks.extend(chunks.unpack(chunk, CHECKS, &[])?);
         }
         Ok(Self {
             directory: block.directory().clone(),
             starts: block.starts().to_vec(),
             limits: block.limits(),
-            entries,
+            ordinals,
             checks,
             texts,
         })
@@ -64,18 +64,16 @@ impl Unpacked {
     ///
     /// As for [`Block::get`].
     pub fn get(&self, ordinal: u64) -> Result<Vec<u8>, Error> {
-        let index = self.entries.binary_search_by_key(&ordinal, |(ordinal, _)| *ordinal);
-        let index = index.map_err(|_| Error::NoSuchOrdinal(ordinal))?;
-        if self.entries[index].1 {
+        let chunk = self.directory.chunk_with(ordinal).ok_or(Error::NoSuchOrdinal(ordinal))?;
+        let place = self.ordinals[chunk].find(ordinal).ok_or(Error::NoSuchOrdinal(ordinal))?;
+        if self.ordinals[chunk].get(place).1 {
             return Err(Error::Erased(ordinal));
         }
-        let chunks = Chunks::new(&self.directory, &self.starts, &[], self.limits);
+        let chunks = self.chunks();
+        let index = chunks.range(chunk).start + place;
         let bytes = match &self.texts {
             Texts::Delta(reader, cache) => reader.unpacked_text(&chunks, index, cache)?,
-            Texts::Frames(frames) => {
-                let (chunk, place) = chunks.find(index).ok_or(Damage::Length)?;
-                frames[chunk].text(place).ok_or(Damage::Entry(ordinal))?.to_vec()
-            }
+            Texts::Frames(frames) => frames[chunk].text(place).ok_or(Damage::Entry(ordinal))?.to_vec(),
         };
         check(&bytes, &self.checks, index, ordinal)?;
         Ok(bytes)
@@ -83,7 +81,15 @@ impl Unpacked {
 
     /// The ordinals of the entries that are not erased, the lowest first.
     pub(crate) fn ordinals(&self) -> impl DoubleEndedIterator<Item = u64> {
-        self.entries.iter().filter(|(_, erased)| !erased).map(|(ordinal, _)| *ordinal)
+        let chunks = self.chunks();
+        let all = self.ordinals.iter().enumerate().flat_map(move |(chunk, ordinals)| {
+            (0..chunks.range(chunk).len()).map(move |place| ordinals.get(place))
+        });
+        all.filter(|(_, erased)| !erased).map(|(ordinal, _)| ordinal)
+    }
+
+    fn chunks(&self) -> Chunks<'_> {
+        Chunks::new(&self.directory, &self.starts, &[], self.limits)
     }
 
     /// The approximate use of memory, in bytes.
@@ -95,6 +101,6 @@ impl Unpacked {
         size_of::<Self>()
             + texts
             + self.checks.capacity()
-            + self.entries.capacity() * size_of::<(u64, bool)>()
+            + self.ordinals.iter().map(|ordinals| size_of::<Ordinals>() + ordinals.memory()).sum::<usize>()
     }
 }
