@@ -6,7 +6,7 @@
 //! that changes blocks reads [`Unit`](crate::entries::Unit)s from the old block, and writes the units to a
 //! new block.
 
-use rashomon_blocks::{Column, Value};
+use rashomon_blocks::{Column, Table, Value, ValueRef};
 
 /// A column. Its discriminant is the column's index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +133,7 @@ pub fn columns() -> Vec<Column> {
     fields().into_iter().map(|(_, column)| column).collect()
 }
 
-/// The values of one entry.
+/// The values of an entry that is being written.
 #[derive(Debug, Clone)]
 pub(crate) struct Line(pub(crate) Vec<Value>);
 
@@ -144,8 +144,11 @@ impl Line {
 
     /// Adds a flag to the kind of the entry.
     pub(crate) fn add(&mut self, kind: Kind) {
-        let both = self.kind().map_or(kind, |known| known.and(kind));
-        self.int(Field::Kind, both.code());
+        let known = match self.0[Field::Kind as usize] {
+            Value::Integer(code) => Kind::of(code),
+            _ => None,
+        };
+        self.int(Field::Kind, known.map_or(kind, |known| known.and(kind)).code());
     }
 
     pub(crate) fn int(&mut self, field: Field, number: i64) {
@@ -155,35 +158,61 @@ impl Line {
     pub(crate) fn bytes(&mut self, field: Field, bytes: impl Into<Vec<u8>>) {
         self.0[field as usize] = Value::Bytes(bytes.into());
     }
+}
 
-    pub(crate) fn has(&self, field: Field) -> bool {
-        self.0.get(field as usize).is_some_and(|value| *value != Value::Absent)
+/// An entry of a block that was read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StoredLine<'t> {
+    table: &'t Table,
+    index: usize,
+}
+
+impl<'t> StoredLine<'t> {
+    pub(crate) fn new(table: &'t Table, index: usize) -> Self {
+        Self { table, index }
     }
 
-    pub(crate) fn get_int(&self, field: Field) -> Option<i64> {
-        match self.0.get(field as usize)? {
-            Value::Integer(number) => Some(*number),
+    pub(crate) fn ordinal(self) -> u64 {
+        self.table.ordinal(self.index)
+    }
+
+    /// The name of the entry's stream.
+    pub(crate) fn stream(self) -> &'t [u8] {
+        self.table.stream_name(self.table.stream(self.index))
+    }
+
+    fn get(self, field: Field) -> ValueRef<'t> {
+        self.table.value(self.index, field as usize)
+    }
+
+    pub(crate) fn has(self, field: Field) -> bool {
+        self.get(field) != ValueRef::Absent
+    }
+
+    pub(crate) fn get_int(self, field: Field) -> Option<i64> {
+        match self.get(field) {
+            ValueRef::Integer(number) => Some(number),
             _ => None,
         }
     }
 
-    pub(crate) fn get_bytes(&self, field: Field) -> Option<&[u8]> {
-        match self.0.get(field as usize)? {
-            Value::Bytes(bytes) => Some(bytes),
+    pub(crate) fn get_bytes(self, field: Field) -> Option<&'t [u8]> {
+        match self.get(field) {
+            ValueRef::Bytes(bytes) => Some(bytes),
             _ => None,
         }
     }
 
-    pub(crate) fn get_text(&self, field: Field) -> Option<&str> {
+    pub(crate) fn get_text(self, field: Field) -> Option<&'t str> {
         std::str::from_utf8(self.get_bytes(field)?).ok()
     }
 
     /// Whether the kind of the entry includes a flag.
-    pub(crate) fn is(&self, part: Kind) -> bool {
+    pub(crate) fn is(self, part: Kind) -> bool {
         self.kind().is_some_and(|kind| kind.is(part))
     }
 
-    pub(crate) fn kind(&self) -> Option<Kind> {
+    pub(crate) fn kind(self) -> Option<Kind> {
         Kind::of(self.get_int(Field::Kind)?)
     }
 }

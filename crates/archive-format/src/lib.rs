@@ -1,7 +1,7 @@
 //! Revisions of pages as entries of compression blocks.
 //!
 //! A [`Unit`] is a revision with its renders and bodies. [`UnitWriter`] writes units into a block with the
-//! [`columns()`] of the archive. [`read_units`] reads the units back, and [`read_lines`] reads their entries
+//! [`columns()`] of the archive. [`read_units`] reads the units back, and [`page_entries`] finds their entries
 //! without contents. [`Positions`] are the numbers, times and tids of a page's units in a block. [`UnitSize`]
 //! is the space that a revision takes in a block.
 
@@ -17,5 +17,7 @@ pub use self::{
     entries::{ArchivedBody, Bodies, BodyLocation, Texts, Unit, UnitWriter},
     positions::{PositionColumn, Positions},
     size::{MAX_BODY_IN_BLOCK, MAX_UNIT_BODY_BYTES, MAX_UNIT_ENTRIES, MAX_UNIT_VALUE_BYTES, UnitSize},
-    units::{Hashes, PageLines, Pages, UnitKeys, UnitLines, hash_of, name_and_title, read_lines, read_units},
+    units::{
+        Hashes, PageEntries, Pages, UnitEntries, UnitKeys, hash_of, name_and_title, page_entries, read_units,
+    },
 };

@@ -2,15 +2,15 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::Arc,
+    ops::Range,
 };
 
-use rashomon_blocks::{Block, Error as BlockError};
+use rashomon_blocks::{Block, Error as BlockError, Table};
 use rashomon_clock::Timestamp;
 use rashomon_tables::TimeUuid;
 
 use crate::{
-    columns::{Field, Kind, Line},
+    columns::{Field, Kind, StoredLine},
     derived::{ExportParts, parent_from_number, restore_derivable},
     entries::{
         ArchivedBody, Bodies, BodyLocation, Unit, digest_of, infos, render_digest, render_of_import,
@@ -35,19 +35,27 @@ pub type Hashes = HashMap<u64, (u64, Sha1)>;
 /// If a body cannot be read because the block is damaged, and the block does not store its size and SHA-1,
 /// the body gets the SHA-1 [`Sha1::UNKNOWN`].
 pub fn read_units(of: &Page, block: &Block<'_>) -> Result<Option<(Pages, Hashes)>, BlockError> {
-    let Some(pages) = read_lines(of, block)? else { return Ok(None) };
-    let hashes = hashes(block, pages.iter().flat_map(|(_, units)| units));
-    let read = |(page, units): (Page, Vec<UnitLines>)| {
-        let units = units.iter().map(|unit| unit.read(&page, &hashes)).collect::<Option<Vec<_>>>()?;
+    let table = block.table()?;
+    let read_page = |entries: &PageEntries| {
+        let title = Title::new(entries.title(&table)?).ok()?;
+        Some((Page { title, ..of.clone() }, entries.units(&table)?))
+    };
+    let pages =
+        page_entries(&table).and_then(|pages| pages.iter().map(read_page).collect::<Option<Vec<_>>>());
+    let Some(pages) = pages else { return Ok(None) };
+    let hashes =
+        hashes(block, pages.iter().flat_map(|(_, units)| units).flat_map(|unit| unit.hashed(&table)));
+    let read = |(page, units): (Page, Vec<UnitEntries>)| {
+        let units = units.iter().map(|unit| unit.read(&table, &page, &hashes)).collect::<Option<Vec<_>>>()?;
         Some((page, units))
     };
     let pages = pages.into_iter().map(read).collect::<Option<Pages>>();
     Ok(pages.map(|pages| (pages, hashes)))
 }
 
-/// Computes the size and SHA-1 of all contents for which the block does not store them.
-fn hashes<'u>(block: &Block<'_>, units: impl Iterator<Item = &'u UnitLines>) -> Hashes {
-    let of: BTreeSet<u64> = units.flat_map(UnitLines::hashed).collect();
+/// Computes the size and SHA-1 of these contents.
+fn hashes(block: &Block<'_>, of: impl Iterator<Item = u64>) -> Hashes {
+    let of: BTreeSet<u64> = of.collect();
     let mut hashes = Hashes::with_capacity(of.len());
     let Some(last) = of.last() else { return hashes };
     for content in block.iter().flatten() {
@@ -72,30 +80,29 @@ pub fn name_and_title(stream: &[u8]) -> Option<(&str, &str)> {
     std::str::from_utf8(stream).ok()?.split_once('/')
 }
 
-/// An entry without its content.
-#[derive(Debug)]
-struct EntryLine {
-    ordinal: u64,
-    /// The name of the stream: the property of the body, if the entry has a body, and the title of the page.
-    stream: Arc<[u8]>,
-    line: Line,
-}
-
-impl EntryLine {
+impl StoredLine<'_> {
     fn name_and_title(&self) -> Option<(&str, &str)> {
-        name_and_title(&self.stream)
+        name_and_title(self.stream())
     }
 
     /// Whether the size and SHA-1 of the content have to be computed.
-    fn is_hashed(&self) -> bool {
-        self.line.is(Kind::BODY) && !self.line.has(Field::Size) && !self.line.has(Field::Chunks)
+    fn is_hashed(self) -> bool {
+        self.is(Kind::BODY) && !self.has(Field::Size) && !self.has(Field::Chunks)
     }
 }
 
-/// The entries of a unit.
-#[derive(Debug)]
-pub struct UnitLines {
-    lines: Vec<EntryLine>,
+/// Where the entries of a page are in a block.
+#[derive(Debug, Clone)]
+pub struct PageEntries {
+    /// The stream of the first entry, whose name has the title of the page.
+    stream: u32,
+    entries: Range<u32>,
+}
+
+/// Where the entries of a unit are in a block.
+#[derive(Debug, Clone)]
+pub struct UnitEntries {
+    entries: Range<u32>,
     /// The previous revision of the page in the block.
     above: Option<Revision>,
 }
@@ -115,62 +122,69 @@ pub struct UnitKeys {
     pub bodies: Vec<(PropertyName, Option<Tid>, Timestamp)>,
 }
 
-/// The pages of a block, with the entries of their units.
-pub type PageLines = Vec<(Page, Vec<UnitLines>)>;
-
-/// Reads the entries of a block, by page and unit. Returns `None` if the entries cannot be understood.
-pub fn read_lines(of: &Page, block: &Block<'_>) -> Result<Option<PageLines>, BlockError> {
-    let streams: Vec<Arc<[u8]>> = block.streams()?.into_iter().map(Into::into).collect();
-    let mut pages = PageLines::new();
-    for entry in block.entries()? {
-        let Some(stream) = streams.get(entry.stream).map(Arc::clone) else { return Ok(None) };
-        let entry = EntryLine { ordinal: entry.ordinal, stream, line: Line(entry.values) };
-        if add_line(of, entry, &mut pages).is_none() {
-            return Ok(None);
+/// Finds the entries of each page of a block. Returns `None` if they cannot be understood.
+pub fn page_entries(table: &Table) -> Option<Vec<PageEntries>> {
+    let mut pages: Vec<PageEntries> = Vec::new();
+    for index in 0..u32::try_from(table.len()).ok()? {
+        let line = StoredLine::new(table, index as usize);
+        if line.is(Kind::REVISION) {
+            let stream = table.stream(index as usize);
+            let title = || line.name_and_title().map(|(_, title)| title);
+            let is_same = match pages.last() {
+                Some(page) => page.stream == stream || page.title(table)? == title()?,
+                None => title().map(|_| false)?,
+            };
+            if !is_same {
+                pages.push(PageEntries { stream, entries: index..index });
+            }
         }
+        // An entry without a revision before it belongs to no page.
+        pages.last_mut()?.entries.end = index + 1;
     }
-    Ok(Some(pages))
+    Some(pages)
 }
 
-/// Adds the next entry of a block to its unit. Returns `None` if the entry belongs to no unit.
-fn add_line(of: &Page, entry: EntryLine, pages: &mut PageLines) -> Option<()> {
-    if !entry.line.is(Kind::REVISION) {
-        pages.last_mut()?.1.last_mut()?.lines.push(entry);
-        return Some(());
+impl PageEntries {
+    /// The title of the page. `None` if it cannot be read.
+    pub fn title<'t>(&self, table: &'t Table) -> Option<&'t str> {
+        name_and_title(table.stream_name(self.stream)).map(|(_, title)| title)
     }
-    let title = entry.name_and_title()?.1;
-    if pages.last().is_none_or(|(page, _)| page.title.as_str() != title) {
-        pages.push((Page { title: Title::new(title).ok()?, ..of.clone() }, Vec::new()));
+
+    /// The units of the page. `None` if they cannot be understood.
+    pub fn units(&self, table: &Table) -> Option<Vec<UnitEntries>> {
+        let mut units: Vec<UnitEntries> = Vec::new();
+        for index in self.entries.clone() {
+            if StoredLine::new(table, index as usize).is(Kind::REVISION) {
+                let above = match units.last() {
+                    Some(unit) => Some(unit.rev(table)?),
+                    None => None,
+                };
+                units.push(UnitEntries { entries: index..index, above });
+            }
+            units.last_mut()?.entries.end = index + 1;
+        }
+        Some(units)
     }
-    let units = &mut pages.last_mut()?.1;
-    let above = match units.last() {
-        Some(unit) => Some(unit.rev()?),
-        None => None,
-    };
-    units.push(UnitLines { lines: vec![entry], above });
-    Some(())
 }
 
-impl UnitLines {
-    fn rev(&self) -> Option<Revision> {
-        Revision::new(self.lines.first()?.line.get_int(Field::Rev)?)
+impl UnitEntries {
+    fn lines<'t>(&self, table: &'t Table) -> impl Iterator<Item = StoredLine<'t>> + Clone + use<'t> {
+        self.entries.clone().map(move |index| StoredLine::new(table, index as usize))
+    }
+
+    fn rev(&self, table: &Table) -> Option<Revision> {
+        Revision::new(self.lines(table).next()?.get_int(Field::Rev)?)
     }
 
     /// The ordinals of the contents whose size and SHA-1 have to be computed.
-    pub fn hashed(&self) -> impl Iterator<Item = u64> {
-        self.lines.iter().filter(|line| line.is_hashed()).map(|line| line.ordinal)
-    }
-
-    /// The approximate memory that the lines take.
-    pub fn memory(&self) -> usize {
-        const LINE_TEXT_BYTES: usize = 256;
-        self.lines.iter().map(|line| size_of_val(&*line.line.0) + LINE_TEXT_BYTES).sum()
+    pub fn hashed<'t>(&self, table: &'t Table) -> impl Iterator<Item = u64> + use<'t> {
+        self.lines(table).filter(|line| line.is_hashed()).map(StoredLine::ordinal)
     }
 
     /// Returns the keys of the unit, or `None` if the lines cannot be understood.
-    pub fn keys(&self, page: &Page) -> Option<UnitKeys> {
-        let first = &self.lines.first()?.line;
-        let (rev, timestamp) = (self.rev()?, time(first, Field::Timestamp)?);
+    pub fn keys(&self, table: &Table, page: &Page) -> Option<UnitKeys> {
+        let first = self.lines(table).next()?;
+        let (rev, timestamp) = (self.rev(table)?, time(first, Field::Timestamp)?);
         let stored_at = time(first, Field::StoredAt)?;
         let imported_tid = Tid::imported(page, rev, timestamp);
         let (mut renders, mut bodies) = (Vec::new(), Vec::new());
@@ -179,15 +193,14 @@ impl UnitLines {
         }
         let of_revision = written_at(first, stored_at);
         let mut owner = (None, of_revision);
-        for entry in &self.lines {
-            let line = &entry.line;
+        for line in self.lines(table) {
             if line.is(Kind::RENDER) {
                 let (tid, written_at) = (read_tid(line, imported_tid)?, written_at(line, stored_at));
                 renders.push((tid, written_at));
                 owner = (Some(tid), written_at);
             }
             if line.is(Kind::BODY) {
-                let name = PropertyName::new(entry.name_and_title()?.0).ok()?;
+                let name = PropertyName::new(line.name_and_title()?.0).ok()?;
                 bodies.push((name, owner.0, time(line, Field::BodyWrittenAt).unwrap_or(owner.1)));
             }
         }
@@ -196,30 +209,35 @@ impl UnitLines {
 
     /// Decodes the unit. `hashes` has the hashes of the contents that [`Self::hashed`] lists. Returns `None`
     /// if the lines cannot be understood.
-    pub fn read(&self, page: &Page, hashes: &Hashes) -> Option<Unit> {
-        read_unit(page, self.above, &self.lines, hashes)
+    pub fn read(&self, table: &Table, page: &Page, hashes: &Hashes) -> Option<Unit> {
+        read_unit(page, self.above, self.lines(table), hashes)
     }
 }
 
 /// The line that begins a revision or a render, with its bodies.
-type LineWithBodies<'l> = (&'l Line, Bodies);
+type LineWithBodies<'t> = (StoredLine<'t>, Bodies);
 
-fn read_unit(page: &Page, above: Option<Revision>, lines: &[EntryLine], hashes: &Hashes) -> Option<Unit> {
-    let stored_at = time(&lines.first()?.line, Field::StoredAt)?;
+fn read_unit<'t>(
+    page: &Page,
+    above: Option<Revision>,
+    lines: impl Iterator<Item = StoredLine<'t>> + Clone,
+    hashes: &Hashes,
+) -> Option<Unit> {
+    let first = lines.clone().next()?;
+    let stored_at = time(first, Field::StoredAt)?;
     let mut owners: Vec<LineWithBodies<'_>> = Vec::new();
-    for entry in lines {
-        let line = &entry.line;
+    for line in lines {
         line.kind()?;
         if line.is(Kind::REVISION) || line.is(Kind::RENDER) {
             owners.push((line, Bodies::new()));
         }
         if line.is(Kind::BODY) {
-            let name = PropertyName::new(entry.name_and_title()?.0).ok()?;
+            let name = PropertyName::new(line.name_and_title()?.0).ok()?;
             let (owner, bodies) = owners.last_mut()?;
-            bodies.insert(name, read_body(entry, written_at(owner, stored_at), hashes)?);
+            bodies.insert(name, read_body(line, written_at(*owner, stored_at), hashes)?);
         }
     }
-    let is_imported = lines.first()?.line.is(Kind::IMPORTED);
+    let is_imported = first.is(Kind::IMPORTED);
     let mut owners = owners.into_iter();
     let (line, bodies) = owners.next()?;
     let mut renders: Vec<(RenderRow, Bodies)> = Vec::new();
@@ -234,19 +252,18 @@ fn read_unit(page: &Page, above: Option<Revision>, lines: &[EntryLine], hashes: 
     Some(Unit { revision, bodies, renders })
 }
 
-fn time(line: &Line, field: Field) -> Option<Timestamp> {
+fn time(line: StoredLine<'_>, field: Field) -> Option<Timestamp> {
     line.get_int(field).map(Timestamp::from_micros)
 }
 
 /// Returns when a revision or a render was written. `stored_at` is the time at which the revision was stored.
-fn written_at(owner: &Line, stored_at: Timestamp) -> Timestamp {
+fn written_at(owner: StoredLine<'_>, stored_at: Timestamp) -> Timestamp {
     time(owner, Field::WrittenAt).or_else(|| time(owner, Field::StoredAt)).unwrap_or(stored_at)
 }
 
-fn read_body(entry: &EntryLine, owner_written_at: Timestamp, hashes: &Hashes) -> Option<ArchivedBody> {
-    let line = &entry.line;
-    let (size, sha1) = if entry.is_hashed() {
-        hashes.get(&entry.ordinal).copied().unwrap_or((0, Sha1::UNKNOWN))
+fn read_body(line: StoredLine<'_>, owner_written_at: Timestamp, hashes: &Hashes) -> Option<ArchivedBody> {
+    let (size, sha1) = if line.is_hashed() {
+        hashes.get(&line.ordinal()).copied().unwrap_or((0, Sha1::UNKNOWN))
     } else {
         let size = u64::try_from(line.get_int(Field::Size)?).ok()?;
         (size, Sha1(line.get_bytes(Field::Sha1)?.try_into().ok()?))
@@ -259,13 +276,13 @@ fn read_body(entry: &EntryLine, owner_written_at: Timestamp, hashes: &Hashes) ->
     };
     let location = match line.get_bytes(Field::Chunks) {
         Some(set) => BodyLocation::Chunks(ChunkSet::from_bytes(set)?),
-        None => BodyLocation::Entry(entry.ordinal),
+        None => BodyLocation::Entry(line.ordinal()),
     };
     let written_at = time(line, Field::BodyWrittenAt).unwrap_or(owner_written_at);
     Some(ArchivedBody { info, written_at, location })
 }
 
-fn properties(line: &Line, bodies: &Bodies) -> Option<Properties> {
+fn properties(line: StoredLine<'_>, bodies: &Bodies) -> Option<Properties> {
     match line.get_text(Field::Properties) {
         Some(json) => Properties::from_value(&json.into()),
         None => Some(infos(bodies)),
@@ -275,7 +292,7 @@ fn properties(line: &Line, bodies: &Bodies) -> Option<Properties> {
 fn read_revision(
     page: &Page,
     above: Option<Revision>,
-    line: &Line,
+    line: StoredLine<'_>,
     bodies: &Bodies,
     first: Option<&LineWithBodies<'_>>,
 ) -> Option<RevisionRow> {
@@ -284,7 +301,7 @@ fn read_revision(
     let imported_tid = Tid::imported(page, record.rev, record.timestamp);
     let first_tid = match (line.get_bytes(Field::FirstTid), first) {
         (Some(bytes), _) => Tid::from(TimeUuid::from_ordered_bytes(bytes.try_into().ok()?)?),
-        (None, Some((first, _))) => read_tid(first, imported_tid)?,
+        (None, Some((first, _))) => read_tid(*first, imported_tid)?,
         (None, None) => imported_tid,
     };
     let of_first = first.map(|(_, bodies)| infos(bodies)).unwrap_or_default();
@@ -299,7 +316,7 @@ fn read_revision(
     })
 }
 
-fn read_record(line: &Line, above: Option<Revision>, bodies: &Properties) -> Option<RevisionRecord> {
+fn read_record(line: StoredLine<'_>, above: Option<Revision>, bodies: &Properties) -> Option<RevisionRecord> {
     let rev = Revision::new(line.get_int(Field::Rev)?)?;
     let parent = match line.get_int(Field::Parent) {
         Some(number) => Some(parent_from_number(number, above)?),
@@ -326,7 +343,12 @@ fn read_record(line: &Line, above: Option<Revision>, bodies: &Properties) -> Opt
     })
 }
 
-fn read_render(page: &Page, revision: &RevisionRow, line: &Line, bodies: &Bodies) -> Option<RenderRow> {
+fn read_render(
+    page: &Page,
+    revision: &RevisionRow,
+    line: StoredLine<'_>,
+    bodies: &Bodies,
+) -> Option<RenderRow> {
     let tid = read_tid(line, tid_of_import(page, revision))?;
     Some(RenderRow {
         rev: revision.record.rev,
@@ -340,7 +362,7 @@ fn read_render(page: &Page, revision: &RevisionRow, line: &Line, bodies: &Bodies
 }
 
 /// Reads the tid of a render. `imported_tid` is the tid that an import derives from the revision.
-fn read_tid(line: &Line, imported_tid: Tid) -> Option<Tid> {
+fn read_tid(line: StoredLine<'_>, imported_tid: Tid) -> Option<Tid> {
     let Some(ticks) = line.get_int(Field::TidTicks) else { return Some(imported_tid) };
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&ticks.to_be_bytes());
@@ -350,7 +372,7 @@ fn read_tid(line: &Line, imported_tid: Tid) -> Option<Tid> {
 }
 
 #[allow(clippy::option_option)] // `Some(None)` if absent, `None` if damaged.
-fn read_digest(line: &Line) -> Option<Option<Digest>> {
+fn read_digest(line: StoredLine<'_>) -> Option<Option<Digest>> {
     match line.get_bytes(Field::Digest) {
         Some(bytes) => Some(Some(bytes.try_into().ok()?)),
         None => Some(None),

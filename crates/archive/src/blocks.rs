@@ -5,17 +5,20 @@ use std::{
     num::NonZeroUsize,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
 use bytes::{Bytes, BytesMut};
 use moka::{future::Cache, policy::EvictionPolicy};
 use rashomon_admission::Permits;
-use rashomon_archive_format::{Hashes, Pages, Unit, columns, name_and_title, read_lines, read_units};
-use rashomon_blocks::{Block, Error as BlockError, Limits, Unpacked};
+use rashomon_archive_format::{
+    Hashes, PageEntries, Pages, Unit, columns, name_and_title, page_entries, read_units,
+};
+use rashomon_blocks::{Block, Error as BlockError, Limits, Table, Unpacked};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Error as StoreError, Key, Outage, Result, Scan, Schema, TableStore, Value};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     compaction::{MovedBytes, note_moved},
@@ -69,13 +72,61 @@ pub struct BlockStore {
     moved: Mutex<MovedBytes>,
 }
 
-/// A block that was read, with the keys of its rows. The texts of an undamaged block are unpacked.
+/// A block that was read. The texts of an undamaged block are unpacked. The part of a page is built when it is first
+/// requested: a block may have the revisions of thousands of pages.
 #[derive(Debug)]
 pub(super) struct OpenBlock {
     id: BlockId,
-    parts: HashMap<Title, Part>,
+    /// A page of the block's bucket.
+    of: Page,
+    table: Table,
+    pages: PagesByTitle,
+    /// The parts that were built, by the index of the page.
+    parts: Mutex<HashMap<u32, Arc<Part>>>,
     texts: Texts,
-    memory: usize,
+    /// The approximate memory that the block and the built parts take.
+    memory: AtomicUsize,
+    /// What [`Self::memory`] was when the cache weighed the block.
+    weighed: AtomicUsize,
+}
+
+/// The pages of a block, for finding one by its title.
+#[derive(Debug)]
+struct PagesByTitle {
+    entries: Vec<PageEntries>,
+    /// The hash of each title, with the index of the page, sorted.
+    hashes: Vec<(u32, u32)>,
+}
+
+impl PagesByTitle {
+    fn new(table: &Table) -> Option<Self> {
+        let entries = page_entries(table)?;
+        let hash = |(index, page): (u32, &PageEntries)| {
+            let title = Title::new(page.title(table)?).ok()?;
+            Some((Self::hash(title.as_str()), index))
+        };
+        let mut hashes = (0..).zip(&entries).map(hash).collect::<Option<Vec<_>>>()?;
+        hashes.sort_unstable();
+        Some(Self { entries, hashes })
+    }
+
+    fn hash(title: &str) -> u32 {
+        xxh3_64(title.as_bytes()) as u32
+    }
+
+    /// The index of the page with this title.
+    fn find(&self, table: &Table, title: &str) -> Option<u32> {
+        let hash = Self::hash(title);
+        let start = self.hashes.partition_point(|(other, _)| *other < hash);
+        let same = self.hashes[start..].iter().take_while(|(other, _)| *other == hash);
+        same.map(|(_, index)| *index)
+            .filter(|index| self.entries[*index as usize].title(table) == Some(title))
+            .last()
+    }
+
+    fn memory(&self) -> usize {
+        self.entries.capacity() * size_of::<PageEntries>() + self.hashes.capacity() * size_of::<(u32, u32)>()
+    }
 }
 
 /// The share of a page in a block.
@@ -131,7 +182,7 @@ impl BlockStore {
     pub(crate) fn new(store: Arc<dyn TableStore>, cache_bytes: u64, permits: Arc<Permits>) -> Self {
         let unpacked = Cache::builder()
             .max_capacity(cache_bytes)
-            .weigher(|_: &BlockId, block: &Arc<OpenBlock>| u32::try_from(block.memory).unwrap_or(u32::MAX))
+            .weigher(|_: &BlockId, block: &Arc<OpenBlock>| u32::try_from(block.weigh()).unwrap_or(u32::MAX))
             // A sequential reader requests each block many times in a row, and then never again. A new block
             // must enter the cache even if the earlier blocks were requested as often.
             .eviction_policy(EvictionPolicy::lru())
@@ -238,6 +289,10 @@ impl BlockStore {
             return last;
         }
         let block = self.unpacked.get(&id).await?;
+        if block.has_grown() {
+            // The cache weighs a block only when it is inserted.
+            self.unpacked.insert(id, Arc::clone(&block)).await;
+        }
         self.with_last(|last| *last = Some(Arc::clone(&block)));
         Some(block)
     }
@@ -351,12 +406,8 @@ impl OpenBlock {
             block => (block.map_err(|error| unreadable(id, &error))?, None),
         };
         check_columns(id, &block)?;
-        let pages = read_lines(of, &block).map_err(|error| unreadable(id, &error))?;
-        let parts = pages.and_then(|pages| {
-            let part = |(page, lines): (Page, _)| Some((page.title.clone(), Part::new(&page, lines)?));
-            pages.into_iter().map(part).collect::<Option<HashMap<_, _>>>()
-        });
-        let parts = parts.ok_or_else(|| not_understood(id))?;
+        let table = block.table().map_err(|error| unreadable(id, &error))?;
+        let pages = PagesByTitle::new(&table).ok_or_else(|| not_understood(id))?;
         let texts = match damage {
             None => Texts::Unpacked(Box::new(block.unpack().map_err(|error| unreadable(id, &error))?)),
             Some(damage) => {
@@ -368,8 +419,23 @@ impl OpenBlock {
             Texts::Unpacked(unpacked) => unpacked.memory(),
             Texts::Damaged(bytes, _) => bytes.len(),
         };
-        let memory = of_texts + parts.values().map(Part::memory).sum::<usize>();
-        Ok(Self { id, parts, texts, memory })
+        let memory = AtomicUsize::new(of_texts + table.memory() + pages.memory());
+        let (parts, weighed) = (Mutex::default(), AtomicUsize::new(0));
+        Ok(Self { id, of: of.clone(), table, pages, parts, texts, memory, weighed })
+    }
+
+    /// The weight of the block in the cache.
+    fn weigh(&self) -> usize {
+        let memory = self.memory.load(Ordering::Relaxed);
+        self.weighed.store(memory, Ordering::Relaxed);
+        memory
+    }
+
+    /// Whether the block takes more memory than the cache knows, by more than a few per cent.
+    fn has_grown(&self) -> bool {
+        const SMALL_SHARE: usize = 16;
+        let weighed = self.weighed.load(Ordering::Relaxed);
+        self.memory.load(Ordering::Relaxed) > weighed + weighed / SMALL_SHARE
     }
 
     pub(super) fn id(&self) -> BlockId {
@@ -381,14 +447,32 @@ impl OpenBlock {
         matches!(self.texts, Texts::Damaged(..))
     }
 
+    /// Whether the block has a part of the page.
+    pub(super) fn has_part(&self, title: &Title) -> bool {
+        self.pages.find(&self.table, title.as_str()).is_some()
+    }
+
     /// The part of a page, if the block has one.
-    pub(super) fn part(&self, title: &Title) -> Option<&Part> {
-        self.parts.get(title)
+    fn part(&self, title: &Title) -> Result<Option<Arc<Part>>> {
+        let Some(index) = self.pages.find(&self.table, title.as_str()) else { return Ok(None) };
+        let parts = || self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(part) = parts().get(&index) {
+            return Ok(Some(Arc::clone(part)));
+        }
+        let page = Page { title: title.clone(), ..self.of.clone() };
+        let part = Part::new(page, &self.table, &self.pages.entries[index as usize]);
+        let part = Arc::new(part.ok_or_else(|| not_understood(self.id))?);
+        // Another reader may have built the part meanwhile.
+        let part = Arc::clone(parts().entry(index).or_insert_with(|| {
+            self.memory.fetch_add(part.memory(), Ordering::Relaxed);
+            part
+        }));
+        Ok(Some(part))
     }
 
     /// The part of a page whose index references the block. Returns `Corrupt` if the block has no such part.
-    pub(super) fn part_of(&self, page: &Page) -> Result<&Part> {
-        self.part(&page.title).ok_or_else(|| {
+    pub(super) fn part_of(&self, page: &Page) -> Result<Arc<Part>> {
+        self.part(&page.title)?.ok_or_else(|| {
             let what = format!(
                 "the archive index of page {} references block {}, which does not contain the page",
                 page.title,
@@ -399,12 +483,13 @@ impl OpenBlock {
     }
 
     pub(super) fn titles(&self) -> BTreeSet<Title> {
-        self.parts.keys().cloned().collect()
+        let title = |page: &PageEntries| Title::new(page.title(&self.table)?).ok();
+        self.pages.entries.iter().filter_map(title).collect()
     }
 
     /// Decodes a revision of the block, or returns the revision if it was decoded before.
     pub(super) fn unit(&self, packed: &PackedUnit) -> Result<Arc<Unit>> {
-        let unit = packed.unit(|ordinal| self.content(ordinal).ok());
+        let unit = packed.unit(&self.table, |ordinal| self.content(ordinal).ok());
         unit.ok_or_else(|| not_understood(self.id))
     }
 
@@ -415,8 +500,8 @@ impl OpenBlock {
 
     /// A revision of a page, if the block has it.
     pub(super) fn unit_of(&self, title: &Title, rev: Revision) -> Result<Option<Arc<Unit>>> {
-        let packed = self.part(title).and_then(|part| part.revision(rev));
-        packed.map(|packed| self.unit(packed)).transpose()
+        let Some(part) = self.part(title)? else { return Ok(None) };
+        part.revision(rev).map(|packed| self.unit(packed)).transpose()
     }
 
     /// The text of an entry.
@@ -438,3 +523,6 @@ impl OpenBlock {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

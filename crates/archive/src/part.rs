@@ -5,7 +5,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use rashomon_archive_format::{Hashes, Unit, UnitLines, hash_of};
+use rashomon_archive_format::{Hashes, PageEntries, Unit, UnitEntries, hash_of};
+use rashomon_blocks::Table;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Schema, Value};
 
@@ -28,20 +29,20 @@ pub(super) fn is_archived(table: &Schema) -> bool {
 /// contents, and the block may have megabytes of contents.
 #[derive(Debug)]
 pub(super) struct PackedUnit {
-    page: Page,
-    lines: UnitLines,
+    page: Arc<Page>,
+    entries: UnitEntries,
     /// The decoded revision. `None` if the entries cannot be understood.
     unit: OnceLock<Option<Arc<Unit>>>,
 }
 
 impl PackedUnit {
-    /// Returns the revision, or `None` if the entries cannot be understood. `text` reads the content of an
-    /// entry.
-    pub(super) fn unit(&self, text: impl Fn(u64) -> Option<Vec<u8>>) -> Option<Arc<Unit>> {
+    /// Returns the revision, or `None` if the entries cannot be understood. `table` has the entries of the block, and
+    /// `text` reads the content of an entry.
+    pub(super) fn unit(&self, table: &Table, text: impl Fn(u64) -> Option<Vec<u8>>) -> Option<Arc<Unit>> {
         let unit = self.unit.get_or_init(|| {
             let hash = |ordinal| text(ordinal).map(|text| (ordinal, hash_of(&text)));
-            let hashes: Hashes = self.lines.hashed().filter_map(hash).collect();
-            self.lines.read(&self.page, &hashes).map(Arc::new)
+            let hashes: Hashes = self.entries.hashed(table).filter_map(hash).collect();
+            self.entries.read(table, &self.page, &hashes).map(Arc::new)
         });
         unit.clone()
     }
@@ -60,7 +61,6 @@ pub(super) struct Part {
     /// The renders, each with its write time.
     renders: BTreeMap<(Revision, Tid), Timestamp>,
     bodies: BTreeMap<(PropertyName, Revision, Option<Tid>), Timestamp>,
-    memory: usize,
 }
 
 /// A row in the archive.
@@ -91,16 +91,15 @@ pub(super) enum Field {
 }
 
 impl Part {
-    /// Reads the keys of all units. Returns `None` if the entries cannot be understood.
-    pub(super) fn new(page: &Page, units: Vec<UnitLines>) -> Option<Self> {
-        let mut part =
-            Self { revisions: BTreeMap::new(), renders: BTreeMap::new(), bodies: BTreeMap::new(), memory: 0 };
-        for lines in units {
-            let keys = lines.keys(page)?;
+    /// Reads the keys of the page's units. Returns `None` if the entries cannot be understood.
+    pub(super) fn new(page: Page, table: &Table, entries: &PageEntries) -> Option<Self> {
+        let page = Arc::new(page);
+        let mut part = Self { revisions: BTreeMap::new(), renders: BTreeMap::new(), bodies: BTreeMap::new() };
+        for entries in entries.units(table)? {
+            let keys = entries.keys(table, &page)?;
             part.renders.extend(keys.renders.into_iter().map(|(tid, at)| ((keys.rev, tid), at)));
             part.bodies.extend(keys.bodies.into_iter().map(|(name, of, at)| ((name, keys.rev, of), at)));
-            part.memory += lines.memory();
-            let packed = Arc::new(PackedUnit { page: page.clone(), lines, unit: OnceLock::new() });
+            let packed = Arc::new(PackedUnit { page: Arc::clone(&page), entries, unit: OnceLock::new() });
             part.revisions.insert(keys.rev, (keys.timestamp, keys.written_at, packed));
         }
         Some(part)
@@ -120,10 +119,10 @@ impl Part {
         const REVISION_BYTES: usize = 1024;
         const RENDER_BYTES: usize = 512;
         const BODY_BYTES: usize = 512;
-        let units = self.revisions.len() * REVISION_BYTES
+        size_of::<Self>()
+            + self.revisions.len() * REVISION_BYTES
             + self.renders.len() * RENDER_BYTES
-            + self.bodies.len() * BODY_BYTES;
-        self.memory + units
+            + self.bodies.len() * BODY_BYTES
     }
 
     /// Returns the rows of a table within a range, in no particular order.

@@ -212,7 +212,7 @@ async fn matches_index(blocks: &BlockStore, page: &Page, row: &IndexRow) -> Resu
     if block.is_damaged() {
         return Ok(true);
     }
-    let units = if block.part(&page.title).is_some() { block.units(page)? } else { Vec::new() };
+    let units = if block.has_part(&page.title) { block.units(page)? } else { Vec::new() };
     let found = IndexRow::of(row.block, units.iter().map(|unit| &**unit));
     Ok(found.is_some_and(|found| row.matches(found)))
 }

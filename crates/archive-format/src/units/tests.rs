@@ -47,13 +47,14 @@ impl Writer {
         let block = Block::open(&bytes, Limits::default()).expect("the new block opens");
         let read = read_units(&page("any"), &block).expect("the block is whole");
         assert_eq!(read.map(|(pages, _)| pages).as_ref(), Some(&self.pages));
-        let lines = read_lines(&page("any"), &block)
-            .expect("the block is whole")
-            .expect("the entries are understood");
-        for ((page, lines), (_, units)) in lines.iter().zip(&self.pages) {
-            for (lines, unit) in lines.iter().zip(units) {
-                assert_eq!(lines.keys(page), Some(keys_of(unit)));
-            }
+        let table = block.table().expect("the block is whole");
+        let entries = page_entries(&table).expect("the entries are understood");
+        assert_eq!(entries.len(), self.pages.len());
+        for (entries, (page, units)) in entries.iter().zip(&self.pages) {
+            assert_eq!(entries.title(&table), Some(page.title.as_str()));
+            let keys = entries.units(&table).expect("the entries are understood").into_iter();
+            let keys: Vec<_> = keys.map(|unit| unit.keys(&table, page)).collect();
+            assert_eq!(keys, units.iter().map(|unit| Some(keys_of(unit))).collect::<Vec<_>>());
         }
         bytes
     }
