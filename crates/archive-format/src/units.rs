@@ -150,6 +150,11 @@ impl PageEntries {
         name_and_title(table.stream_name(self.stream)).map(|(_, title)| title)
     }
 
+    /// The number of entries.
+    pub fn count(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The units of the page. `None` if they cannot be understood.
     pub fn units(&self, table: &Table) -> Option<Vec<UnitEntries>> {
         let mut units: Vec<UnitEntries> = Vec::new();

@@ -244,10 +244,24 @@ impl BlockStore {
         }
     }
 
-    /// Returns a block from memory, or reads and unpacks it with a permit. The permits bound the processor time
-    /// that unpacking takes from other tasks. Returns `Unavailable` if the caller gets no permit. If several
+    /// Returns a block of a page from memory, or reads and unpacks it with a permit. The permits bound the processor
+    /// time that unpacking takes from other tasks. Returns `Unavailable` if the caller gets no permit. If several
     /// callers with a permit request a block at once, one of them unpacks it for all.
-    pub(super) async fn open(&self, of: &Page, id: BlockId) -> Result<Arc<OpenBlock>> {
+    pub(super) async fn open(&self, page: &Page, id: BlockId) -> Result<Arc<OpenBlock>> {
+        let block = self.open_any(page, id).await?;
+        if block.has_long_part_to_build(&page.title) {
+            let (block, title) = (Arc::clone(&block), page.title.clone());
+            blocking(move || {
+                // An error is returned to the reader of the part.
+                let _ = block.part(&title);
+                Ok::<_, StoreError>(())
+            })
+            .await?;
+        }
+        Ok(block)
+    }
+
+    async fn open_any(&self, of: &Page, id: BlockId) -> Result<Arc<OpenBlock>> {
         if let Some(block) = self.in_memory(id).await {
             return Ok(block);
         }
@@ -450,6 +464,15 @@ impl OpenBlock {
     /// Whether the block has a part of the page.
     pub(super) fn has_part(&self, title: &Title) -> bool {
         self.pages.find(&self.table, title.as_str()).is_some()
+    }
+
+    /// Whether building the part of this page takes so long that it would delay tasks that wait for the store.
+    fn has_long_part_to_build(&self, title: &Title) -> bool {
+        const LONG: usize = 512;
+        let is_built = |index| self.parts.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&index);
+        self.pages
+            .find(&self.table, title.as_str())
+            .is_some_and(|index| self.pages.entries[index as usize].count() > LONG && !is_built(index))
     }
 
     /// The part of a page, if the block has one.
