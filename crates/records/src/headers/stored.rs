@@ -10,7 +10,7 @@ const OWN_HEADERS: [&str; 3] = ["x-rev", "x-parent", "x-content-type-options"];
 /// The beginnings of the names of `x-` headers with which an answer steers a server in front of this one, or a browser.
 /// A writer could use such a header to make a proxy send its own files, to redirect the readers of a page, to change
 /// what a cache keeps and under which keys, or to weaken the protection of browsers.
-const STEERING_PREFIXES: [&str; 108] = [
+const STEERING_PREFIXES: [&str; 114] = [
     // Files and URLs that a server sends instead of the answer: nginx, Caddy, lighttpd, Apache, LiteSpeed, Perlbal, App
     // Engine, mod_zip, and the cache of Symfony.
     "x-accel-",
@@ -40,6 +40,8 @@ const STEERING_PREFIXES: [&str; 108] = [
     "x-cos-",
     "x-goog-",
     "x-haproxy-",
+    "x-http-method",
+    "x-iis-",
     "x-istio-",
     "x-kong-",
     "x-middleware-",
@@ -74,6 +76,7 @@ const STEERING_PREFIXES: [&str; 108] = [
     "x-edge-",
     "x-edgeconnect-",
     "x-esi",
+    "x-fastcgi-cache",
     "x-fastly-",
     "x-hashtwo",
     "x-hiawatha-",
@@ -103,10 +106,12 @@ const STEERING_PREFIXES: [&str; 108] = [
     "x-tags",
     "x-timer",
     "x-true-cache-",
+    "x-ts-",
     "x-ttl",
     "x-turpentine-",
     "x-url",
     "x-varnish",
+    "x-vary-",
     "x-xkey",
     // Browsers: their protection, and where they and the scripts of pages go.
     "x-auto-login",
@@ -122,6 +127,7 @@ const STEERING_PREFIXES: [&str; 108] = [
     "x-sourcemap",
     "x-turbolinks-",
     "x-ua-compatible",
+    "x-up-",
     "x-webkit-csp",
     "x-xss-protection",
 ];
@@ -207,6 +213,12 @@ mod tests {
             "x-do-esi",
             "x-pjax-url",
             "x-turbolinks-location",
+            "x-up-location",
+            "x-fastcgi-cache",
+            "x-http-method-override",
+            "x-iis-cache",
+            "x-ts-cache",
+            "x-vary-options",
             "x-webkit-csp",
             "x-sendfile-temporary",
             "x-varnish",
