@@ -76,6 +76,11 @@ pub trait Upstream: fmt::Debug + Send + Sync + 'static {
     ) -> BoxFuture<'_, Result<Response, ForwardError>>;
 }
 
+/// The answer of a backend broke off.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer of the backend broke off: {0}")]
+pub struct BrokenAnswer(pub Box<dyn std::error::Error + Send + Sync>);
+
 /// The other end of the connection through which a request came: the client, or a proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sender {

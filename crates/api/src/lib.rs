@@ -50,7 +50,7 @@ use axum::{
     routing::{MethodRouter, any, get},
 };
 pub use backends::{
-    Backend, BackendHealth, Backends, ForwardError, Forwarding, OtherStore, Sender, Upstream,
+    Backend, BackendHealth, Backends, BrokenAnswer, ForwardError, Forwarding, OtherStore, Sender, Upstream,
 };
 pub use extract::encode_key;
 use http::Method;

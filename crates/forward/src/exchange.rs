@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http::{HeaderValue, Method, StatusCode, header, response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use rashomon_api::BrokenAnswer;
 use rashomon_client::{Body, BoxError};
 use rashomon_forms::RequestBody;
 
@@ -49,7 +50,7 @@ impl HttpBody for AnswerBody {
                 let id = this.id.to_str().unwrap_or_default();
                 let prefix = &this.prefix;
                 tracing::warn!(id, prefix, %error, "answer of a backend broke; the connection of the client is closed");
-                Some(Err(error))
+                Some(Err(BrokenAnswer(error).into()))
             }
         })
     }

@@ -294,6 +294,17 @@ async fn requests_of_a_batch_go_to_their_backends() {
 }
 
 #[tokio::test]
+async fn answer_of_a_backend_that_breaks_off_inside_a_batch_is_502() {
+    let broken = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf";
+    let backend = SocketBackend::start(Behavior::Answer(broken)).await;
+    let server = Server::forwarding(vec![entry("/a", [backend.url()])]).await;
+    let batch = r#"[{"method": "GET", "path": "/v1/a/math-png/x"}]"#;
+    let headers = [("content-type", "application/json")];
+    let answer = send(server.address, request("POST", "/v1/batch", &headers, batch)).await;
+    assert!(answer.text().contains("urn:rashomon:problem:backend-failed"), "{answer:?}");
+}
+
+#[tokio::test]
 async fn longest_prefix_wins_over_http() {
     let backends: Vec<Recorder> = (0..3).map(|_| Recorder::start()).collect();
     let entries = ["/", "/enwiki", "/enwiki/math-png"];

@@ -36,7 +36,7 @@ use self::{
     parse::{check_path, nested as nested_problem, order_key, split},
 };
 use crate::{
-    Api,
+    Api, BrokenAnswer,
     answer::{json_type, of_type, options},
     authorize::caller_of,
     caching::Caching,
@@ -369,6 +369,11 @@ fn broken_off(error: axum::Error) -> Problem {
     while let Some(of) = cause {
         if let Some(stored) = of.downcast_ref::<rashomon_buckets::Error>() {
             return Problem::of_bucket(stored.clone());
+        }
+        if of.is::<BrokenAnswer>() {
+            let detail =
+                "the answer of the backend of this path broke off: the log of the backend has the cause";
+            return Problem::new(Kind::BackendFailed, detail).with_cause(error);
         }
         cause = of.source();
     }
