@@ -83,11 +83,11 @@ pub(crate) fn translate(query: &str, is_public: bool) -> Result<Option<Translati
     if query.is_empty() {
         return Ok(None);
     }
-    // The path of a sub-resource comes first. Only parameters of other programs may follow it.
-    let first = query.split('&').next().unwrap_or_default();
-    if !first.contains('=') && !is_tracking(first) {
-        let kept: Vec<_> = query.split('&').filter(|part| !is_tracking(name_of(part))).collect();
-        let kept = kept.join("&");
+    // The path of a sub-resource comes first. Only parameters of other programs may be beside it.
+    let first = query.split('&').find(|part| !part.is_empty() && !is_tracking(name_of(part)));
+    if first.is_some_and(|first| !first.contains('=')) {
+        let kept = query.split('&').filter(|part| !is_tracking(name_of(part)));
+        let kept = kept.skip_while(|part| part.is_empty()).collect::<Vec<_>>().join("&");
         return Ok((kept != query).then_some(Translation { title: None, query: Some(kept) }));
     }
     let mut wanted = Wanted::default();
@@ -209,6 +209,8 @@ mod tests {
             ("oldid=7&gclid=x", Some("rev/7/html")),
             ("rev/latest/html&utm_source=a", Some("rev/latest/html")),
             ("rev/&fbclid=x&limit=5&wprov=sfla1", Some("rev/&limit=5")),
+            ("utm_source=a&rev/latest/html", Some("rev/latest/html")),
+            ("&fbclid&utm_source=a&rev/&limit=5", Some("rev/&limit=5")),
         ] {
             let expected = Translation { title: None, query: expected.map(str::to_owned) };
             assert_eq!(translate(query, true).unwrap(), Some(expected), "{query}");
