@@ -7,7 +7,7 @@ use serde_json::Value;
 use tempfile::{TempDir, tempdir};
 
 use crate::{
-    process::{ProcessOutput, run},
+    process::{ProcessOutput, finish, rashomon, run},
     serving::serve_data,
 };
 
@@ -130,6 +130,27 @@ fn page_element_for_each_revision_is_packed_like_whole_pages() {
         assert!(export(directory, data) == whole, "{data}: another export");
         run(directory, &["verify", "--data", data]).ends_with(0);
     }
+}
+
+/// An import that cannot sort stores everything all the same.
+#[test]
+fn unusable_folder_for_temporary_files_is_named() {
+    let directory = tempdir().unwrap();
+    let elements: Vec<_> = (1..=8_u64)
+        .flat_map(|number| (1..=40_u64).map(move |of| (of, number)))
+        .map(|(of, number)| {
+            let (id, text) = (of * 100 + number, words(of * 100 + number, 1_500));
+            let time = format!("2020-01-{number:02}T00:00:00Z");
+            let xml =
+                format!("<revision><id>{id}</id><timestamp>{time}</timestamp><text>{text}</text></revision>");
+            page(of, &[xml])
+        })
+        .collect();
+    fs::write(directory.path().join("parts.xml"), wrapped(&elements)).unwrap();
+    let mut command = rashomon(directory.path());
+    command.args(["import", "--domain", "wiki", "--data", "data", "parts.xml"]).env("TMPDIR", "/nowhere");
+    let ran = finish(&mut command).ends_with(0).stdout_contains(&["320 revisions of 40 pages"]);
+    ran.stderr_contains(&["not sorted any more", "/nowhere", "TMPDIR"]);
 }
 
 #[test]

@@ -25,8 +25,8 @@ pub(crate) enum SpoolError {
     InUse(u64),
     /// The temporary file cannot be written: for example, the disk is full.
     #[error(
-        "cannot write the temporary file of a 7z archive to {folder}: {error}; make room there and make it writable, \
-         or name another folder in TMPDIR"
+        "cannot write the temporary file of an import to {folder}: {error}; make room there and make it writable, or \
+         name another folder in TMPDIR"
     )]
     Disk {
         /// The folder of temporary files.

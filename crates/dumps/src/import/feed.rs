@@ -290,6 +290,11 @@ impl Feed {
             return self.add_to_group(self.file, title, revision);
         }
         let must_be_taken = self.sorter.push(self.file, &title, &revision).map_err(sorter_failed)?;
+        if let Some(error) = self.sorter.take_failure() {
+            self.send(Item::Notice(format!(
+                "the parts of pages are not sorted any more, so they take more time and space: {error}"
+            )))?;
+        }
         if self.sorter.waiting().is_multiple_of(WAITING_STEP) {
             self.send(Item::Waiting(self.sorter.waiting()))?;
         }

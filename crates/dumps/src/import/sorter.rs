@@ -57,6 +57,8 @@ pub(super) struct Sorter {
     is_sorting: bool,
     /// Whether the temporary file could not be written. Then nothing is sorted any more.
     has_failed: bool,
+    /// The failure that was not reported yet.
+    failure: Option<io::Error>,
 }
 
 /// The position of a revision, or of the metadata of a page, in the temporary file. The order is that of sorting.
@@ -134,7 +136,13 @@ impl Sorter {
             compressor: None,
             is_sorting: false,
             has_failed: false,
+            failure: None,
         }
+    }
+
+    /// Why the file cannot take more, once.
+    pub(super) fn take_failure(&mut self) -> Option<io::Error> {
+        self.failure.take()
     }
 
     /// Notes that a page begins, and returns whether it is a new page. If it is not, sorting begins.
@@ -195,9 +203,11 @@ impl Sorter {
         let bytes = u32::try_from(encoded.len()).map_err(io::Error::other)?;
         self.unwritten.extend(encoded);
         self.positions.push(Position { page, rev, offset, bytes });
-        if self.unwritten.len() >= WRITE_BYTES && self.write_out().is_err() {
+        if self.unwritten.len() >= WRITE_BYTES
+            && let Err(error) = self.write_out()
+        {
             // What is in memory and in the file can still be taken out.
-            (self.is_sorting, self.has_failed) = (false, true);
+            (self.is_sorting, self.has_failed, self.failure) = (false, true, Some(error));
         }
         Ok(self.has_failed || self.positions.len() >= MAX_WAITING || self.written >= MAX_BYTES)
     }
