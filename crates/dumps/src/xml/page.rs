@@ -7,14 +7,17 @@ use rashomon_buckets::{NameError, PageInfo, Revision, Title};
 use crate::{LeftOut, LeftOutReason};
 
 /// Returns a title as MediaWiki normalises it: without spaces, line breaks and underscores at its ends, and with one
-/// space for each run of spaces and underscores.
+/// space for each run of spaces and underscores. The spaces of Unicode are spaces, too.
 pub(super) fn normalise_title(text: &str) -> Cow<'_, str> {
-    let is_space = |c: char| matches!(c, ' ' | '_');
-    let trimmed = text.trim_matches(|c: char| is_space(c) || matches!(c, '\t' | '\n' | '\r'));
+    let is_control = |c: char| matches!(c, '\t' | '\n' | '\r');
+    let is_space = |c: char| matches!(c, '_' | '\u{180e}') || (c.is_whitespace() && !c.is_control());
+    let trimmed = text.trim_matches(|c: char| is_space(c) || is_control(c));
     let mut last_is_space = false;
-    let has_runs =
-        trimmed.chars().any(|c| std::mem::replace(&mut last_is_space, is_space(c)) && last_is_space);
-    if !has_runs {
+    let is_normal = |c: char| {
+        let follows_a_space = std::mem::replace(&mut last_is_space, is_space(c));
+        !last_is_space || (matches!(c, ' ' | '_') && !follows_a_space)
+    };
+    if trimmed.chars().all(is_normal) {
         return Cow::Borrowed(trimmed);
     }
     let words: Vec<&str> = trimmed.split(is_space).filter(|word| !word.is_empty()).collect();
@@ -75,5 +78,27 @@ impl PageState {
             revisions: self.left_out,
             reason,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_are_normalised_as_mediawiki_does() {
+        for (text, title) in [
+            ("A", "A"),
+            (" A_b c_ ", "A_b c"),
+            ("\n\tA\r\n", "A"),
+            ("A  b__c _d", "A b c d"),
+            ("\u{2003}A\u{2003}", "A"),
+            ("A\u{a0}b", "A b"),
+            ("A \u{3000}\u{180e}b", "A b"),
+            ("A\u{200e}b", "A\u{200e}b"),
+        ] {
+            assert_eq!(normalise_title(text), title, "{text:?}");
+            assert_eq!(normalise_title(title), title);
+        }
     }
 }

@@ -49,11 +49,11 @@ pub(super) fn read<R: Read>(
             seen.push(name.clone());
         }
         match name.as_str() {
-            "sitename" => info.name = tokens.field()?,
-            "dbname" => info.database = tokens.field()?,
-            "base" => info.base = tokens.field()?,
-            "generator" => info.generator = tokens.field()?,
-            "case" => info.case = tokens.field()?,
+            "sitename" => info.name = tokens.word()?,
+            "dbname" => info.database = tokens.word()?,
+            "base" => info.base = tokens.word()?,
+            "generator" => info.generator = tokens.word()?,
+            "case" => info.case = tokens.word()?,
             "namespaces" => info.namespaces = namespaces(tokens, unexpected)?,
             "page" => return Err(nested_page(tokens, "siteinfo")),
             _ => unexpected.skip(tokens, &name, "siteinfo")?,

@@ -171,7 +171,8 @@ proptest! {
         let head = PageHead { title: title.to_text(), namespace: 3, page_id: 4, redirect: Some("a\t\"b"), restrictions: None };
         let outcome = writer.begin_page(&head).unwrap();
         let text = title.to_text();
-        if text.trim_matches(' ') != text || text.contains("  ") {
+        let is_other_space = |c: char| c == '\u{180e}' || (c != ' ' && c.is_whitespace() && !c.is_control());
+        if text.trim_matches(' ') != text || text.contains("  ") || text.contains(is_other_space) {
             let is_left_out = matches!(outcome, Outcome::LeftOut(Loss::Spaces { .. }));
             prop_assert!(is_left_out, "{:?}", outcome);
             return Ok(());

@@ -523,9 +523,12 @@ async fn empty_or_older_site_info_erases_nothing_and_changes_are_reported() {
     assert!(report.site_changes.is_empty());
     let before = site(&wiki).await;
     assert_eq!(before.as_of, Revision::new(5));
-    for poorer in
-        [input("", 6), input("<siteinfo><sitename>x</sitename></siteinfo>", 7), input(&full("Old"), 4)]
-    {
+    for poorer in [
+        input("", 6),
+        input("<siteinfo><sitename>x</sitename></siteinfo>", 7),
+        input(&full("Old"), 4),
+        input("<sitename> \n </sitename><dbname>\t</dbname>", 8),
+    ] {
         wiki.import(&poorer).await.unwrap();
         assert_eq!(site(&wiki).await, before, "{poorer}");
     }
