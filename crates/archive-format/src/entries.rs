@@ -98,7 +98,7 @@ pub struct UnitWriter<'a> {
     pub builder: &'a mut BlockBuilder,
     /// The page of the unit.
     pub page: &'a Page,
-    /// The page's previous revision in the block.
+    /// The page's previous revision in the block, if the last unit of the block is of the page.
     pub above: Option<Revision>,
 }
 
@@ -108,6 +108,11 @@ pub type Texts = BTreeMap<(PropertyName, Option<Tid>), Bytes>;
 impl UnitWriter<'_> {
     /// Adds a unit and its texts, and stores the locations of its bodies in the unit.
     pub fn push(mut self, unit: &mut Unit, texts: &Texts) -> Result<(), BlockError> {
+        let is_page = self.above.is_none();
+        if self.builder.may_begin_group(is_page)? {
+            // A reader of the group does not know the revision before it.
+            self.above = None;
+        }
         let mut line = revision_line(unit, self.above);
         let is_imported = unit.has_the_render_of_an_import(self.page);
         if is_imported {

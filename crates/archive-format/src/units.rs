@@ -35,22 +35,36 @@ pub type Hashes = HashMap<u64, (u64, Sha1)>;
 /// If a body cannot be read because the block is damaged, and the block does not store its size and SHA-1,
 /// the body gets the SHA-1 [`Sha1::UNKNOWN`].
 pub fn read_units(of: &Page, block: &Block<'_>) -> Result<Option<(Pages, Hashes)>, BlockError> {
-    let table = block.table()?;
-    let read_page = |entries: &PageEntries| {
-        let title = Title::new(entries.title(&table)?).ok()?;
-        Some((Page { title, ..of.clone() }, entries.units(&table)?))
+    let tables = (0..block.groups()).map(|group| block.table(group)).collect::<Result<Vec<_>, _>>()?;
+    let groups = tables.iter().map(|table| entries_by_page(of, table)).collect::<Option<Vec<_>>>();
+    let Some(groups) = groups else { return Ok(None) };
+    let units = groups.iter().zip(&tables).flat_map(|(pages, table)| {
+        pages.iter().flat_map(|(_, units)| units).flat_map(move |unit| unit.hashed(table))
+    });
+    let hashes = hashes(block, units);
+    let mut pages: Pages = Vec::new();
+    for (group, table) in groups.into_iter().zip(&tables) {
+        for (place, (page, units)) in group.into_iter().enumerate() {
+            let units = units.iter().map(|unit| unit.read(table, &page, &hashes)).collect::<Option<Vec<_>>>();
+            let Some(units) = units else { return Ok(None) };
+            match pages.last_mut().filter(|(last, _)| place == 0 && *last == page) {
+                // The page begins in an earlier group.
+                Some((_, earlier)) => earlier.extend(units),
+                None => pages.push((page, units)),
+            }
+        }
+    }
+    Ok(Some((pages, hashes)))
+}
+
+/// The pages of a group with the entries of their units. `None` if the entries cannot be understood.
+fn entries_by_page(of: &Page, table: &Table) -> Option<Vec<(Page, Vec<UnitEntries>)>> {
+    let pages = page_entries(table)?;
+    let read = |entries: &PageEntries| {
+        let title = Title::new(entries.title(table)?).ok()?;
+        Some((Page { title, ..of.clone() }, entries.units(table)?))
     };
-    let pages =
-        page_entries(&table).and_then(|pages| pages.iter().map(read_page).collect::<Option<Vec<_>>>());
-    let Some(pages) = pages else { return Ok(None) };
-    let hashes =
-        hashes(block, pages.iter().flat_map(|(_, units)| units).flat_map(|unit| unit.hashed(&table)));
-    let read = |(page, units): (Page, Vec<UnitEntries>)| {
-        let units = units.iter().map(|unit| unit.read(&table, &page, &hashes)).collect::<Option<Vec<_>>>()?;
-        Some((page, units))
-    };
-    let pages = pages.into_iter().map(read).collect::<Option<Pages>>();
-    Ok(pages.map(|pages| (pages, hashes)))
+    pages.iter().map(read).collect()
 }
 
 /// Computes the size and SHA-1 of these contents.
@@ -91,7 +105,7 @@ impl StoredLine<'_> {
     }
 }
 
-/// Where the entries of a page are in a block.
+/// Where the entries of a page are in a group.
 #[derive(Debug, Clone)]
 pub struct PageEntries {
     /// The stream of the first entry, whose name has the title of the page.
@@ -99,11 +113,11 @@ pub struct PageEntries {
     entries: Range<u32>,
 }
 
-/// Where the entries of a unit are in a block.
+/// Where the entries of a unit are in a group.
 #[derive(Debug, Clone)]
 pub struct UnitEntries {
     entries: Range<u32>,
-    /// The previous revision of the page in the block.
+    /// The previous revision of the page in the group.
     above: Option<Revision>,
 }
 
@@ -122,7 +136,7 @@ pub struct UnitKeys {
     pub bodies: Vec<(PropertyName, Option<Tid>, Timestamp)>,
 }
 
-/// Finds the entries of each page of a block. Returns `None` if they cannot be understood.
+/// Finds the entries of each page of a group. Returns `None` if they cannot be understood.
 pub fn page_entries(table: &Table) -> Option<Vec<PageEntries>> {
     let mut pages: Vec<PageEntries> = Vec::new();
     for index in 0..u32::try_from(table.len()).ok()? {

@@ -7,7 +7,10 @@ use rashomon_clock::Timestamp;
 use rashomon_records::Records;
 use rashomon_tables::TableStore;
 
-use super::{ArchiveSettings, MIN_BLOCK_AGE, blocks::BlockStore, recent_reads::RecentReads, unpack_limits};
+use super::{
+    ArchiveSettings, BlockVersion, MIN_BLOCK_AGE, blocks::BlockStore, recent_reads::RecentReads,
+    unpack_limits,
+};
 use rashomon_records::{Page, Result};
 
 /// The blocks of a store, and the records of its pages.
@@ -34,6 +37,14 @@ impl Archive {
     #[must_use]
     pub fn tables(&self) -> &Arc<dyn TableStore> {
         &self.blocks.store
+    }
+
+    /// The version of the format of new blocks.
+    pub(super) fn block_version(&self) -> BlockVersion {
+        // Other processes that write to the store may be of a version that cannot read newer blocks.
+        let is_shared = self.blocks.store.partition_versions().is_none();
+        let default = if is_shared { BlockVersion::One } else { BlockVersion::Two };
+        self.settings.as_ref().and_then(|settings| settings.block_version).unwrap_or(default)
     }
 
     /// Whether the archive is on, so that revisions are sealed.

@@ -1,31 +1,28 @@
 //! Blocks in the store, and a cache of unpacked blocks.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::HashMap,
     num::NonZeroUsize,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
 };
 
 use bytes::{Bytes, BytesMut};
 use moka::{future::Cache, policy::EvictionPolicy};
 use rashomon_admission::Permits;
-use rashomon_archive_format::{
-    Hashes, PageEntries, Pages, Unit, columns, name_and_title, page_entries, read_units,
-};
-use rashomon_blocks::{Block, Error as BlockError, Limits, Table, Unpacked};
+use rashomon_archive_format::{Hashes, Pages, columns, name_and_title, read_units};
+use rashomon_blocks::{Block, Error as BlockError, Limits};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Error as StoreError, Key, Outage, Result, Scan, Schema, TableStore, Value};
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     compaction::{MovedBytes, note_moved},
     damage::Damage,
     index::IndexRow,
     index_cache::IndexCache,
-    part::{PackedUnit, Part},
+    open_block::OpenBlock,
     pending::settings,
     rows::{BlockId, BlockPiece},
     too_large::TooLarge,
@@ -33,8 +30,8 @@ use super::{
     verified_block::blocking,
 };
 use rashomon_records::{
-    Page, Revision, Title,
-    rows::{ColumnValue, TypedRow},
+    Page, Title,
+    rows::{ColumnValue, TypedRow, page_of},
     schemas::ARCHIVE_BLOCKS,
 };
 
@@ -72,63 +69,6 @@ pub struct BlockStore {
     moved: Mutex<MovedBytes>,
 }
 
-/// A block that was read. The texts of an undamaged block are unpacked. The part of a page is built when it is first
-/// requested: a block may have the revisions of thousands of pages.
-#[derive(Debug)]
-pub(super) struct OpenBlock {
-    id: BlockId,
-    /// A page of the block's bucket.
-    of: Page,
-    table: Table,
-    pages: PagesByTitle,
-    /// The parts that were built, by the index of the page.
-    parts: Mutex<HashMap<u32, Arc<Part>>>,
-    texts: Texts,
-    /// The approximate memory that the block and the built parts take.
-    memory: AtomicUsize,
-    /// What [`Self::memory`] was when the cache weighed the block.
-    weighed: AtomicUsize,
-}
-
-/// The pages of a block, for finding one by its title.
-#[derive(Debug)]
-struct PagesByTitle {
-    entries: Vec<PageEntries>,
-    /// The hash of each title, with the index of the page, sorted.
-    hashes: Vec<(u32, u32)>,
-}
-
-impl PagesByTitle {
-    fn new(table: &Table) -> Option<Self> {
-        let entries = page_entries(table)?;
-        let hash = |(index, page): (u32, &PageEntries)| {
-            let title = Title::new(page.title(table)?).ok()?;
-            Some((Self::hash(title.as_str()), index))
-        };
-        let mut hashes = (0..).zip(&entries).map(hash).collect::<Option<Vec<_>>>()?;
-        hashes.sort_unstable();
-        Some(Self { entries, hashes })
-    }
-
-    fn hash(title: &str) -> u32 {
-        xxh3_64(title.as_bytes()) as u32
-    }
-
-    /// The index of the page with this title.
-    fn find(&self, table: &Table, title: &str) -> Option<u32> {
-        let hash = Self::hash(title);
-        let start = self.hashes.partition_point(|(other, _)| *other < hash);
-        let same = self.hashes[start..].iter().take_while(|(other, _)| *other == hash);
-        same.map(|(_, index)| *index)
-            .filter(|index| self.entries[*index as usize].title(table) == Some(title))
-            .last()
-    }
-
-    fn memory(&self) -> usize {
-        self.entries.capacity() * size_of::<PageEntries>() + self.hashes.capacity() * size_of::<(u32, u32)>()
-    }
-}
-
 /// The share of a page in a block.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Share {
@@ -160,7 +100,7 @@ impl Shares {
                 *literals.entry(title.to_owned()).or_default() += bytes;
             }
         }
-        Ok(Self { literals, of_all, is_full: block.is_full(&settings())? })
+        Ok(Self { literals, of_all, is_full: block.is_full(&settings(block.version()))? })
     }
 
     /// The share of the page with this title.
@@ -168,14 +108,6 @@ impl Shares {
         let literals = self.literals.get(title.as_str()).copied().unwrap_or(0);
         Share { literals, is_large: self.is_full && literals * Self::MIN_SHARE_DIVISOR >= self.of_all }
     }
-}
-
-#[derive(Debug)]
-enum Texts {
-    Unpacked(Box<Unpacked>),
-    /// The bytes of a damaged block, whose contents may be unreadable. Each request decodes its content
-    /// again. The errors of unreadable contents are remembered, by the ordinal of the entry.
-    Damaged(Bytes, Mutex<HashMap<u64, BlockError>>),
 }
 
 impl BlockStore {
@@ -244,40 +176,43 @@ impl BlockStore {
         }
     }
 
-    /// Returns a block of a page from memory, or reads and unpacks it with a permit. The permits bound the processor
-    /// time that unpacking takes from other tasks. Returns `Unavailable` if the caller gets no permit. If several
-    /// callers with a permit request a block at once, one of them unpacks it for all.
+    /// Returns a block of a page, with the groups of the page unpacked: from memory, or from the store with a permit. The
+    /// permits bound the processor time that unpacking takes from other tasks. Returns `Unavailable` if the caller gets
+    /// no permit. If several callers with a permit request a block at once, one of them reads it for all.
     pub(super) async fn open(&self, page: &Page, id: BlockId) -> Result<Arc<OpenBlock>> {
-        let block = self.open_any(page, id).await?;
-        if block.has_long_part_to_build(&page.title) {
+        if let Some(block) = self.in_memory(id).await
+            && block.is_unpacked_for(&page.title)
+        {
+            return Ok(block);
+        }
+        let _permit = self.permits.take().await.map_err(|_refused| StoreError::Unavailable(OVERLOADED))?;
+        // Another caller may have read the block meanwhile.
+        let block = match self.in_memory(id).await {
+            Some(block) => block,
+            None => {
+                let block = self.unpacked.try_get_with(id, async {
+                    self.opened.fetch_add(1, Ordering::Relaxed);
+                    let bytes = self.read(page, id).await?;
+                    let page = page.clone();
+                    let opened = blocking(move || {
+                        let block = OpenBlock::new(&page, id, bytes)?;
+                        block.unpack_for(&page.title);
+                        Ok::<_, StoreError>(block)
+                    });
+                    opened.await.map(Arc::new)
+                });
+                Box::pin(block).await.map_err(|error: Arc<StoreError>| (*error).clone())?
+            }
+        };
+        self.with_last(|last| *last = Some(Arc::clone(&block)));
+        if !block.is_unpacked_for(&page.title) {
             let (block, title) = (Arc::clone(&block), page.title.clone());
             blocking(move || {
-                // An error is returned to the reader of the part.
-                let _ = block.part(&title);
+                block.unpack_for(&title);
                 Ok::<_, StoreError>(())
             })
             .await?;
         }
-        Ok(block)
-    }
-
-    async fn open_any(&self, of: &Page, id: BlockId) -> Result<Arc<OpenBlock>> {
-        if let Some(block) = self.in_memory(id).await {
-            return Ok(block);
-        }
-        let _permit = self.permits.take().await.map_err(|_refused| StoreError::Unavailable(OVERLOADED))?;
-        // Another caller may have unpacked the block meanwhile.
-        if let Some(block) = self.in_memory(id).await {
-            return Ok(block);
-        }
-        let block = self.unpacked.try_get_with(id, async {
-            self.opened.fetch_add(1, Ordering::Relaxed);
-            let bytes = self.read(of, id).await?;
-            let of = of.clone();
-            blocking(move || OpenBlock::new(&of, id, bytes)).await.map(Arc::new)
-        });
-        let block = Box::pin(block).await.map_err(|error: Arc<StoreError>| (*error).clone())?;
-        self.with_last(|last| *last = Some(Arc::clone(&block)));
         Ok(block)
     }
 
@@ -290,7 +225,10 @@ impl BlockStore {
         }
         let Some(index) = self.indexes.cached(&*self.store, &key.partition).await else { return Ok(()) };
         let Some(id) = block_with(table, key, &index) else { return Ok(()) };
-        if self.in_memory(id).await.is_some() {
+        let title = page_of(&key.partition).map(|page| page.title);
+        if let Some((block, title)) = self.in_memory(id).await.zip(title)
+            && block.is_unpacked_for(&title)
+        {
             return Ok(());
         }
         self.permits.refuse_if_full().map_err(|_refused| StoreError::Unavailable(OVERLOADED))
@@ -298,7 +236,7 @@ impl BlockStore {
 
     /// Returns the block, if it is in memory.
     async fn in_memory(&self, id: BlockId) -> Option<Arc<OpenBlock>> {
-        let last = self.with_last(|last| last.clone()).filter(|last| last.id == id);
+        let last = self.with_last(|last| last.clone()).filter(|last| last.id() == id);
         if last.is_some() {
             return last;
         }
@@ -351,8 +289,20 @@ impl BlockStore {
 
     /// Removes a deleted block from the cache.
     pub(super) async fn forget(&self, id: BlockId) {
-        self.with_last(|last| drop(last.take_if(|last| last.id == id)));
+        self.with_last(|last| drop(last.take_if(|last| last.id() == id)));
         self.unpacked.invalidate(&id).await;
+    }
+
+    /// What the cache of blocks weighs.
+    #[cfg(test)]
+    pub(super) async fn weight_in_cache(&self) -> u64 {
+        self.unpacked.run_pending_tasks().await;
+        self.unpacked.weighted_size()
+    }
+
+    #[cfg(test)]
+    pub(super) fn forget_last(&self) {
+        self.with_last(|last| *last = None);
     }
 
     fn with_last<T>(&self, with: impl FnOnce(&mut Option<Arc<OpenBlock>>) -> T) -> T {
@@ -375,7 +325,7 @@ pub(super) fn unreadable(id: BlockId, error: &BlockError) -> StoreError {
 }
 
 /// Returns an error unless the columns of the block are those of the archive.
-fn check_columns(id: BlockId, block: &Block<'_>) -> Result<()> {
+pub(super) fn check_columns(id: BlockId, block: &Block<'_>) -> Result<()> {
     // Blocks of earlier versions lack the last columns.
     if columns().starts_with(block.columns()) {
         return Ok(());
@@ -399,7 +349,7 @@ pub(super) fn newer_version(id: BlockId, bytes: &[u8]) -> Option<String> {
     }
 }
 
-fn not_understood(id: BlockId) -> StoreError {
+pub(super) fn not_understood(id: BlockId) -> StoreError {
     StoreError::Corrupt(format!("block {} of the archive: its records cannot be decoded", in_hex(id)))
 }
 
@@ -409,143 +359,3 @@ pub(super) fn units_of(of: &Page, id: BlockId, block: &Block<'_>) -> Result<(Pag
     let units = read_units(of, block).map_err(|error| unreadable(id, &error))?;
     units.ok_or_else(|| not_understood(id))
 }
-
-impl OpenBlock {
-    fn new(of: &Page, id: BlockId, bytes: Bytes) -> Result<Self> {
-        let (block, damage) = match Block::open(&bytes, Limits::default()) {
-            Err(damage @ BlockError::Damaged(_)) => {
-                let block = Block::salvage(&bytes, Limits::default());
-                (block.map_err(|error| unreadable(id, &error))?, Some(damage))
-            }
-            block => (block.map_err(|error| unreadable(id, &error))?, None),
-        };
-        check_columns(id, &block)?;
-        let table = block.table().map_err(|error| unreadable(id, &error))?;
-        let pages = PagesByTitle::new(&table).ok_or_else(|| not_understood(id))?;
-        let texts = match damage {
-            None => Texts::Unpacked(Box::new(block.unpack().map_err(|error| unreadable(id, &error))?)),
-            Some(damage) => {
-                tracing::error!(block = in_hex(id), %damage, "archive block is damaged");
-                Texts::Damaged(bytes.clone(), Mutex::default())
-            }
-        };
-        let of_texts = match &texts {
-            Texts::Unpacked(unpacked) => unpacked.memory(),
-            Texts::Damaged(bytes, _) => bytes.len(),
-        };
-        let memory = AtomicUsize::new(of_texts + table.memory() + pages.memory());
-        let (parts, weighed) = (Mutex::default(), AtomicUsize::new(0));
-        Ok(Self { id, of: of.clone(), table, pages, parts, texts, memory, weighed })
-    }
-
-    /// The weight of the block in the cache.
-    fn weigh(&self) -> usize {
-        let memory = self.memory.load(Ordering::Relaxed);
-        self.weighed.store(memory, Ordering::Relaxed);
-        memory
-    }
-
-    /// Whether the block takes more memory than the cache knows, by more than a few per cent.
-    fn has_grown(&self) -> bool {
-        const SMALL_SHARE: usize = 16;
-        let weighed = self.weighed.load(Ordering::Relaxed);
-        self.memory.load(Ordering::Relaxed) > weighed + weighed / SMALL_SHARE
-    }
-
-    pub(super) fn id(&self) -> BlockId {
-        self.id
-    }
-
-    /// Whether the block is damaged, even if all its contents can be read.
-    pub(super) fn is_damaged(&self) -> bool {
-        matches!(self.texts, Texts::Damaged(..))
-    }
-
-    /// Whether the block has a part of the page.
-    pub(super) fn has_part(&self, title: &Title) -> bool {
-        self.pages.find(&self.table, title.as_str()).is_some()
-    }
-
-    /// Whether building the part of this page takes so long that it would delay tasks that wait for the store.
-    fn has_long_part_to_build(&self, title: &Title) -> bool {
-        const LONG: usize = 512;
-        let is_built = |index| self.parts.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&index);
-        self.pages
-            .find(&self.table, title.as_str())
-            .is_some_and(|index| self.pages.entries[index as usize].count() > LONG && !is_built(index))
-    }
-
-    /// The part of a page, if the block has one.
-    fn part(&self, title: &Title) -> Result<Option<Arc<Part>>> {
-        let Some(index) = self.pages.find(&self.table, title.as_str()) else { return Ok(None) };
-        let parts = || self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(part) = parts().get(&index) {
-            return Ok(Some(Arc::clone(part)));
-        }
-        let page = Page { title: title.clone(), ..self.of.clone() };
-        let part = Part::new(page, &self.table, &self.pages.entries[index as usize]);
-        let part = Arc::new(part.ok_or_else(|| not_understood(self.id))?);
-        // Another reader may have built the part meanwhile.
-        let part = Arc::clone(parts().entry(index).or_insert_with(|| {
-            self.memory.fetch_add(part.memory(), Ordering::Relaxed);
-            part
-        }));
-        Ok(Some(part))
-    }
-
-    /// The part of a page whose index references the block. Returns `Corrupt` if the block has no such part.
-    pub(super) fn part_of(&self, page: &Page) -> Result<Arc<Part>> {
-        self.part(&page.title)?.ok_or_else(|| {
-            let what = format!(
-                "the archive index of page {} references block {}, which does not contain the page",
-                page.title,
-                in_hex(self.id)
-            );
-            StoreError::Corrupt(what)
-        })
-    }
-
-    pub(super) fn titles(&self) -> BTreeSet<Title> {
-        let title = |page: &PageEntries| Title::new(page.title(&self.table)?).ok();
-        self.pages.entries.iter().filter_map(title).collect()
-    }
-
-    /// Decodes a revision of the block, or returns the revision if it was decoded before.
-    pub(super) fn unit(&self, packed: &PackedUnit) -> Result<Arc<Unit>> {
-        let unit = packed.unit(&self.table, |ordinal| self.content(ordinal).ok());
-        unit.ok_or_else(|| not_understood(self.id))
-    }
-
-    /// All revisions of a page in the block, the lowest first. Returns `Corrupt` if the block has none.
-    pub(super) fn units(&self, page: &Page) -> Result<Vec<Arc<Unit>>> {
-        self.part_of(page)?.revisions().map(|packed| self.unit(packed)).collect()
-    }
-
-    /// A revision of a page, if the block has it.
-    pub(super) fn unit_of(&self, title: &Title, rev: Revision) -> Result<Option<Arc<Unit>>> {
-        let Some(part) = self.part(title)? else { return Ok(None) };
-        part.revision(rev).map(|packed| self.unit(packed)).transpose()
-    }
-
-    /// The text of an entry.
-    pub(super) fn text(&self, ordinal: u64) -> Result<Bytes> {
-        self.content(ordinal).map(Bytes::from).map_err(|error| unreadable(self.id, &error))
-    }
-
-    fn content(&self, ordinal: u64) -> std::result::Result<Vec<u8>, BlockError> {
-        match &self.texts {
-            Texts::Unpacked(unpacked) => unpacked.get(ordinal),
-            Texts::Damaged(bytes, lost) => {
-                let lost = || lost.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(error) = lost().get(&ordinal) {
-                    return Err(error.clone());
-                }
-                let content = Block::salvage(bytes, Limits::default()).and_then(|block| block.get(ordinal));
-                content.inspect_err(|error| drop(lost().insert(ordinal, error.clone())))
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

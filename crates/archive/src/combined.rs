@@ -7,8 +7,9 @@ use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Texts, Unit};
 use rashomon_tables::Error as StoreError;
 
 use super::{
-    blocks::{BlockStore, OpenBlock, in_hex},
+    blocks::{BlockStore, in_hex},
     index::IndexRow,
+    open_block::OpenBlock,
 };
 use rashomon_records::{
     Page, PropertyName, Result, Revision, Sha1, Tid,

@@ -181,12 +181,12 @@ impl<'a> Compactor<'a> {
     /// Moves all pages out of a block, if at least a third of its bodies were moved already: those with `moved` bytes. `of`
     /// is any page of its bucket.
     async fn rewrite_rest(&mut self, of: &Page, id: BlockId, moved: u64) -> Result<()> {
-        let block = match self.blocks.open(of, id).await {
+        let titles = match self.blocks.open(of, id).await.and_then(|block| block.titles()) {
             Err(StoreError::Corrupt(_)) => return Ok(()),
-            block => block?,
+            titles => titles?,
         };
         let mut rest = Vec::new();
-        for title in block.titles() {
+        for title in titles {
             let page = Page { title, ..of.clone() };
             let index = index_of(&*self.blocks.store, &partition_of(&page)).await?;
             rest.extend(index.into_iter().filter(|row| row.block == id).map(|row| (page.clone(), row)));

@@ -99,7 +99,7 @@ impl Archive {
         self.blocks.check_versions(page, rev).await
     }
 
-    /// Gives up the blocks that may contain a revision and cannot be opened at all. First deletes the
+    /// Gives up the blocks that may contain a revision and whose records cannot all be read. First deletes the
     /// references of all pages to such a block, then the block. Returns the lost revisions of each page. An
     /// interrupted call is completed by another call, or by the garbage collection. Fails as
     /// [`Self::check_versions`] does, before any change.
@@ -112,11 +112,11 @@ impl Archive {
             if !row.may_have_revision(rev) {
                 continue;
             }
-            match blocks.open(page, row.block).await {
+            match blocks.open(page, row.block).await.and_then(|block| block.check_records()) {
                 Err(StoreError::Corrupt(why)) => {
                     given_up.extend(self.give_up(page, row.block, &why).await?);
                 }
-                opened => drop(opened?),
+                checked => checked?,
             }
         }
         if !given_up.is_empty() {

@@ -10,10 +10,11 @@ use rashomon_tables::{Batch, Error as StoreError, Key};
 
 use super::{
     Archive,
-    blocks::{BlockStore, OpenBlock},
+    blocks::BlockStore,
     collect::References,
     combined::CombinedRevisions,
     index::index_of,
+    open_block::OpenBlock,
     rewrite::BlockRewriter,
     rows::{BlockId, EpochRow},
 };
@@ -126,7 +127,7 @@ impl Archive {
             }
             let block = self.blocks.open(page, row.block).await?;
             if has_content(&block, page, &marked)? {
-                return Ok(Some((row.block, block.titles())));
+                return Ok(Some((row.block, block.titles()?)));
             }
         }
         Ok(None)
@@ -216,7 +217,7 @@ impl Archive {
                         continue;
                     }
                     if enqueued_at <= until {
-                        return Ok(Some((entry.id, block.titles())));
+                        return Ok(Some((entry.id, block.titles()?)));
                     }
                     left.insert(entry.id);
                 }
@@ -240,10 +241,11 @@ async fn may_have_content(
     id: BlockId,
     marked: &RevisionRow,
 ) -> Result<bool> {
-    match blocks.open(page, id).await {
+    let opened = blocks.open(page, id).await.map_err(Error::from);
+    match opened.and_then(|block| has_content(&block, page, marked)) {
         // Another process may still be writing the block.
-        Err(StoreError::Corrupt(_)) => Ok(true),
-        block => has_content(&*block?, page, marked),
+        Err(Error::Store(StoreError::Corrupt(_))) => Ok(true),
+        has_content => has_content,
     }
 }
 

@@ -203,7 +203,8 @@ impl HistoryArchiver {
     #[must_use]
     pub fn new(archive: Arc<Archive>, rows: Arc<dyn RowImporter>) -> Option<Self> {
         let settings = archive.settings.clone()?;
-        let (unfinished, sealed) = (UnfinishedBlock::new().ok()?, SealReport::default());
+        let (unfinished, sealed) =
+            (UnfinishedBlock::new(archive.block_version()).ok()?, SealReport::default());
         let state = Mutex::new(State {
             current: None,
             unfinished,
@@ -509,7 +510,8 @@ impl HistoryArchiver {
     /// Returns while the block is being written, so that the next revisions can be received.
     async fn end_block(&self, state: &mut State) -> Result<()> {
         state.wait_placed().await?;
-        let mut unfinished = std::mem::replace(&mut state.unfinished, UnfinishedBlock::new()?);
+        let mut unfinished =
+            std::mem::replace(&mut state.unfinished, UnfinishedBlock::new(self.archive.block_version())?);
         let at = self.archive.records.clock.now();
         if let Some(CurrentPage { page, highest: Some(highest), .. }) = &mut state.current
             && unfinished.pending.ends_with(page)

@@ -23,6 +23,7 @@ mod history;
 mod index;
 mod index_cache;
 mod large;
+mod open_block;
 mod order;
 mod part;
 mod pending;
@@ -47,6 +48,8 @@ use rashomon_records::{
     schemas::{ARCHIVE_BLOCKS, ARCHIVE_INDEX, has_rows},
 };
 use rashomon_tables::{Error as StoreError, TableStore};
+
+pub use rashomon_blocks::Version as BlockVersion;
 
 pub use self::{
     archive::Archive,
@@ -101,11 +104,19 @@ pub struct ArchiveSettings {
     /// sealed. An import into blocks seals the latest revision at once. If `None`, the latest revision is
     /// never sealed.
     pub idle: Option<Duration>,
+    /// The version of the format of new blocks. `None`: the latest, or the first if other processes write to the store.
+    pub block_version: Option<BlockVersion>,
 }
 
 impl Default for ArchiveSettings {
     fn default() -> Self {
-        Self { all: BucketArchive::default(), buckets: BTreeMap::new(), cache_bytes: 64 << 20, idle: None }
+        Self {
+            all: BucketArchive::default(),
+            buckets: BTreeMap::new(),
+            cache_bytes: 64 << 20,
+            idle: None,
+            block_version: None,
+        }
     }
 }
 

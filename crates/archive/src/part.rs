@@ -1,4 +1,4 @@
-//! The part of one page in a block, with the keys of the rows that the part contains.
+//! The part of one page in a group of a block, with the keys of the rows that the part contains.
 
 use std::{
     collections::BTreeMap,
@@ -30,13 +30,19 @@ pub(super) fn is_archived(table: &Schema) -> bool {
 #[derive(Debug)]
 pub(super) struct PackedUnit {
     page: Arc<Page>,
+    group: usize,
     entries: UnitEntries,
     /// The decoded revision. `None` if the entries cannot be understood.
     unit: OnceLock<Option<Arc<Unit>>>,
 }
 
 impl PackedUnit {
-    /// Returns the revision, or `None` if the entries cannot be understood. `table` has the entries of the block, and
+    /// The group of the block that has the revision.
+    pub(super) fn group(&self) -> usize {
+        self.group
+    }
+
+    /// Returns the revision, or `None` if the entries cannot be understood. `table` has the entries of the group, and
     /// `text` reads the content of an entry.
     pub(super) fn unit(&self, table: &Table, text: impl Fn(u64) -> Option<Vec<u8>>) -> Option<Arc<Unit>> {
         let unit = self.unit.get_or_init(|| {
@@ -53,7 +59,7 @@ impl PackedUnit {
     }
 }
 
-/// The revisions of a page in a block.
+/// The revisions of a page in a group of a block.
 #[derive(Debug)]
 pub(super) struct Part {
     /// The revisions, each with the time of the edit and the write time.
@@ -92,14 +98,15 @@ pub(super) enum Field {
 
 impl Part {
     /// Reads the keys of the page's units. Returns `None` if the entries cannot be understood.
-    pub(super) fn new(page: Page, table: &Table, entries: &PageEntries) -> Option<Self> {
+    pub(super) fn new(page: Page, group: usize, table: &Table, entries: &PageEntries) -> Option<Self> {
         let page = Arc::new(page);
         let mut part = Self { revisions: BTreeMap::new(), renders: BTreeMap::new(), bodies: BTreeMap::new() };
         for entries in entries.units(table)? {
             let keys = entries.keys(table, &page)?;
             part.renders.extend(keys.renders.into_iter().map(|(tid, at)| ((keys.rev, tid), at)));
             part.bodies.extend(keys.bodies.into_iter().map(|(name, of, at)| ((name, keys.rev, of), at)));
-            let packed = Arc::new(PackedUnit { page: Arc::clone(&page), entries, unit: OnceLock::new() });
+            let packed =
+                Arc::new(PackedUnit { page: Arc::clone(&page), group, entries, unit: OnceLock::new() });
             part.revisions.insert(keys.rev, (keys.timestamp, keys.written_at, packed));
         }
         Some(part)

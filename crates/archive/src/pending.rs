@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
 use rashomon_archive_format::{BodyLocation, Pages, Texts, Unit, UnitSize, UnitWriter, columns};
-use rashomon_blocks::{Block, BlockBuilder, Error as BlockError, Limits, Settings};
+use rashomon_blocks::{Block, BlockBuilder, Error as BlockError, Limits, Settings, Version as BlockVersion};
 use rashomon_tables::Error as StoreError;
 
 use super::{
@@ -20,14 +20,15 @@ const FULL_BLOCK_ENTRIES: usize = 3 * 4096;
 /// all titles.
 const FULL_BLOCK_TITLE_BYTES: usize = 256 << 10;
 
-/// The settings of blocks in the archive, which say when a block is full.
-pub(super) fn settings() -> Settings {
-    Settings { entries: FULL_BLOCK_ENTRIES, ..Settings::default() }
+/// The settings of blocks in the archive, which say when a block is full. The version has no influence on that.
+pub(super) fn settings(version: BlockVersion) -> Settings {
+    Settings { entries: FULL_BLOCK_ENTRIES, version, ..Settings::default() }
 }
 
 /// A block that is being filled.
 #[derive(Debug)]
 pub(super) struct PendingBlock {
+    version: BlockVersion,
     builder: BlockBuilder,
     pages: Pages,
     /// The number of bytes of the titles of the pages.
@@ -53,9 +54,16 @@ pub(super) struct ReleasedSet {
 pub(super) type ReleasedChunks = HashMap<Title, Vec<ReleasedSet>>;
 
 impl PendingBlock {
-    pub(super) fn new() -> Result<Self> {
-        let builder = BlockBuilder::new(settings(), columns(), 0).map_err(build_error)?;
-        Ok(Self { builder, pages: Vec::new(), title_bytes: 0, values: 0, released_chunks: HashMap::new() })
+    pub(super) fn new(version: BlockVersion) -> Result<Self> {
+        let builder = BlockBuilder::new(settings(version), columns(), 0).map_err(build_error)?;
+        let released_chunks = HashMap::new();
+        Ok(Self { version, builder, pages: Vec::new(), title_bytes: 0, values: 0, released_chunks })
+    }
+
+    /// Takes the block, and leaves an empty one.
+    pub(super) fn take(&mut self) -> Result<Self> {
+        let next = Self::new(self.version)?;
+        Ok(std::mem::replace(self, next))
     }
 
     pub(super) fn is_empty(&self) -> bool {

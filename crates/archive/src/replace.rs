@@ -153,7 +153,7 @@ impl BlockReplacer<'_> {
     async fn replace_in_block(mut self, page: &Page, id: BlockId, checked: &mut CheckedBlocks) -> Result<()> {
         let archive = self.archive;
         let block = archive.blocks.open(page, id).await?;
-        let titles = block.titles();
+        let titles = block.titles()?;
         let pages: Vec<_> = titles.into_iter().map(|title| Page { title, ..page.clone() }).collect();
         if !self.has_selected(&pages, id).await? {
             return Ok(());

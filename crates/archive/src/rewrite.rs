@@ -74,7 +74,7 @@ impl Archive {
         let mut enqueued = BTreeSet::new();
         for (page, rows) in parts {
             for row in rows.iter().filter(|row| enqueued.insert(row.block)) {
-                let titles = self.blocks.open(page, row.block).await?.titles();
+                let titles = self.blocks.open(page, row.block).await?.titles()?;
                 let now = self.records.clock.now();
                 // A process whose clock is ahead may have deleted an earlier entry of the block. The write
                 // time of that delete may be up to `skew` later than `now`, and the new entry must not be
@@ -98,7 +98,8 @@ pub(super) fn delete_parts(batch: &mut Batch, parts: &[IndexRow], at: Timestamp)
 impl<'a> BlockRewriter<'a> {
     /// Creates a rewriter for pages of one bucket.
     pub(super) fn new(archive: &'a Archive) -> Result<Self> {
-        let (pending, replacements, left_blocks) = (PendingBlock::new()?, Vec::new(), BTreeSet::new());
+        let (pending, replacements, left_blocks) =
+            (PendingBlock::new(archive.block_version())?, Vec::new(), BTreeSet::new());
         Ok(Self {
             archive,
             pending,
@@ -178,7 +179,7 @@ impl<'a> BlockRewriter<'a> {
 
     /// Writes the block that is being filled, and makes the ended pages reference their new blocks.
     async fn end_block(&mut self) -> Result<()> {
-        let pending = std::mem::replace(&mut self.pending, PendingBlock::new()?);
+        let pending = self.pending.take()?;
         let new_block = self.archive.make_block(pending).await?;
         if let Some(block) = &new_block {
             self.new_blocks += 1;

@@ -196,7 +196,7 @@ impl<'a> Sealer<'a> {
             policy,
             thinning: Thinning::new(policy, None),
             index: Vec::new(),
-            pending: PendingBlock::new()?,
+            pending: PendingBlock::new(archive.block_version())?,
             resealed: BTreeMap::new(),
             partly_sealed: BTreeSet::new(),
             rest: ClusteringRange::all(),
@@ -533,7 +533,7 @@ impl<'a> Sealer<'a> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let mut pending = std::mem::replace(&mut self.pending, PendingBlock::new()?);
+        let mut pending = self.pending.take()?;
         let released_chunks = pending.take_released();
         let Some(made) = self.archive.make_block(pending).await? else { return Ok(()) };
         self.sealed.blocks += 1;

@@ -9,8 +9,9 @@ use rashomon_tables::{
 };
 
 use super::{
-    blocks::{BlockStore, OpenBlock, in_hex},
+    blocks::{BlockStore, in_hex},
     index::{Axis, IndexRow},
+    open_block::OpenBlock,
     order::{bounds, compare},
     part::{ArchivedRow, Field, PackedUnit, RowSource},
     rows::BlockId,
@@ -203,7 +204,7 @@ impl BlockStore {
             }
             let opened = self.open(page, source.block).await;
             let rows = opened.and_then(|block| {
-                let rows = block.part_of(page)?.rows(search.table, range).into_iter();
+                let rows = block.rows(page, search.table, range)?.into_iter();
                 let rows = rows.filter(|row| search.is_within(&row.clustering));
                 Ok(rows.map(|row| FoundRow { row, block: Arc::clone(&block) }).collect::<Vec<_>>())
             });

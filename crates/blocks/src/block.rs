@@ -1,5 +1,7 @@
 //! Reads blocks.
 
+use std::sync::Arc;
+
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
@@ -7,22 +9,57 @@ use crate::{
     columns::{Column, Value, Values},
     contents::Contents,
     delta::reader::DeltaReader,
-    directory::{CHECKS, Codec, Directory, ENTRIES, FIRST_COLUMN, TEXTS, section_name},
+    directory::{CHECKS, Codec, Directory, ENTRIES, FIRST_COLUMN, TEXTS, Version, section_name},
     entries::{Entries, Ordinals},
     error::{Damage, Error},
     frames::FrameReader,
     limits::Limits,
+    strings::Strings,
     table::Table,
     unpacked::Unpacked,
+    varint::Input,
 };
 
 /// A block that was opened. Only its directory is unpacked.
 #[derive(Debug)]
 pub struct Block<'a> {
-    directory: Directory,
-    starts: Vec<ChunkStart>,
+    directory: Arc<Directory>,
+    starts: Arc<[ChunkStart]>,
     body: &'a [u8],
     limits: Limits,
+}
+
+/// The directory of a block that was opened. It owns its data, and opens the same bytes again at no cost.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    directory: Arc<Directory>,
+    starts: Arc<[ChunkStart]>,
+    /// The number of bytes of the block after its directory.
+    body: usize,
+    limits: Limits,
+}
+
+impl Opened {
+    /// The block that was opened. `bytes` are its bytes, which are not checked again.
+    #[must_use]
+    pub fn block<'a>(&self, bytes: &'a [u8]) -> Block<'a> {
+        let body = &bytes[bytes.len().saturating_sub(self.body)..];
+        let (directory, starts) = (Arc::clone(&self.directory), Arc::clone(&self.starts));
+        Block { directory, starts, body, limits: self.limits }
+    }
+
+    /// The group that has the entry with this ordinal, if the block has such an entry.
+    #[must_use]
+    pub fn group_of(&self, ordinal: u64) -> Option<usize> {
+        let chunk = self.directory.chunk_with(ordinal)?;
+        Some(Chunks::new(&self.directory, &self.starts, &[], self.limits).group_of(chunk))
+    }
+
+    /// The approximate use of memory, in bytes.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.directory.memory() + self.starts.len() * size_of::<ChunkStart>()
+    }
 }
 
 /// An entry without its content.
@@ -72,8 +109,8 @@ impl<'a> Block<'a> {
     /// Reads the directory, and returns whether the hash of the block matches its bytes.
     fn open_and_check_hash(bytes: &'a [u8], limits: Limits) -> Result<(Self, bool), Error> {
         let opened = Directory::open(bytes, &limits)?;
-        let starts = ChunkStart::all(&opened.directory);
-        let block = Self { directory: opened.directory, starts, body: opened.body, limits };
+        let starts = ChunkStart::all(&opened.directory).into();
+        let block = Self { directory: Arc::new(opened.directory), starts, body: opened.body, limits };
         Ok((block, opened.intact))
     }
 
@@ -85,8 +122,30 @@ impl<'a> Block<'a> {
         self.limits
     }
 
-    pub(crate) fn starts(&self) -> &[ChunkStart] {
-        &self.starts
+    pub(crate) fn shared_parts(&self) -> (Arc<Directory>, Arc<[ChunkStart]>) {
+        (Arc::clone(&self.directory), Arc::clone(&self.starts))
+    }
+
+    /// The number of bytes that a group takes in the block.
+    pub fn stored_bytes_of_group(&self, group: usize) -> usize {
+        self.chunks().of_group(group).map(|chunk| self.directory.chunks[chunk].stored()).sum()
+    }
+
+    /// What was read of the block so far, for reading more of it later.
+    #[must_use]
+    pub fn opened(&self) -> Opened {
+        let (directory, starts) = self.shared_parts();
+        Opened { directory, starts, body: self.body.len(), limits: self.limits }
+    }
+
+    /// The version of the format.
+    pub fn version(&self) -> Version {
+        self.directory.version
+    }
+
+    /// The number of groups. A group is what a reader of one entry unpacks; beside it, only the first group.
+    pub fn groups(&self) -> usize {
+        self.chunks().groups()
     }
 
     pub(crate) fn directory(&self) -> &Directory {
@@ -133,11 +192,17 @@ impl<'a> Block<'a> {
         let (chunk, place) = self.find(ordinal)?;
         let index = chunks.range(chunk).start + place;
         let bytes = match self.codec() {
-            Codec::PoolAndScripts => DeltaReader::new(&chunks).text(&chunks, index)?,
+            Codec::PoolAndScripts => self.salvage_group(chunks.group_of(chunk)).text(&chunks, index)?,
             Codec::Frames => FrameReader::default().text(&chunks, index)?,
         };
-        check(&bytes, &chunks.unpack(chunk, CHECKS, &[])?, place, ordinal)?;
+        check(&bytes, self.checks_of_chunk(chunk)?.as_deref(), place, ordinal)?;
         Ok(bytes)
+    }
+
+    fn salvage_group(&self, group: usize) -> DeltaReader {
+        let chunks = self.chunks();
+        let shared = (group > 0).then(|| Arc::new(DeltaReader::salvage(&chunks, 0, None)));
+        DeltaReader::salvage(&chunks, group, shared)
     }
 
     /// The chunk of an entry that is not erased, and the index of the entry in the chunk.
@@ -146,6 +211,14 @@ impl<'a> Block<'a> {
         let ordinals = self.ordinals_of_chunk(chunk)?;
         let place = ordinals.find(ordinal).ok_or(Error::NoSuchOrdinal(ordinal))?;
         if ordinals.get(place).1 { Err(Error::Erased(ordinal)) } else { Ok((chunk, place)) }
+    }
+
+    /// The checksums of a chunk's contents. `None` in version 2, which has checksums of literals instead.
+    pub(crate) fn checks_of_chunk(&self, chunk: usize) -> Result<Option<Vec<u8>>, Error> {
+        match self.version() {
+            Version::One => self.chunks().unpack(chunk, CHECKS, &[]).map(Some),
+            Version::Two => Ok(None),
+        }
     }
 
     /// The ordinals of a chunk's entries.
@@ -158,32 +231,53 @@ impl<'a> Block<'a> {
         Ok(self.entries_of_chunk(chunk, u32::MAX as usize)?.ordinals)
     }
 
-    fn entries_of_chunk(&self, chunk: usize, streams: usize) -> Result<Entries, Error> {
+    /// The entries of a chunk. `streams` is the number of streams in earlier chunks of the group.
+    pub(crate) fn entries_of_chunk(&self, chunk: usize, streams: usize) -> Result<Entries, Error> {
         let bytes = self.chunks().unpack(chunk, ENTRIES, &[])?;
         let entries = Entries::read(&bytes, &self.directory.chunks[chunk], streams);
         Ok(entries.ok_or_else(|| Damage::of(chunk, ENTRIES))?)
     }
 
-    /// The entries of all chunks, one item for each chunk.
+    /// The entries of all chunks, one item for each chunk, with the numbers of [`Self::streams`].
     pub(crate) fn all_entries(&self) -> Result<Vec<Entries>, Error> {
-        let mut streams = 0;
         let mut all = Vec::with_capacity(self.chunk_count());
-        for chunk in self.chunks().each() {
-            let entries = self.entries_of_chunk(chunk, streams)?;
-            streams += entries.new_streams.len();
-            all.push(entries);
+        let mut before = 0;
+        for group in 0..self.groups() {
+            let mut streams = 0;
+            for chunk in self.chunks().of_group(group) {
+                let mut entries = self.entries_of_chunk(chunk, streams)?;
+                streams += entries.new_streams.len();
+                entries.streams.iter_mut().for_each(|stream| *stream += before);
+                all.push(entries);
+            }
+            before += streams as u32;
         }
         Ok(all)
     }
 
-    /// The names of the block's streams, in the order of their first entries.
+    /// The names of the block's streams, in the order of their first entries. A stream with entries in several groups
+    /// occurs once for each.
     ///
     /// # Errors
     ///
     /// [`Error::Damaged`].
     pub fn streams(&self) -> Result<Vec<Vec<u8>>, Error> {
-        let all = self.all_entries()?;
-        Ok(all.iter().flat_map(|entries| entries.new_streams.iter()).map(<[u8]>::to_vec).collect())
+        Ok(stream_names(&self.all_entries()?))
+    }
+
+    /// Calls `each` with the names of the streams of a group.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Damaged`].
+    pub fn streams_of_group(&self, group: usize, mut each: impl FnMut(&[u8])) -> Result<(), Error> {
+        for chunk in self.chunks().of_group(group) {
+            let bytes = self.chunks().unpack(chunk, ENTRIES, &[])?;
+            let names =
+                Strings::read_counted(&mut Input(&bytes)).ok_or_else(|| Damage::of(chunk, ENTRIES))?;
+            names.iter().for_each(&mut each);
+        }
+        Ok(())
     }
 
     /// All entries with the values of all columns, without their content.
@@ -192,17 +286,27 @@ impl<'a> Block<'a> {
     ///
     /// [`Error::Damaged`].
     pub fn entries(&self) -> Result<Vec<Entry>, Error> {
-        let table = self.table()?;
-        Ok((0..table.len()).map(|index| table.entry(index)).collect())
+        let (mut all, mut streams, mut room) = (Vec::with_capacity(self.len()), 0, self.room());
+        for group in 0..self.groups() {
+            let table = Table::read(self, group, &mut room)?;
+            all.extend(table.entries(streams));
+            streams += table.streams();
+        }
+        Ok(all)
     }
 
-    /// The entries with the values of all columns, without their content, for readers of a few of them.
+    /// The entries of a group with the values of all columns, without their content, for readers of a few of them.
     ///
     /// # Errors
     ///
     /// [`Error::Damaged`].
-    pub fn table(&self) -> Result<Table, Error> {
-        Table::read(self)
+    pub fn table(&self, group: usize) -> Result<Table, Error> {
+        Table::read(self, group, &mut self.room())
+    }
+
+    /// For each column, how many bytes its strings may have.
+    fn room(&self) -> Vec<usize> {
+        vec![self.limits.scripts; self.columns().len()]
     }
 
     /// The values of one column, one for each entry. No other column is unpacked.
@@ -216,25 +320,25 @@ impl<'a> Block<'a> {
     }
 
     fn values(&self, column: usize) -> Result<Vec<Value>, Error> {
-        let of_chunks = self.values_by_chunk(column)?.into_iter().enumerate();
-        let values = of_chunks.flat_map(|(chunk, values)| {
-            let entries = self.chunks().get(chunk).entries;
-            (0..entries).map(move |place| values.get(place).to_value())
-        });
-        Ok(values.collect())
-    }
-
-    /// The values of one column, one item for each chunk.
-    pub(crate) fn values_by_chunk(&self, column: usize) -> Result<Vec<Values>, Error> {
-        let (chunks, section) = (self.chunks(), FIRST_COLUMN + column);
-        let (mut all, mut room) = (Vec::with_capacity(chunks.len()), self.limits.scripts);
-        for chunk in chunks.each() {
-            let bytes = chunks.unpack(chunk, section, &[])?;
-            let kind = self.columns()[column].kind;
-            let values = Values::read(kind, chunks.get(chunk).entries, &bytes, &mut room);
-            all.push(values.ok_or_else(|| Damage::of(chunk, section))?);
+        let (mut all, mut room) = (Vec::with_capacity(self.len()), self.limits.scripts);
+        for chunk in self.chunks().each() {
+            let values = self.values_of_chunk(column, chunk, &mut room)?;
+            all.extend((0..self.chunks().get(chunk).entries).map(|place| values.get(place).to_value()));
         }
         Ok(all)
+    }
+
+    /// The values of one column in a chunk. Reduces `room` by the bytes of its strings.
+    pub(crate) fn values_of_chunk(
+        &self,
+        column: usize,
+        chunk: usize,
+        room: &mut usize,
+    ) -> Result<Values, Error> {
+        let (chunks, section) = (self.chunks(), FIRST_COLUMN + column);
+        let bytes = chunks.unpack(chunk, section, &[])?;
+        let values = Values::read(self.columns()[column].kind, chunks.get(chunk).entries, &bytes, room);
+        Ok(values.ok_or_else(|| Damage::of(chunk, section))?)
     }
 
     /// The sizes of the parts of the block, all chunks together: the name of each part, its stored bytes, and
@@ -257,13 +361,13 @@ impl<'a> Block<'a> {
         Contents::new(self)
     }
 
-    /// Unpacks the whole block, for reading many of its entries.
+    /// Unpacks a group, for reading many of its entries. `first` is the unpacked first group, if the caller has it.
     ///
     /// # Errors
     ///
-    /// [`Error::Damaged`] if a part of the block that contents depend on is damaged.
-    pub fn unpack(&self) -> Result<Unpacked, Error> {
-        Unpacked::new(self)
+    /// [`Error::Damaged`] if something that contents of the group depend on is damaged.
+    pub fn unpack(&self, group: usize, first: Option<&Unpacked>) -> Result<Unpacked, Error> {
+        Unpacked::new(self, group, first)
     }
 
     /// Decodes the whole block, and checks the checksums of its parts and contents. [`Self::open`] checks the
@@ -279,17 +383,23 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The number of bytes of a content's checksum.
-const CHECK_BYTES: usize = 4;
-
-/// The checksum of a content. It detects accidental damage of this content, even if other parts of the block
-/// are damaged too. The hash of the block detects every change of its bytes.
-pub(crate) fn checksum(content: &[u8]) -> [u8; CHECK_BYTES] {
-    (xxh3_64(content) as u32).to_le_bytes()
+/// The names of the streams that these chunks name.
+pub(crate) fn stream_names(chunks: &[Entries]) -> Vec<Vec<u8>> {
+    chunks.iter().flat_map(|entries| entries.new_streams.iter()).map(<[u8]>::to_vec).collect()
 }
 
-/// Returns an error if a content does not agree with its checksum.
-pub(crate) fn check(bytes: &[u8], checks: &[u8], place: usize, ordinal: u64) -> Result<(), Error> {
+/// The number of bytes of a checksum.
+pub(crate) const CHECK_BYTES: usize = 4;
+
+/// The checksum of a content, or of a piece of the literals. It detects accidental damage of these bytes, even if other
+/// parts of the block are damaged too. The hash of the block detects every change of its bytes.
+pub(crate) fn checksum(bytes: &[u8]) -> [u8; CHECK_BYTES] {
+    (xxh3_64(bytes) as u32).to_le_bytes()
+}
+
+/// Returns an error if a content does not agree with its checksum, if the block has one.
+pub(crate) fn check(bytes: &[u8], checks: Option<&[u8]>, place: usize, ordinal: u64) -> Result<(), Error> {
+    let Some(checks) = checks else { return Ok(()) };
     let stated = checks.chunks_exact(CHECK_BYTES).nth(place);
     // The fuzzer cannot guess checksums, so fuzzing does not check them.
     if stated == Some(checksum(bytes).as_slice()) || cfg!(fuzzing) {
@@ -308,14 +418,15 @@ mod tests {
         for size in [100, 20_000] {
             let mut rng = fastrand::Rng::with_seed(1);
             let contents: Vec<Vec<u8>> = (0..2).map(|_| (0..size).map(|_| rng.u8(..)).collect()).collect();
-            let mut builder = BlockBuilder::new(Settings::default(), Vec::new(), 0).unwrap();
+            let settings = Settings { version: Version::One, ..Settings::default() };
+            let mut builder = BlockBuilder::new(settings, Vec::new(), 0).unwrap();
             for content in &contents {
                 builder.push(b"s", content, &[]).unwrap();
             }
             let bytes = builder.finish().unwrap();
             let block = Block::open(&bytes, Limits::default()).unwrap();
             // Simulates a builder that stored a checksum of another content.
-            let mut directory = block.directory.clone();
+            let mut directory = Directory::clone(&block.directory);
             let sections = &mut directory.chunks[0].sections;
             let before = sections[ENTRIES].stored;
             let (head, rest) = block.body.split_at(before);
@@ -330,7 +441,7 @@ mod tests {
             let block = Block::open(&bytes, Limits::default()).unwrap();
             let damaged = Error::Damaged(Damage::Entry(0));
             assert_eq!(block.get(0), Err(damaged.clone()));
-            assert_eq!(block.unpack().unwrap().get(0), Err(damaged.clone()));
+            assert_eq!(block.unpack(0, None).unwrap().get(0), Err(damaged.clone()));
             assert_eq!(block.verify(), Err(damaged));
             assert_eq!(block.get(1).as_ref(), Ok(&contents[1]));
             assert_eq!(block.iter().filter(Result::is_ok).count(), 1);

@@ -5,18 +5,17 @@ use std::collections::HashMap;
 use crate::{
     block::{Block, checksum},
     columns::{self, Column, Value, check_columns, check_values},
-    delta::{encoder::DeltaEncoder, reader::DeltaReader, script::ScriptWriter},
-    directory::{Chunk, Codec, Directory, SCRIPTS, TEXTS},
+    delta::{encoder::DeltaEncoder, reader::checks_of_literals, script::ScriptWriter},
+    directory::{Chunk, Codec, Directory, SCRIPTS, TEXTS, Version},
     entries,
-    error::{Damage, Error},
-    filling::{LastSizes, Settings, script_and_value_bytes, script_bytes},
-    frames::{self, FrameWriter},
+    error::Error,
+    filling::{GroupSize, LastSizes, Settings},
+    frames::FrameWriter,
     limits::{Limits, MAX_CONTENT, MAX_NAME, at_most},
     section::Section,
 };
 
-/// The minimum number of bytes of literals in a block that is converted to frames. Contents that are appended
-/// to a smaller block later may have text in common with it, and frames cannot use common text.
+/// The minimum number of bytes of literals in a block that is converted to frames. A smaller block gains little.
 const MIN_BYTES_FOR_FRAMES: usize = 16 << 10;
 
 /// The number of bytes of scripts after which a further content of a block is stored whole, and not as its
@@ -45,17 +44,16 @@ pub struct BlockBuilder {
     scripts: usize,
     /// Bytes of contents in the block.
     content: u64,
-    /// Whether the block began with the chunks of another block, which stay unchanged.
-    resumed: bool,
 }
 
 /// The chunk that is being built: the entries since the last finished chunk.
 #[derive(Debug, Default)]
 struct OpenChunk {
-    /// The names of streams that no earlier chunk has.
+    /// The names of streams that no earlier chunk of the group has.
     new_streams: Vec<Vec<u8>>,
     /// The number of each entry's stream.
     streams: Vec<u32>,
+    /// The checksums of contents, or of literals.
     checks: Vec<u8>,
     /// The values of each column.
     values: Vec<Vec<Value>>,
@@ -81,9 +79,10 @@ impl BlockBuilder {
     fn with_codec(settings: Settings, columns: Vec<Column>, first: u64, codec: Codec) -> Result<Self, Error> {
         check_columns(&columns)?;
         let values = columns.iter().map(|_| Vec::new()).collect();
+        let version = if codec == Codec::Frames { Version::One } else { settings.version };
         Ok(Self {
             settings,
-            directory: Directory { codec, columns, chunks: Vec::new() },
+            directory: Directory { version, codec, columns, chunks: Vec::new() },
             body: Vec::new(),
             entries: 0,
             streams: HashMap::new(),
@@ -94,34 +93,7 @@ impl BlockBuilder {
             script_and_value_bytes: 0,
             scripts: 0,
             content: 0,
-            resumed: false,
         })
-    }
-
-    /// A builder for a block that begins with another block. New entries come after the entries of that
-    /// block, in chunks of their own. The existing chunks stay unchanged, byte for byte.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Damaged`] if the block is damaged.
-    pub fn resume(settings: Settings, block: &Block<'_>) -> Result<Self, Error> {
-        let body = block.chunks().stored().ok_or(Damage::Length)?;
-        let next = block.ordinals().map_or(0, |(_, last)| last.saturating_add(1));
-        let mut builder = Self::with_codec(settings, block.columns().to_vec(), next, block.codec())?;
-        let entries = block.all_entries()?;
-        let streams = entries.iter().flat_map(|entries| &entries.streams);
-        (builder.last, builder.content) = builder.texts.resume(block, streams.copied())?;
-        for name in entries.iter().flat_map(|entries| entries.new_streams.iter()) {
-            let number = builder.streams.len() as u32;
-            builder.streams.insert(name.to_vec(), number);
-        }
-        builder.script_and_value_bytes = script_and_value_bytes(block)?;
-        builder.scripts = script_bytes(block);
-        builder.directory.chunks.clone_from(&block.directory().chunks);
-        builder.body = body.to_vec();
-        builder.entries = block.len();
-        builder.resumed = true;
-        Ok(builder)
     }
 
     /// Adds an entry, and returns its ordinal: the last ordinal plus one. The content is a version of the
@@ -140,13 +112,15 @@ impl BlockBuilder {
         if ordinal == u64::MAX {
             return Err(Error::OutOfOrdinals);
         }
-        if self.chunk_is_full() {
+        if matches!(&self.texts, Texts::Frames(frames) if frames.is_full()) {
             self.end_chunk()?;
         }
         let stream = self.stream(stream);
         let chunk = &mut self.chunk;
         chunk.streams.push(stream);
-        chunk.checks.extend(checksum(content));
+        if self.directory.version == Version::One {
+            chunk.checks.extend(checksum(content));
+        }
         for (column, value) in chunk.values.iter_mut().zip(values) {
             if let Value::Bytes(bytes) = value {
                 self.script_and_value_bytes += bytes.len();
@@ -160,6 +134,29 @@ impl BlockBuilder {
         self.content += content.len() as u64;
         self.next = ordinal + 1;
         Ok(ordinal)
+    }
+
+    /// Says that the next entry begins a page, or at least a revision of the same page, so that a group of entries may
+    /// end before it. Returns whether a group begins with the next entry.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Zstd`] if the compressor gets no memory. The builder must be dropped then.
+    pub fn may_begin_group(&mut self, is_page: bool) -> Result<bool, Error> {
+        if let Texts::Delta { encoder, pool_start, .. } = &self.texts
+            && self.directory.version == Version::Two
+        {
+            let size = GroupSize {
+                is_first: self.directory.chunks.is_empty(),
+                entries: self.chunk.streams.len(),
+                literals: encoder.pool().len() - pool_start,
+                largest: self.last.largest(),
+            };
+            if self.settings.ends_group(&size, is_page) {
+                self.end_chunk()?;
+            }
+        }
+        Ok(self.chunk.streams.is_empty())
     }
 
     /// Whether the block is full. If so, the caller should call [`Self::finish`], and continue with the next
@@ -205,7 +202,7 @@ impl BlockBuilder {
         self.end_chunk()?;
         let mut block = self.directory.seal(&self.body);
         // In frames, `Limits::texts` bounds all contents, which may have many more bytes than the literals.
-        let may_be_frames = !self.resumed && self.content <= Limits::default().texts as u64;
+        let may_be_frames = self.content <= Limits::default().texts as u64;
         if self.directory.codec == Codec::PoolAndScripts && may_be_frames && self.suits_frames() {
             let frames = self.as_frames(&block)?;
             if frames.len() < block.len() {
@@ -217,14 +214,13 @@ impl BlockBuilder {
     }
 
     fn clear(&mut self) {
-        self.directory.codec = Codec::PoolAndScripts;
         self.directory.chunks.clear();
         self.body.clear();
         self.streams.clear();
         self.texts.clear();
         self.last = LastSizes::default();
         (self.entries, self.script_and_value_bytes, self.scripts) = (0, 0, 0);
-        (self.content, self.resumed) = (0, false);
+        self.content = 0;
     }
 
     fn stream(&mut self, name: &[u8]) -> u32 {
@@ -237,26 +233,18 @@ impl BlockBuilder {
         number
     }
 
-    fn chunk_is_full(&self) -> bool {
-        let entries = self.chunk.streams.len();
-        match &self.texts {
-            Texts::Delta { encoder, pool_start, .. } => {
-                let literals = encoder.pool().len() - pool_start;
-                entries >= self.settings.chunk_entries && literals >= self.settings.chunk_pool
-            }
-            Texts::Frames(frames) => {
-                entries >= frames::MAX_ENTRIES || frames.texts().len() >= frames::MAX_BYTES
-            }
-        }
-    }
-
     /// Compresses the entries since the last finished chunk.
     fn end_chunk(&mut self) -> Result<(), Error> {
-        let chunk = std::mem::take(&mut self.chunk);
+        let mut chunk = std::mem::take(&mut self.chunk);
         self.chunk.values = chunk.values.iter().map(|_| Vec::new()).collect();
         let entries = chunk.streams.len();
         if entries == 0 {
             return Ok(());
+        }
+        if let Texts::Delta { encoder, pool_start, .. } = &self.texts
+            && self.directory.version == Version::Two
+        {
+            chunk.checks = checks_of_literals(&encoder.pool().bytes()[*pool_start..]);
         }
         let level = self.settings.level;
         let (body, mut sections) = (&mut self.body, Vec::new());
@@ -270,6 +258,9 @@ impl BlockBuilder {
         let (first, last) = (self.next - entries as u64, self.next - 1);
         self.directory.chunks.push(Chunk { entries, first, last, erased: 0, sections });
         self.entries += entries;
+        if self.directory.version == Version::Two {
+            self.streams.clear();
+        }
         Ok(())
     }
 
@@ -339,8 +330,10 @@ impl Texts {
         match self {
             Self::Delta { encoder, scripts, pool_start } => {
                 let (before, literals) = encoder.pool().bytes().split_at(*pool_start);
-                let pool = Section::pack(literals, before, level, body)?;
+                let shared = &before[..encoder.pool().shared()];
+                let pool = Section::pack(literals, shared, level, body)?;
                 *pool_start = encoder.pool().len();
+                encoder.end_group();
                 Ok([pool, Section::pack(&std::mem::take(scripts).finish(), &[], level, body)?])
             }
             Self::Frames(frames) => {
@@ -349,40 +342,6 @@ impl Texts {
                 Ok([texts, Section::pack(frames.lengths(), &[], level, body)?])
             }
         }
-    }
-
-    /// Loads a block to which entries will be appended. Returns the sizes of its last contents, and the total
-    /// size of all contents.
-    fn resume(
-        &mut self,
-        block: &Block<'_>,
-        streams: impl Iterator<Item = u32>,
-    ) -> Result<(LastSizes, u64), Error> {
-        let chunks = block.chunks();
-        let mut reader = match self {
-            Self::Delta { encoder, pool_start, .. } => {
-                let mut reader = DeltaReader::new(&chunks);
-                reader.load(&chunks)?;
-                encoder.resume_pool(reader.pool());
-                *pool_start = reader.pool().len();
-                Some((encoder, reader))
-            }
-            Self::Frames(_) => None,
-        };
-        let (mut last, mut all) = (LastSizes::default(), 0);
-        for (index, (stream, content)) in streams.zip(block.iter()).enumerate() {
-            let text = content?.bytes;
-            if let Some(text) = &text {
-                last.push(text.len());
-                all += text.len() as u64;
-            }
-            if let Some((encoder, reader)) = &mut reader
-                && let Some(step) = reader.script_of(&chunks, index)
-            {
-                encoder.resume(stream, step, text);
-            }
-        }
-        Ok((last, all))
     }
 
     fn clear(&mut self) {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::{
-    directory::{Chunk, Directory, TEXTS, section_name},
+    directory::{Chunk, Directory, TEXTS, Version, section_name},
     error::{Damage, Error},
     limits::Limits,
 };
@@ -48,6 +48,19 @@ impl ChunkStart {
     }
 }
 
+/// What the scripts of a chunk may use.
+#[derive(Debug, Clone)]
+pub(crate) struct Sources {
+    /// The index of the first entry of the chunk in the block.
+    pub(crate) first: usize,
+    /// The entries before this index may be parents, too.
+    pub(crate) shared_entries: usize,
+    /// The literals of the chunk.
+    pub(crate) pool: Range<u32>,
+    /// The bytes of the pool before this position may be copied, too.
+    pub(crate) shared_pool: u32,
+}
+
 impl<'a> Chunks<'a> {
     pub(crate) fn new(
         directory: &'a Directory,
@@ -88,6 +101,45 @@ impl<'a> Chunks<'a> {
     pub(crate) fn find(&self, index: usize) -> Option<(usize, usize)> {
         let chunk = self.starts.partition_point(|start| start.entries <= index) - 1;
         (chunk < self.len()).then(|| (chunk, index - self.starts[chunk].entries))
+    }
+
+    pub(crate) fn version(&self) -> Version {
+        self.directory.version
+    }
+
+    /// The number of groups. The chunks of a group are read together: in version 1 all chunks, in version 2 each chunk
+    /// alone. The contents of a group may also depend on the first group.
+    pub(crate) fn groups(&self) -> usize {
+        match self.directory.version {
+            Version::One => self.len().min(1),
+            Version::Two => self.len(),
+        }
+    }
+
+    /// The chunks of a group.
+    pub(crate) fn of_group(&self, group: usize) -> Range<usize> {
+        match self.directory.version {
+            Version::One => self.each(),
+            Version::Two => group..group + 1,
+        }
+    }
+
+    /// The group of a chunk.
+    pub(crate) fn group_of(&self, chunk: usize) -> usize {
+        match self.directory.version {
+            Version::One => 0,
+            Version::Two => chunk,
+        }
+    }
+
+    /// What the scripts of a chunk may use.
+    pub(crate) fn sources(&self, chunk: usize) -> Sources {
+        let pool = self.pool(chunk);
+        let (shared_pool, shared_entries) = match self.directory.version {
+            Version::Two if chunk > 0 => (self.pool(0).end, self.range(0).end),
+            _ => (pool.start, self.range(chunk).start),
+        };
+        Sources { first: self.range(chunk).start, shared_entries, pool, shared_pool }
     }
 
     /// The part of the pool that is in a chunk.

@@ -1,9 +1,12 @@
 //! All contents of a block, one after the other.
 
+use std::sync::Arc;
+
 use crate::{
     block::{Block, check},
+    chunks::Chunks,
     delta::reader::{DeltaReader, SegmentLists},
-    directory::{CHECKS, Codec},
+    directory::Codec,
     entries::Ordinals,
     error::Error,
     frames::FrameReader,
@@ -30,23 +33,47 @@ pub struct Contents<'a> {
 
 #[derive(Debug)]
 enum Reader {
-    Delta(DeltaReader, SegmentLists),
+    Delta(GroupReader),
     Frames(FrameReader),
+}
+
+/// Reads the texts of pool and scripts, group by group.
+#[derive(Debug, Default)]
+struct GroupReader {
+    first: Option<Arc<DeltaReader>>,
+    /// The group that was entered last.
+    group: Option<(usize, Arc<DeltaReader>)>,
+    lists: SegmentLists,
+}
+
+impl GroupReader {
+    fn enter(&mut self, chunks: &Chunks<'_>, group: usize) -> Arc<DeltaReader> {
+        if let Some((known, reader)) = &self.group
+            && *known == group
+        {
+            return Arc::clone(reader);
+        }
+        // If a part of the group cannot be unpacked, only the texts that need the part are errors.
+        let reader = Arc::new(DeltaReader::salvage(chunks, group, self.first.clone()));
+        if group == 0 {
+            self.first = Some(Arc::clone(&reader));
+        }
+        self.group = Some((group, Arc::clone(&reader)));
+        reader
+    }
 }
 
 #[derive(Debug)]
 struct ChunkEntries {
     chunk: usize,
     ordinals: Ordinals,
-    checks: Vec<u8>,
+    checks: Option<Vec<u8>>,
 }
 
 impl<'a> Contents<'a> {
     pub(crate) fn new(block: &'a Block<'a>) -> Self {
         let reader = match block.codec() {
-            Codec::PoolAndScripts => {
-                Reader::Delta(DeltaReader::new(&block.chunks()), SegmentLists::default())
-            }
+            Codec::PoolAndScripts => Reader::Delta(GroupReader::default()),
             Codec::Frames => Reader::Frames(FrameReader::default()),
         };
         Self { block, reader, next: 0, chunk: None }
@@ -78,17 +105,20 @@ impl<'a> Contents<'a> {
             return Ok(Content { ordinal, bytes: None });
         }
         let bytes = match &mut self.reader {
-            Reader::Delta(reader, lists) => reader.next_text(&chunks, index, lists)?,
+            Reader::Delta(reader) => {
+                let group = reader.enter(&chunks, chunks.group_of(known.chunk));
+                group.next_text(&chunks, index, &mut reader.lists)?
+            }
             Reader::Frames(reader) => reader.text(&chunks, index)?,
         };
-        check(&bytes, &known.checks, place, ordinal)?;
+        check(&bytes, known.checks.as_deref(), place, ordinal)?;
         Ok(Content { ordinal, bytes: Some(bytes) })
     }
 }
 
 impl ChunkEntries {
     fn read(block: &Block<'_>, chunk: usize) -> Result<Self, Error> {
-        let checks = block.chunks().unpack(chunk, CHECKS, &[])?;
+        let checks = block.checks_of_chunk(chunk)?;
         Ok(Self { chunk, ordinals: block.ordinals_of_chunk(chunk)?, checks })
     }
 }

@@ -10,8 +10,32 @@ use crate::{
 use xxhash_rust::xxh3::xxh3_64;
 
 const MAGIC: [u8; 4] = *b"RBLK";
-/// The version of the format that is written, and the only version that is read.
-pub(crate) const VERSION: u8 = 1;
+/// The version of the format of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// A reader unpacks the whole block, or a large share of it, for any content.
+    One,
+    /// A reader unpacks one chunk, and the first, for any content.
+    Two,
+}
+
+impl Version {
+    /// The highest version.
+    const LATEST: Self = Self::Two;
+
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::One => 1,
+            Self::Two => 2,
+        }
+    }
+
+    fn of(code: u8) -> Result<Self, Error> {
+        let known = [Self::One, Self::Two].into_iter().find(|version| version.code() == code);
+        known.ok_or(Error::NewerVersion { found: code, known: Self::LATEST.code() })
+    }
+}
+
 /// The number of bytes before the hash: magic, version and codec.
 const BEFORE_HASH: usize = 6;
 /// The offset of the first byte after the hash.
@@ -75,6 +99,7 @@ impl Chunk {
 /// The directory of a block.
 #[derive(Debug, Clone)]
 pub(crate) struct Directory {
+    pub(crate) version: Version,
     pub(crate) codec: Codec,
     pub(crate) columns: Vec<Column>,
     pub(crate) chunks: Vec<Chunk>,
@@ -112,7 +137,7 @@ impl Directory {
 
         let mut block = Vec::with_capacity(AFTER_HASH + 16 + directory.len() + body.len());
         block.extend_from_slice(&MAGIC);
-        block.extend([VERSION, self.codec.code()]);
+        block.extend([self.version.code(), self.codec.code()]);
         block.extend([0; blake3::OUT_LEN]);
         varint::put(&mut block, directory.len() as u64);
         block.extend_from_slice(&xxh3_64(&directory).to_le_bytes());
@@ -131,17 +156,19 @@ impl Directory {
             return Err(Error::NotABlock);
         }
         let [version, codec] = input.array().ok_or(Damage::Length)?;
-        if version != VERSION {
-            return Err(Error::NewerVersion { found: version, known: VERSION });
-        }
+        let version = Version::of(version)?;
         let codec = [Codec::PoolAndScripts, Codec::Frames]
             .into_iter()
-            .find(|known| known.code() == codec)
+            // Frames need no further version: each of their chunks can be read alone.
+            .find(|known| {
+                known.code() == codec && (version == Version::One || *known == Codec::PoolAndScripts)
+            })
             .ok_or(Error::UnknownCodec(codec))?;
         let stated = input.take(blake3::OUT_LEN).ok_or(Damage::Length)?;
         let intact = hash(block).as_bytes().as_slice() == stated;
         let (directory, body) = Self::find(input).ok_or(Damage::Length)?;
-        let directory = Self::read(codec, directory.ok_or(Damage::Directory)?).ok_or(Damage::Directory)?;
+        let directory =
+            Self::read(version, codec, directory.ok_or(Damage::Directory)?).ok_or(Damage::Directory)?;
         directory.check(limits)?;
         Ok(OpenedDirectory { directory, body, intact })
     }
@@ -157,7 +184,7 @@ impl Directory {
         Some((matches.then_some(directory), input.0))
     }
 
-    fn read(codec: Codec, directory: &[u8]) -> Option<Self> {
+    fn read(version: Version, codec: Codec, directory: &[u8]) -> Option<Self> {
         let mut input = Input(directory);
         // Each column and each chunk takes some bytes of the directory, so the vectors cannot become larger
         // than it.
@@ -181,7 +208,18 @@ impl Directory {
             next = last.checked_add(1);
         }
         input.end()?;
-        Some(Self { codec, columns, chunks })
+        Some(Self { version, codec, columns, chunks })
+    }
+
+    /// The approximate use of memory, in bytes.
+    pub(crate) fn memory(&self) -> usize {
+        let sections = self.chunks.iter().map(|chunk| chunk.sections.capacity()).sum::<usize>();
+        let columns =
+            self.columns.iter().map(|column| size_of::<Column>() + column.name.capacity()).sum::<usize>();
+        size_of::<Self>()
+            + columns
+            + self.chunks.capacity() * size_of::<Chunk>()
+            + sections * size_of::<Section>()
     }
 
     /// The chunk whose ordinals include this one, or begin before it and end after it.

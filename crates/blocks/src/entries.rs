@@ -25,9 +25,9 @@ pub(crate) fn write(new_streams: &[Vec<u8>], streams: &[u32]) -> Vec<u8> {
 /// The entries of a chunk, without contents and values.
 #[derive(Debug)]
 pub(crate) struct Entries {
-    /// The names of streams that no earlier chunk has.
+    /// The names of streams that no earlier chunk of the group has.
     pub(crate) new_streams: Strings,
-    /// The number of each entry's stream, counted over all chunks.
+    /// The number of each entry's stream, counted over all chunks of the group.
     pub(crate) streams: Vec<u32>,
     pub(crate) ordinals: Ordinals,
 }
@@ -73,16 +73,15 @@ impl Ordinals {
 
 impl Entries {
     /// Decodes the entries of a chunk. Returns `None` if the bytes are damaged. `streams` is the number of
-    /// streams in earlier chunks.
+    /// streams in earlier chunks of the group.
     pub(crate) fn read(bytes: &[u8], chunk: &Chunk, streams: usize) -> Option<Self> {
         let mut input = Input(bytes);
-        let count = input.size()?;
-        let new_streams = Strings::read(&mut input, count)?;
+        let new_streams = Strings::read_counted(&mut input)?;
         let mut last = 0_i64;
         let mut numbers = Vec::with_capacity(chunk.entries.min(bytes.len()));
         for _ in 0..chunk.entries {
             last = last.checked_add(unzigzag(input.number()?))?;
-            let known = 0..(streams + count) as i64;
+            let known = 0..(streams + new_streams.len()) as i64;
             numbers.push(u32::try_from(last).ok().filter(|_| known.contains(&last))?);
         }
         let ordinals = match Ordinals::of_plain(chunk) {

@@ -3,9 +3,8 @@
 use crate::{
     block::Block,
     columns::Value,
-    directory::{Codec, SCRIPTS},
+    directory::{Codec, SCRIPTS, Version},
     error::Error,
-    unpacked::Unpacked,
 };
 
 /// The number of bytes of scripts, and of byte strings in columns, at which a block is full. Few blocks reach
@@ -16,6 +15,8 @@ const MAX_POOL: usize = 64 << 20;
 /// The pool of a block may grow to [`Settings::pool`], or to this many times the size of the largest recent
 /// content if that is more.
 const POOL_PER_LARGEST_CONTENT: usize = 3;
+/// A page whose recent contents have at most this many bytes may be in several groups.
+const MAX_SPLIT_CONTENT: usize = 1 << 10;
 /// The number of recent contents whose sizes count. More than one, since a blanked page or a small property
 /// may come among large contents. Not all contents, since a single content may be large by mistake.
 const RECENT_CONTENTS: usize = 8;
@@ -28,19 +29,31 @@ pub struct Settings {
     pub pool: usize,
     /// The number of entries at which a block is full.
     pub entries: usize,
-    /// The minimum number of bytes of new text in a chunk, except the last.
-    pub chunk_pool: usize,
-    /// The minimum number of entries in a chunk, except the last. More chunks make a block larger, and slower
-    /// to build. Entries that are appended to a block always get a separate chunk.
-    pub chunk_entries: usize,
+    /// The number of bytes of new text at which a group of pages is full. Smaller groups make a block larger, and reads
+    /// of a page faster.
+    pub group_pool: usize,
+    /// The same for the first group, whose text the other groups share.
+    pub first_group_pool: usize,
+    /// The number of entries at which a group is full.
+    pub group_entries: usize,
     /// The compression level of zstd. With a level above 17, building a block takes about 1.5 times as long,
     /// and the block is less than 1 % smaller.
     pub level: i32,
+    /// The version of the format. Groups are made only in version 2.
+    pub version: Version,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { pool: 256 << 10, entries: 4096, chunk_pool: 16 << 20, chunk_entries: 32, level: 17 }
+        Self {
+            pool: 256 << 10,
+            entries: 4096,
+            group_pool: 16 << 10,
+            first_group_pool: 32 << 10,
+            group_entries: 1024,
+            level: 17,
+            version: Version::Two,
+        }
     }
 }
 
@@ -56,6 +69,30 @@ impl Settings {
     ) -> bool {
         let full_pool = self.pool.max((POOL_PER_LARGEST_CONTENT * largest).min(MAX_POOL));
         entries >= self.entries || script_and_value_bytes >= MAX_SCRIPT_AND_VALUE_BYTES || pool >= full_pool
+    }
+}
+
+/// The size of the group that is being built.
+#[derive(Debug)]
+pub(crate) struct GroupSize {
+    /// Whether the group is the first of its block.
+    pub(crate) is_first: bool,
+    pub(crate) entries: usize,
+    /// The number of bytes of literals.
+    pub(crate) literals: usize,
+    /// The size of the largest recent content.
+    pub(crate) largest: usize,
+}
+
+impl Settings {
+    /// Whether a group ends here: before a page, or before a further revision of a page.
+    pub(crate) fn ends_group(&self, size: &GroupSize, is_page: bool) -> bool {
+        let pool = if size.is_first { self.first_group_pool } else { self.group_pool };
+        if is_page {
+            return size.literals >= pool || size.entries >= self.group_entries;
+        }
+        // The first text after it is stored without an earlier revision.
+        size.entries >= self.group_entries && size.largest <= MAX_SPLIT_CONTENT
     }
 }
 
@@ -78,7 +115,7 @@ impl LastSizes {
 }
 
 /// The bytes of a block's scripts.
-pub(crate) fn script_bytes(block: &Block<'_>) -> usize {
+fn script_bytes(block: &Block<'_>) -> usize {
     match block.codec() {
         Codec::PoolAndScripts => {
             block.directory().chunks.iter().map(|chunk| chunk.sections[SCRIPTS].raw).sum()
@@ -88,7 +125,7 @@ pub(crate) fn script_bytes(block: &Block<'_>) -> usize {
 }
 
 /// The bytes of a block's scripts, and of the byte strings in its columns.
-pub(crate) fn script_and_value_bytes(block: &Block<'_>) -> Result<usize, Error> {
+fn script_and_value_bytes(block: &Block<'_>) -> Result<usize, Error> {
     let mut bytes = script_bytes(block);
     for column in block.columns() {
         for value in block.column(&column.name)? {
@@ -110,14 +147,23 @@ impl Block<'_> {
     pub fn is_full(&self, settings: &Settings) -> Result<bool, Error> {
         let pool = self.chunks().pool_size();
         // Most blocks have few literals, and then no content has to be unpacked.
-        let largest = if pool >= settings.pool { largest_of_last(&self.unpack()?)? } else { 0 };
+        let largest = if pool >= settings.pool { largest_of_last(self)? } else { 0 };
         Ok(settings.is_full(self.len(), script_and_value_bytes(self)?, pool, largest))
     }
 }
 
 /// The size of the largest recent content.
-fn largest_of_last(unpacked: &Unpacked) -> Result<usize, Error> {
-    let mut sizes =
-        unpacked.ordinals().rev().take(RECENT_CONTENTS).map(|ordinal| Ok(unpacked.get(ordinal)?.len()));
-    sizes.try_fold(0, |largest, size: Result<usize, Error>| Ok(largest.max(size?)))
+fn largest_of_last(block: &Block<'_>) -> Result<usize, Error> {
+    let (mut largest, mut left) = (0, RECENT_CONTENTS);
+    for group in (0..block.groups()).rev() {
+        let unpacked = block.unpack(group, None)?;
+        for ordinal in unpacked.ordinals().rev().take(left) {
+            largest = largest.max(unpacked.get(ordinal)?.len());
+            left -= 1;
+        }
+        if left == 0 {
+            break;
+        }
+    }
+    Ok(largest)
 }

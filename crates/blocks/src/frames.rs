@@ -9,13 +9,14 @@ use crate::{
 };
 
 /// The maximum number of entries of a chunk.
-pub(crate) const MAX_ENTRIES: usize = 64;
+const MAX_ENTRIES: usize = 64;
 /// The number of bytes at which a chunk gets no further entry.
-pub(crate) const MAX_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 
 /// The texts of an unfinished chunk.
 #[derive(Debug, Default)]
 pub(crate) struct FrameWriter {
+    count: usize,
     texts: Vec<u8>,
     /// The length of each text plus one. 0 would mean that the text is erased.
     lengths: Vec<u8>,
@@ -23,8 +24,14 @@ pub(crate) struct FrameWriter {
 
 impl FrameWriter {
     pub(crate) fn push(&mut self, text: &[u8]) {
+        self.count += 1;
         varint::put(&mut self.lengths, text.len() as u64 + 1);
         self.texts.extend_from_slice(text);
+    }
+
+    /// Whether the chunk gets no further text.
+    pub(crate) fn is_full(&self) -> bool {
+        self.count >= MAX_ENTRIES || self.texts.len() >= MAX_BYTES
     }
 
     pub(crate) fn texts(&self) -> &[u8] {

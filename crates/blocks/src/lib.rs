@@ -31,11 +31,11 @@ mod table;
 mod unpacked;
 pub mod varint;
 
-pub use block::{Block, Entry};
+pub use block::{Block, Entry, Opened};
 pub use builder::BlockBuilder;
 pub use columns::{Column, Kind, Value, ValueRef};
 pub use contents::{Content, Contents};
-pub use directory::Codec;
+pub use directory::{Codec, Version};
 pub use error::{Damage, Error};
 pub use filling::Settings;
 pub use limits::{Limits, MAX_COLUMNS, MAX_CONTENT, MAX_NAME, MAX_VALUE};

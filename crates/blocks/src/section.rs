@@ -1,5 +1,7 @@
 //! A part of a chunk: bytes of one kind, compressed together, with a checksum.
 
+use std::cell::RefCell;
+
 use xxhash_rust::xxh3::xxh3_64;
 use zstd::zstd_safe::{
     CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, compress_bound, get_error_name,
@@ -65,9 +67,7 @@ impl Section {
             out.copy_from_slice(stored);
             return Some(());
         }
-        let mut context = DCtx::try_create()?;
-        context.ref_prefix(prefix).ok()?;
-        let unpacked = context.decompress(out, stored).ok()?;
+        let unpacked = decompress(stored, prefix, out)?;
         (unpacked == self.raw).then_some(())
     }
 
@@ -98,6 +98,21 @@ impl Section {
     pub(crate) fn is_intact(self, stored: &[u8]) -> bool {
         self.raw == 0 || stored.len() == self.stored && check(stored) == self.check
     }
+}
+
+/// Unpacks a whole frame, and returns the number of unpacked bytes.
+fn decompress(frame: &[u8], prefix: &[u8], out: &mut [u8]) -> Option<usize> {
+    thread_local! {
+        // A context has more than 100 kB, and a reader unpacks many small sections. This one never gets a prefix, which
+        // it would have to outlive.
+        static CONTEXT: RefCell<Option<DCtx<'static>>> = RefCell::new(DCtx::try_create());
+    }
+    if prefix.is_empty() {
+        return CONTEXT.with_borrow_mut(|context| context.as_mut()?.decompress(out, frame).ok());
+    }
+    let mut context = DCtx::try_create()?;
+    context.ref_prefix(prefix).ok()?;
+    context.decompress(out, frame).ok()
 }
 
 /// The checksum of a section, which detects accidental damage of its stored bytes. The hash of the block

@@ -1,9 +1,9 @@
 //! The bytes that each stream takes in a block.
 
 use crate::{
-    block::Block,
+    block::{Block, stream_names},
     chunks::Chunks,
-    delta::reader::DeltaReader,
+    delta::reader::read_scripts,
     directory::{Codec, SCRIPTS, TEXTS},
     error::{Damage, Error},
     frames::Frame,
@@ -33,8 +33,7 @@ impl Block<'_> {
                 }
             }
         }
-        let names = all.iter().flat_map(|entries| entries.new_streams.iter()).map(<[u8]>::to_vec);
-        Ok(names.zip(stored.into_iter().map(|bytes| bytes.round() as u64)).collect())
+        Ok(stream_names(&all).into_iter().zip(stored.into_iter().map(|bytes| bytes.round() as u64)).collect())
     }
 
     /// The names of [`Self::streams`], each with the number of bytes that its contents added to the literals.
@@ -52,20 +51,18 @@ impl Block<'_> {
                 literals[*stream as usize] += weight as u64;
             }
         }
-        let names = all.iter().flat_map(|entries| entries.new_streams.iter()).map(<[u8]>::to_vec);
-        Ok(names.zip(literals).collect())
+        Ok(stream_names(&all).into_iter().zip(literals).collect())
     }
 
     fn weights(&self, chunks: &Chunks<'_>, chunk: usize) -> Result<Weights, Error> {
         let mut weights = Weights::default();
         match self.codec() {
             Codec::PoolAndScripts => {
-                let mut reader = DeltaReader::new(chunks);
-                reader.load_scripts(chunks, chunk)?;
-                for index in chunks.range(chunk) {
-                    let step = reader.script_of(chunks, index).ok_or_else(|| Damage::of(chunk, SCRIPTS))?;
-                    weights.texts.push(step.edits.iter().map(|edit| edit.literal as usize).sum());
-                    weights.scripts.push(step.edits.len() + 1);
+                let scripts = read_scripts(chunks, chunk)?;
+                for place in 0..chunks.get(chunk).entries {
+                    let edits = scripts.edits(scripts.get(place));
+                    weights.texts.push(edits.iter().map(|edit| edit.literal as usize).sum());
+                    weights.scripts.push(edits.len() + 1);
                 }
             }
             Codec::Frames => {

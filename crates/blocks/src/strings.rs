@@ -23,6 +23,12 @@ impl Strings {
         Some(Self { bytes: input.take(end as usize)?.to_vec(), ends })
     }
 
+    /// Decodes strings after their number.
+    pub(crate) fn read_counted(input: &mut Input<'_>) -> Option<Self> {
+        let count = input.size()?;
+        Self::read(input, count)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }

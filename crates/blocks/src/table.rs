@@ -1,4 +1,4 @@
-//! The entries of a block without their contents.
+//! The entries of a group of chunks without their contents.
 
 use crate::{
     block::{Block, Entry},
@@ -8,11 +8,11 @@ use crate::{
     strings::Strings,
 };
 
-/// The entries of a block with the values of all columns, without their contents. It takes few allocations, however
+/// The entries of a group with the values of all columns, without their contents. It takes few allocations, however
 /// many entries there are, so it suits readers of a few entries. It owns its data, so it can outlive the block.
 #[derive(Debug)]
 pub struct Table {
-    /// The names of all streams.
+    /// The names of all streams of the group.
     streams: Strings,
     chunks: Vec<TableChunk>,
     /// The index of the first entry of each chunk, and the number of all entries.
@@ -28,17 +28,19 @@ struct TableChunk {
 }
 
 impl Table {
-    pub(crate) fn read(block: &Block<'_>) -> Result<Self, Error> {
+    pub(crate) fn read(block: &Block<'_>, group: usize, room: &mut [usize]) -> Result<Self, Error> {
         let mut table = Self { streams: Strings::default(), chunks: Vec::new(), starts: vec![0] };
-        for entries in block.all_entries()? {
+        let chunks = block.chunks().of_group(group);
+        for chunk in chunks.clone() {
+            let entries = block.entries_of_chunk(chunk, table.streams.len())?;
             table.streams.append(&entries.new_streams);
             table.starts.push(table.len() + entries.streams.len());
             let columns = Vec::with_capacity(block.columns().len());
             table.chunks.push(TableChunk { streams: entries.streams, ordinals: entries.ordinals, columns });
         }
-        for column in 0..block.columns().len() {
-            for (chunk, values) in table.chunks.iter_mut().zip(block.values_by_chunk(column)?) {
-                chunk.columns.push(values);
+        for (column, room) in room.iter_mut().enumerate() {
+            for (in_table, chunk) in table.chunks.iter_mut().zip(chunks.clone()) {
+                in_table.columns.push(block.values_of_chunk(column, chunk, room)?);
             }
         }
         Ok(table)
@@ -73,7 +75,7 @@ impl Table {
         chunk.ordinals.get(place).0
     }
 
-    /// The number of an entry's stream, as an index into [`Block::streams`].
+    /// The number of an entry's stream in the group.
     #[must_use]
     pub fn stream(&self, index: usize) -> u32 {
         let (chunk, place) = self.find(index);
@@ -94,11 +96,21 @@ impl Table {
     }
 
     /// An entry with all its values.
-    pub(crate) fn entry(&self, index: usize) -> Entry {
+    fn entry(&self, index: usize, streams_before: usize) -> Entry {
         let (chunk, place) = self.find(index);
         let (ordinal, erased) = chunk.ordinals.get(place);
         let values = chunk.columns.iter().map(|values| values.get(place).to_value()).collect();
-        Entry { ordinal, stream: chunk.streams[place] as usize, erased, values }
+        Entry { ordinal, stream: streams_before + chunk.streams[place] as usize, erased, values }
+    }
+
+    /// All entries with all their values. `streams_before` is the number of streams in earlier groups.
+    pub(crate) fn entries(&self, streams_before: usize) -> impl Iterator<Item = Entry> {
+        (0..self.len()).map(move |index| self.entry(index, streams_before))
+    }
+
+    /// The number of streams of the group.
+    pub(crate) fn streams(&self) -> usize {
+        self.streams.len()
     }
 
     /// The memory that the table takes, in bytes.

@@ -56,6 +56,33 @@ struct RawArchiveTable {
     every: Option<Span>,
     cache_size: Option<ByteSize>,
     idle: Option<Idle>,
+    block_version: Option<BlockVersion>,
+}
+
+/// The version of the format of new blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+pub struct BlockVersion(rashomon_buckets::BlockVersion);
+
+impl TryFrom<u8> for BlockVersion {
+    type Error = &'static str;
+
+    fn try_from(number: u8) -> Result<Self, Self::Error> {
+        match number {
+            1 => Ok(Self(rashomon_buckets::BlockVersion::One)),
+            2 => Ok(Self(rashomon_buckets::BlockVersion::Two)),
+            _ => Err("the versions of blocks are 1 and 2"),
+        }
+    }
+}
+
+impl From<BlockVersion> for u8 {
+    fn from(version: BlockVersion) -> Self {
+        match version.0 {
+            rashomon_buckets::BlockVersion::One => 1,
+            rashomon_buckets::BlockVersion::Two => 2,
+        }
+    }
 }
 
 /// How long a page must have been neither written nor, since the start of the process, read before it is sealed with
@@ -215,6 +242,8 @@ pub struct ArchiveSettings {
     pub(crate) every: Span,
     pub(crate) cache_size: ByteSize,
     pub(crate) idle: Idle,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) block_version: Option<BlockVersion>,
 }
 
 impl Default for ArchiveSettings {
@@ -228,6 +257,7 @@ impl Default for ArchiveSettings {
             every: Span(day),
             cache_size: ByteSize(buckets.cache_bytes),
             idle: Idle::After(Span(30 * day)),
+            block_version: None,
         }
     }
 }
@@ -266,6 +296,7 @@ impl ArchiveSettings {
             every: raw.every.unwrap_or(default.every),
             cache_size: raw.cache_size.unwrap_or(default.cache_size),
             idle: raw.idle.unwrap_or(default.idle),
+            block_version: raw.block_version,
         };
         let error = settings.all.find_error().or_else(|| settings.all.check_grace(grace));
         if let Some(message) = error.filter(|_| settings.is_on()) {
@@ -389,7 +420,7 @@ impl super::Settings {
 
     /// The archive settings of the buckets. `None` if the archive is off.
     pub(super) fn archive(&self) -> Option<rashomon_buckets::ArchiveSettings> {
-        let ArchiveSettings { all, cache_size, idle, .. } = &self.archive;
+        let ArchiveSettings { all, cache_size, idle, block_version, .. } = &self.archive;
         let of_buckets = |(domain, settings): (&DomainName, &super::Domain)| {
             let domain = domain.clone();
             let own =
@@ -405,6 +436,7 @@ impl super::Settings {
                 Idle::Never => None,
                 Idle::After(Span(time)) => Some(*time),
             },
+            block_version: block_version.map(|version| version.0),
         })
     }
 

@@ -23,7 +23,11 @@ struct Writer {
 
 impl Writer {
     fn new() -> Self {
-        let settings = Settings { level: 1, ..Settings::default() };
+        Self::with(Settings::default())
+    }
+
+    fn with(settings: Settings) -> Self {
+        let settings = Settings { level: 1, ..settings };
         Self {
             builder: BlockBuilder::new(settings, columns(), 0).expect("good settings"),
             pages: Pages::new(),
@@ -47,15 +51,20 @@ impl Writer {
         let block = Block::open(&bytes, Limits::default()).expect("the new block opens");
         let read = read_units(&page("any"), &block).expect("the block is whole");
         assert_eq!(read.map(|(pages, _)| pages).as_ref(), Some(&self.pages));
-        let table = block.table().expect("the block is whole");
-        let entries = page_entries(&table).expect("the entries are understood");
-        assert_eq!(entries.len(), self.pages.len());
-        for (entries, (page, units)) in entries.iter().zip(&self.pages) {
-            assert_eq!(entries.title(&table), Some(page.title.as_str()));
-            let keys = entries.units(&table).expect("the entries are understood").into_iter();
-            let keys: Vec<_> = keys.map(|unit| unit.keys(&table, page)).collect();
-            assert_eq!(keys, units.iter().map(|unit| Some(keys_of(unit))).collect::<Vec<_>>());
+        let mut read = Vec::new();
+        for group in 0..block.groups() {
+            let table = block.table(group).expect("the block is whole");
+            for entries in page_entries(&table).expect("the entries are understood") {
+                let page = page(entries.title(&table).expect("each page has a title"));
+                let units = entries.units(&table).expect("the entries are understood").into_iter();
+                read.extend(units.map(|unit| (page.clone(), unit.keys(&table, &page))));
+            }
         }
+        let expected = self
+            .pages
+            .iter()
+            .flat_map(|(page, units)| units.iter().map(|unit| (page.clone(), Some(keys_of(unit)))));
+        assert_eq!(read, expected.collect::<Vec<_>>());
         bytes
     }
 }
@@ -156,6 +165,22 @@ fn block_omits_derivable_values_of_imported_revisions() {
     let export = Value::Bytes(br#"{"user_id":7,"main":{"model":"wikitext"}}"#.to_vec());
     assert_eq!(block.column("export"), Ok(vec![export; 7]));
     let parents: Vec<_> = [0, 1, 1, 1, 1, 0, 1].map(Value::Integer).into();
+    assert_eq!(block.column("parent"), Ok(parents));
+}
+
+#[test]
+fn a_page_in_several_groups_is_read_unchanged() {
+    let mut writer = Writer::with(Settings { group_entries: 3, ..Settings::default() });
+    for (title, numbers) in [("A", 1..=2), ("B", 3..=10), ("C", 11..=12), ("D", 13..=13)] {
+        for number in numbers {
+            push_imported(&mut writer, &page(title), number, number - 1, &format!("text {number}"));
+        }
+    }
+    let bytes = writer.finish();
+    let block = Block::open(&bytes, Limits::default()).expect("the block is whole");
+    assert_eq!(block.groups(), 5, "of 2 and 1, 3, 3, 1 and 2, and 1 revisions");
+    // In the entry that begins a group, the parent is a number, even if it is the previous revision.
+    let parents: Vec<_> = [0, 1, -2, -3, 1, 1, -6, 1, 1, -9, -10, 1, -12].map(Value::Integer).into();
     assert_eq!(block.column("parent"), Ok(parents));
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rashomon_archive_format::{Texts, Unit};
 
 use super::{HighestRevision, earlier::MovedRevisions};
-use crate::{erase::Epoch, pending::PendingBlock, verified_block::blocking};
+use crate::{BlockVersion, erase::Epoch, pending::PendingBlock, verified_block::blocking};
 use rashomon_records::{Page, Result, Title};
 
 /// The minimum number of bytes of text of a revision that is added to the block on another thread, so that
@@ -32,9 +32,9 @@ pub(super) struct UnfinishedBlock {
 }
 
 impl UnfinishedBlock {
-    pub(super) fn new() -> Result<Self> {
+    pub(super) fn new(version: BlockVersion) -> Result<Self> {
         Ok(Self {
-            pending: PendingBlock::new()?,
+            pending: PendingBlock::new(version)?,
             highest_by_page: Vec::new(),
             bytes: 0,
             replaced: Vec::new(),
@@ -48,7 +48,7 @@ impl UnfinishedBlock {
         if size < MIN_BYTES_FOR_THREAD {
             return self.pending.push(page, unit, &texts);
         }
-        let mut pending = std::mem::replace(&mut self.pending, PendingBlock::new()?);
+        let mut pending = self.pending.take()?;
         let page = page.clone();
         self.pending = blocking(move || pending.push(&page, unit, &texts).map(|()| pending)).await?;
         Ok(())

@@ -18,9 +18,11 @@ pub(crate) struct DeltaEncoder {
     pool: Pool,
     matcher: Matcher,
     parents: Parents,
-    /// For each text, the index of the newest entry with this text, by the hash of the text. The hash is
+    /// For each text of the group, the index of the newest entry with this text, by the hash of the text. The hash is
     /// cryptographic, so equal hashes mean equal texts.
     known: HashMap<blake3::Hash, usize>,
+    /// The texts of the first group, after its end.
+    first_known: Option<HashMap<blake3::Hash, usize>>,
     /// The scripts of all entries, and the positions in the pool at which their literals begin.
     scripts: Vec<(Script, u32)>,
 }
@@ -32,6 +34,7 @@ impl DeltaEncoder {
             matcher: Matcher::default(),
             parents: Parents::default(),
             known: HashMap::new(),
+            first_known: None,
             scripts: Vec::new(),
         }
     }
@@ -45,6 +48,7 @@ impl DeltaEncoder {
         self.pool.clear();
         self.parents = Parents::default();
         self.known.clear();
+        self.first_known = None;
         self.scripts.clear();
     }
 
@@ -53,7 +57,11 @@ impl DeltaEncoder {
     pub(crate) fn push(&mut self, stream: u32, text: &[u8], compares: bool) -> &Script {
         let index = self.scripts.len();
         let start = self.pool.len();
-        let (script, list) = match self.known.insert(blake3::hash(text), index) {
+        let hash = blake3::hash(text);
+        let in_first = || self.first_known.as_ref()?.get(&hash).copied();
+        let same = self.known.get(&hash).copied().or_else(in_first);
+        self.known.insert(hash, index);
+        let (script, list) = match same {
             Some(same) => {
                 let script = Script { origin: Origin::Parent((index - same) as u32), edits: Vec::new() };
                 (script, self.list(same).expect("this encoder has the script"))
@@ -112,23 +120,12 @@ impl DeltaEncoder {
         Some((Script { origin, edits }, list))
     }
 
-    /// Loads the pool of an existing block, so that literals can be appended to it.
-    pub(crate) fn resume_pool(&mut self, literals: &[u8]) {
-        self.pool.append(literals);
-        self.pool.index();
-    }
-
-    /// Loads the next entry of an existing block. `text` is `None` if the content was erased.
-    pub(crate) fn resume(&mut self, stream: u32, step: ScriptToFold<'_>, text: Option<Vec<u8>>) {
-        let index = self.scripts.len();
-        let script = Script { origin: step.origin, edits: step.edits.to_vec() };
-        self.keep(script, step.literals_at as usize);
-        if let Some(text) = text
-            && let Some(list) = self.list(index)
-        {
-            self.known.insert(blake3::hash(&text), index);
-            self.parents.push(stream, Parent { index, text, list });
-        }
+    /// Ends a group. The texts of later groups are derived from their own texts, and from those of the first group.
+    pub(crate) fn end_group(&mut self) {
+        let known = std::mem::take(&mut self.known);
+        self.first_known.get_or_insert(known);
+        self.parents = Parents::default();
+        self.pool.end_group();
     }
 
     #[cfg(test)]

@@ -209,7 +209,7 @@ impl Search<'_> {
         if best.is_none_or(|best| best.len < GOOD_MATCH)
             && let Some(from) = pool.candidate(text)
         {
-            let len = self.common(&pool.bytes()[from..], text);
+            let len = self.common(pool.copyable(from), text);
             let gain = len as i64 * POOL_LITERAL_COST - POOL_PIECE_COST;
             if len >= MIN_POOL_MATCH && gain > best.map_or(0, |best: Match| best.gain) {
                 best = Some(Match { gain, len, source: Source::Pool(from) });

@@ -14,11 +14,15 @@ pub(crate) struct Pool {
     table: Vec<u32>,
     /// The size of the part that is in the table.
     indexed: usize,
+    /// The number of literals of the first group, after its end. Later groups may use them.
+    shared: usize,
+    /// The table of the first group, after its end.
+    shared_table: Option<Vec<u32>>,
 }
 
 impl Pool {
     pub(crate) fn new() -> Self {
-        Self { bytes: Vec::new(), table: Vec::new(), indexed: 0 }
+        Self { bytes: Vec::new(), table: Vec::new(), indexed: 0, shared: 0, shared_table: None }
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -27,6 +31,29 @@ impl Pool {
 
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// The number of literals that every later group may use.
+    pub(crate) fn shared(&self) -> usize {
+        self.shared
+    }
+
+    /// Ends a group: the next one finds its own literals, and those of the first group.
+    pub(crate) fn end_group(&mut self) {
+        match &self.shared_table {
+            None => {
+                self.shared = self.bytes.len();
+                self.shared_table = Some(self.table.clone());
+            }
+            Some(shared) => self.table.clone_from(shared),
+        }
+        self.indexed = self.bytes.len();
+    }
+
+    /// The literals from a position on that a copy may use.
+    pub(crate) fn copyable(&self, from: usize) -> &[u8] {
+        let end = if from < self.shared { self.shared } else { self.bytes.len() };
+        &self.bytes[from..end]
     }
 
     pub(crate) fn append(&mut self, literal: &[u8]) {
@@ -41,7 +68,7 @@ impl Pool {
 
     /// Adds all new literals to the index.
     pub(crate) fn index(&mut self) {
-        if self.table.is_empty() && self.bytes.len() >= KEY_BYTES {
+        if self.table.is_empty() && self.bytes.len() >= self.indexed + KEY_BYTES {
             self.table = vec![0; 1 << TABLE_BITS];
         }
         while let Some(key) = self.bytes.get(self.indexed..self.indexed + KEY_BYTES) {
@@ -61,7 +88,7 @@ impl Pool {
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.table.fill(0);
-        self.indexed = 0;
+        (self.indexed, self.shared, self.shared_table) = (0, 0, None);
     }
 }
 

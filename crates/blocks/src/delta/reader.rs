@@ -1,8 +1,8 @@
-//! Reads texts from pool and scripts. Unpacks the scripts of a chunk, and the start of the pool, when they
-//! are needed.
+//! Reads contents from pool and scripts.
 
 use std::{
     collections::{HashMap, VecDeque},
+    ops::Range,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -12,8 +12,9 @@ use super::{
     segments::{CACHED_LIST_INTERVAL, ScriptToFold, fold, fold_all, fold_from, length},
 };
 use crate::{
+    block::{CHECK_BYTES, checksum},
     chunks::Chunks,
-    directory::{SCRIPTS, TEXTS},
+    directory::{CHECKS, SCRIPTS, TEXTS, Version},
     error::{Damage, Error},
 };
 
@@ -24,78 +25,141 @@ const MAX_KEPT_SEGMENTS: usize = 4 << 20;
 /// take 128 KiB.
 const MAX_UNPACKED_SEGMENTS: usize = 16 << 10;
 
-/// The unpacked parts of a block.
+/// The number of bytes of a piece of the literals that has a checksum of its own.
+const PIECE_BYTES: usize = 1 << 10;
+
+/// The checksums of all pieces of a chunk's literals.
+pub(crate) fn checks_of_literals(literals: &[u8]) -> Vec<u8> {
+    literals.chunks(PIECE_BYTES).flat_map(checksum).collect()
+}
+
+/// The unpacked scripts and literals of a group of chunks.
 #[derive(Debug)]
 pub(crate) struct DeltaReader {
-    /// The scripts of each chunk that was unpacked.
+    /// The chunks of the group.
+    chunks: Range<usize>,
+    /// The scripts of each chunk. `None` if they are damaged.
     scripts: Vec<Option<Scripts>>,
-    /// The first bytes of the pool.
-    pool: Vec<u8>,
-    /// Whether the whole pool was unpacked, or all of its start that is undamaged.
-    whole: bool,
+    /// The literals of the group. After the first damage, there are zeros.
+    literals: Vec<u8>,
+    /// The ranges of the literals that are undamaged, in order. Between two of them, literals are damaged.
+    undamaged: Vec<Range<usize>>,
+    /// The position of the first literal in the pool.
+    literals_at: u32,
+    /// The first group of the block, unless this is the first.
+    shared: Option<Arc<Self>>,
 }
 
 impl DeltaReader {
-    pub(crate) fn new(chunks: &Chunks<'_>) -> Self {
-        Self { scripts: chunks.each().map(|_| None).collect(), pool: Vec::new(), whole: false }
+    /// Unpacks a group. `shared` is the first group of the block, unless the group is the first.
+    pub(crate) fn open(chunks: &Chunks<'_>, group: usize, shared: Option<Arc<Self>>) -> Result<Self, Error> {
+        let mut reader = Self::empty(chunks, group, shared);
+        for chunk in chunks.of_group(group) {
+            reader.scripts.push(Some(read_scripts(chunks, chunk)?));
+            let before = reader.literals.len();
+            reader.literals.resize(before + chunks.pool(chunk).len(), 0);
+            let (earlier, literals) = reader.literals.split_at_mut(before);
+            chunks.unpack_into(chunk, TEXTS, prefix(reader.shared.as_deref(), earlier), literals)?;
+        }
+        reader.undamaged = vec![0..reader.literals.len()];
+        Ok(reader)
+    }
+
+    /// Unpacks what is undamaged of a group. A content that needs more is an error.
+    ///
+    /// In version 1, the literals are used up to the point where the unpacking fails, since the checksums of the contents
+    /// show which are wrong. In version 2, each piece of the literals has a checksum.
+    pub(crate) fn salvage(chunks: &Chunks<'_>, group: usize, shared: Option<Arc<Self>>) -> Self {
+        let mut reader = Self::empty(chunks, group, shared);
+        for chunk in chunks.of_group(group) {
+            reader.scripts.push(read_scripts(chunks, chunk).ok());
+            let before = reader.literals.len();
+            let is_reached = reader.undamaged.last().map_or(0, |range| range.end) == before;
+            reader.literals.resize(before + chunks.pool(chunk).len(), 0);
+            if chunks.version() == Version::One && !is_reached {
+                continue;
+            }
+            let (earlier, literals) = reader.literals.split_at_mut(before);
+            let prefix = prefix(reader.shared.as_deref(), earlier);
+            let reached = chunks.unpack_start(chunk, TEXTS, prefix, literals);
+            match chunks.version() {
+                Version::One => reader.add_undamaged(before..before + reached),
+                Version::Two => {
+                    let checks = chunks.unpack(chunk, CHECKS, &[]).unwrap_or_default();
+                    reader.add_undamaged_pieces(&checks);
+                }
+            }
+        }
+        reader
+    }
+
+    fn add_undamaged(&mut self, range: Range<usize>) {
+        match self.undamaged.last_mut().filter(|last| last.end == range.start) {
+            Some(last) => last.end = range.end,
+            None => self.undamaged.push(range),
+        }
+    }
+
+    /// Adds the pieces of the literals that agree with their checksums.
+    fn add_undamaged_pieces(&mut self, checks: &[u8]) {
+        let literals = std::mem::take(&mut self.literals);
+        let mut start = 0;
+        for (piece, check) in literals.chunks(PIECE_BYTES).zip(checks.chunks_exact(CHECK_BYTES)) {
+            // The fuzzer cannot guess checksums, so fuzzing does not check them.
+            if checksum(piece) == *check || cfg!(fuzzing) {
+                self.add_undamaged(start..start + piece.len());
+            }
+            start += piece.len();
+        }
+        self.literals = literals;
+    }
+
+    fn empty(chunks: &Chunks<'_>, group: usize, shared: Option<Arc<Self>>) -> Self {
+        let of_group = chunks.of_group(group);
+        let literals_at = chunks.pool(of_group.start).start;
+        let scripts = Vec::with_capacity(of_group.len());
+        Self { chunks: of_group, scripts, literals: Vec::new(), undamaged: Vec::new(), literals_at, shared }
     }
 
     /// The text of an entry.
-    pub(crate) fn text(&mut self, chunks: &Chunks<'_>, index: usize) -> Result<Vec<u8>, Error> {
-        self.load_scripts_of(chunks, index)?;
+    pub(crate) fn text(&self, chunks: &Chunks<'_>, index: usize) -> Result<Vec<u8>, Error> {
         let list = self.list(chunks, index)?;
-        let end = list.iter().map(|segment| segment.end()).max().unwrap_or(0);
-        self.load_pool(chunks, end as usize);
-        self.copy(chunks, &list)
+        self.copy(chunks, index, &list)
     }
 
-    /// The text of an entry, after [`Self::load`]. A text may depend on thousands of scripts, so some of the
-    /// lists that are built for it are kept for later calls.
-    pub(crate) fn unpacked_text(
+    /// The text of an entry. A text may depend on thousands of scripts, so some of the lists that are built for it are
+    /// kept for later calls.
+    pub(crate) fn cached_text(
         &self,
         chunks: &Chunks<'_>,
         index: usize,
         cache: &SegmentListCache,
     ) -> Result<Vec<u8>, Error> {
         let list = cache.list(index, chunks.limits().content, |index| self.script_of(chunks, index));
-        self.copy(chunks, &list.ok_or_else(|| damaged(chunks, index))?)
-    }
-
-    /// Unpacks all scripts and the whole pool.
-    pub(crate) fn load(&mut self, chunks: &Chunks<'_>) -> Result<(), Error> {
-        for chunk in 0..self.scripts.len() {
-            self.load_scripts(chunks, chunk)?;
-            chunks.check(chunk, TEXTS)?;
-        }
-        self.load_whole_pool(chunks)
+        self.copy(chunks, index, &list.ok_or_else(|| self.damaged(chunks, index))?)
     }
 
     /// The text of an entry, for reads in order: `lists` has the lists of the entries that were read
     /// recently, and the text is probably derived from one of them.
     pub(crate) fn next_text(
-        &mut self,
+        &self,
         chunks: &Chunks<'_>,
         index: usize,
         lists: &mut SegmentLists,
     ) -> Result<Vec<u8>, Error> {
         let list = self.next_list(chunks, index, lists)?;
-        if !self.whole {
-            // If a part of the pool cannot be unpacked, only the texts that need the part are errors.
-            let _ = self.load_whole_pool(chunks);
-        }
-        self.copy(chunks, &list)
+        self.copy(chunks, index, &list)
     }
 
     /// The segments of an entry.
     fn next_list(
-        &mut self,
+        &self,
         chunks: &Chunks<'_>,
         index: usize,
         lists: &mut SegmentLists,
     ) -> Result<Arc<Vec<Segment>>, Error> {
-        let (chunk, _) = chunks.find(index).ok_or_else(|| damaged(chunks, index))?;
-        self.load_scripts(chunks, chunk)?;
-        let step = self.script_of(chunks, index).ok_or_else(|| damaged(chunks, index))?;
+        let damaged = || self.damaged(chunks, index);
+        let step = self.script_of(chunks, index).ok_or_else(damaged)?;
         let parent = match step.origin {
             Origin::Parent(distance) => {
                 index.checked_sub(distance as usize).and_then(|parent| lists.get(parent))
@@ -106,21 +170,21 @@ impl DeltaReader {
             Some(same) if step.edits.is_empty() => Arc::clone(same),
             Some(parent) => {
                 let list = fold(parent, step.edits, step.literals_at, chunks.limits().content);
-                Arc::new(list.ok_or_else(|| damaged(chunks, index))?)
+                Arc::new(list.ok_or_else(damaged)?)
             }
-            None => {
-                self.load_scripts_of(chunks, index)?;
-                Arc::new(self.list(chunks, index)?)
-            }
+            None => Arc::new(self.list(chunks, index)?),
         };
         lists.keep(index, &list);
         Ok(list)
     }
 
-    /// The script of an entry, if its chunk was loaded.
+    /// The script of an entry of this group, or of the first one.
     pub(crate) fn script_of(&self, chunks: &Chunks<'_>, index: usize) -> Option<ScriptToFold<'_>> {
         let (chunk, place) = chunks.find(index)?;
-        let scripts = self.scripts[chunk].as_ref()?;
+        if !self.chunks.contains(&chunk) {
+            return self.shared.as_ref()?.script_of(chunks, index);
+        }
+        let scripts = self.scripts[chunk - self.chunks.start].as_ref()?;
         let script = scripts.get(place);
         Some(ScriptToFold {
             origin: script.origin,
@@ -129,89 +193,91 @@ impl DeltaReader {
         })
     }
 
-    pub(crate) fn pool(&self) -> &[u8] {
-        &self.pool
-    }
-
+    /// The memory that the group takes, without the first group.
     pub(crate) fn memory(&self) -> usize {
-        self.pool.capacity() + self.scripts.iter().flatten().map(Scripts::memory).sum::<usize>()
+        self.literals.capacity() + self.scripts.iter().flatten().map(Scripts::memory).sum::<usize>()
     }
 
     fn list(&self, chunks: &Chunks<'_>, index: usize) -> Result<Vec<Segment>, Error> {
         fold_all(index, chunks.limits().content, |index| self.script_of(chunks, index))
-            .ok_or_else(|| damaged(chunks, index))
+            .ok_or_else(|| self.damaged(chunks, index))
     }
 
-    /// Unpacks the scripts that an entry depends on.
-    fn load_scripts_of(&mut self, chunks: &Chunks<'_>, mut index: usize) -> Result<(), Error> {
-        loop {
-            let (chunk, place) = chunks.find(index).ok_or_else(|| damaged(chunks, index))?;
-            self.load_scripts(chunks, chunk)?;
-            let scripts = self.scripts[chunk].as_ref();
-            let Some(Origin::Parent(distance)) = scripts.map(|scripts| scripts.get(place).origin) else {
-                return Ok(());
-            };
-            index = index.checked_sub(distance as usize).ok_or_else(|| damaged(chunks, index))?;
-        }
-    }
-
-    pub(crate) fn load_scripts(&mut self, chunks: &Chunks<'_>, chunk: usize) -> Result<(), Error> {
-        if self.scripts[chunk].is_some() {
-            return Ok(());
-        }
-        let bytes = chunks.unpack(chunk, SCRIPTS, &[])?;
-        let scripts = Scripts::read(&bytes, chunks.get(chunk).entries, chunks.pool(chunk));
-        self.scripts[chunk] = Some(scripts.ok_or_else(|| Damage::of(chunk, SCRIPTS))?);
-        Ok(())
-    }
-
-    /// Unpacks the whole pool. If it is damaged, the part before the damage is available.
-    fn load_whole_pool(&mut self, chunks: &Chunks<'_>) -> Result<(), Error> {
-        self.whole = true;
-        let end = chunks.pool_size();
-        if self.load_pool(chunks, end) == end { Ok(()) } else { Err(self.missing_pool_error(chunks)) }
-    }
-
-    /// Unpacks the first `end` bytes of the pool, and returns the number of unpacked bytes: fewer than `end`
-    /// if the pool is damaged.
-    fn load_pool(&mut self, chunks: &Chunks<'_>, end: usize) -> usize {
-        self.pool = vec![0; end];
-        let mut reached = 0;
-        for chunk in chunks.each() {
-            let place = chunks.pool(chunk);
-            let (start, place_end) = (place.start as usize, end.min(place.end as usize));
-            if start >= end {
-                break;
-            }
-            let (before, rest) = self.pool.split_at_mut(start);
-            reached = start + chunks.unpack_start(chunk, TEXTS, before, &mut rest[..place_end - start]);
-            if reached < place_end {
-                break;
-            }
-        }
-        self.pool.truncate(reached);
-        reached
-    }
-
-    /// The error for a pool that cannot be unpacked as far as a text needs.
-    fn missing_pool_error(&self, chunks: &Chunks<'_>) -> Error {
-        let lost = chunks.each().find(|chunk| self.pool.len() < chunks.pool(*chunk).end as usize);
-        Damage::of(lost.unwrap_or(chunks.len().saturating_sub(1)), TEXTS).into()
-    }
-
-    fn copy(&self, chunks: &Chunks<'_>, list: &[Segment]) -> Result<Vec<u8>, Error> {
+    fn copy(&self, chunks: &Chunks<'_>, index: usize, list: &[Segment]) -> Result<Vec<u8>, Error> {
         // `fold` has checked that the text is within the limit. All segments refer to the pool.
         let mut text = Vec::with_capacity(length(list));
         for segment in list {
-            let piece = self.pool.get(segment.pool_at as usize..segment.end() as usize);
-            text.extend_from_slice(piece.ok_or_else(|| self.missing_pool_error(chunks))?);
+            self.append(*segment, &mut text).ok_or_else(|| self.lost_literals(chunks, index))?;
         }
         Ok(text)
     }
+
+    /// Appends the bytes of a segment. It may begin in the literals of the first group and end in those of this group,
+    /// if these follow one another.
+    fn append(&self, segment: Segment, text: &mut Vec<u8>) -> Option<()> {
+        let Segment { mut pool_at, mut len } = segment;
+        if let Some(shared) = &self.shared
+            && pool_at < self.literals_at
+        {
+            let of_shared = len.min((shared.literals.len() as u32).checked_sub(pool_at)?);
+            text.extend_from_slice(shared.bytes(pool_at, of_shared)?);
+            (pool_at, len) = (pool_at + of_shared, len - of_shared);
+        }
+        if len > 0 {
+            text.extend_from_slice(self.bytes(pool_at, len)?);
+        }
+        Some(())
+    }
+
+    /// Literals of this group, if they are undamaged.
+    fn bytes(&self, pool_at: u32, len: u32) -> Option<&[u8]> {
+        let start = pool_at.checked_sub(self.literals_at)? as usize;
+        let end = start.checked_add(len as usize)?;
+        let range = self.undamaged.get(self.undamaged.partition_point(|range| range.end < end))?;
+        if range.start <= start { self.literals.get(start..end) } else { None }
+    }
+
+    /// The error for an entry that cannot be read because literals are missing.
+    fn lost_literals(&self, chunks: &Chunks<'_>, index: usize) -> Error {
+        let is_lost = |reader: &Self, chunk: usize| {
+            let place = chunks.pool(chunk);
+            !place.is_empty() && reader.bytes(place.start, place.end - place.start).is_none()
+        };
+        let of_shared =
+            self.shared.iter().flat_map(|shared| shared.chunks.clone().map(|chunk| (&**shared, chunk)));
+        let own = self.chunks.clone().map(|chunk| (self, chunk));
+        let lost = of_shared.chain(own).find(|(reader, chunk)| is_lost(reader, *chunk));
+        let chunk = lost.map(|(_, chunk)| chunk).or_else(|| chunks.find(index).map(|(chunk, _)| chunk));
+        Damage::of(chunk.unwrap_or(0), TEXTS).into()
+    }
+
+    /// The error for an entry that cannot be read because scripts are damaged.
+    fn damaged(&self, chunks: &Chunks<'_>, index: usize) -> Error {
+        let (chunk, _) = chunks.find(index).unwrap_or_default();
+        let mut next = index;
+        let lost = loop {
+            let Some((chunk, _)) = chunks.find(next) else { break None };
+            match self.script_of(chunks, next).map(|script| script.origin) {
+                None => break Some(chunk),
+                Some(Origin::Parent(distance)) if distance > 0 && distance as usize <= next => {
+                    next -= distance as usize;
+                }
+                Some(_) => break None,
+            }
+        };
+        Damage::of(lost.unwrap_or(chunk), SCRIPTS).into()
+    }
 }
 
-fn damaged(chunks: &Chunks<'_>, index: usize) -> Error {
-    Damage::of(chunks.find(index).map_or(0, |(chunk, _)| chunk), SCRIPTS).into()
+/// The bytes with which the literals of a chunk share text: those of the first group, or the earlier ones of its own.
+fn prefix<'a>(shared: Option<&'a DeltaReader>, earlier: &'a [u8]) -> &'a [u8] {
+    shared.map_or(earlier, |shared| &shared.literals)
+}
+
+pub(crate) fn read_scripts(chunks: &Chunks<'_>, chunk: usize) -> Result<Scripts, Error> {
+    let bytes = chunks.unpack(chunk, SCRIPTS, &[])?;
+    let scripts = Scripts::read(&bytes, chunks.get(chunk).entries, &chunks.sources(chunk));
+    Ok(scripts.ok_or_else(|| Damage::of(chunk, SCRIPTS))?)
 }
 
 /// The segment lists of the entries that were read last.

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use crate::chunks::Sources;
 use crate::varint::{self, Input, unzigzag, zigzag};
 
 /// The number of fields.
@@ -112,6 +113,22 @@ pub(crate) struct StoredScript {
     pub(crate) literals_at: u32,
 }
 
+impl Sources {
+    /// Whether an entry may derive its content from the entry this many entries earlier.
+    fn has_parent(&self, index: usize, distance: u32) -> bool {
+        let parent = index.checked_sub(distance as usize);
+        parent.is_none_or(|parent| parent < self.shared_entries || parent >= self.first)
+    }
+
+    /// Whether an edit may copy these bytes of the pool. `end` is the end of the literals of earlier edits and its own.
+    fn has_literals(&self, at: u32, len: u32, end: u32) -> bool {
+        let is_one_piece = self.shared_pool == self.pool.start;
+        at.checked_add(len).is_some_and(|copied| {
+            copied <= end && (is_one_piece || copied <= self.shared_pool || at >= self.pool.start)
+        })
+    }
+}
+
 /// The scripts of a chunk.
 #[derive(Debug)]
 pub(crate) struct Scripts {
@@ -120,8 +137,8 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    /// Decodes the scripts of `count` entries, whose literals fill `pool`. `None` if they are damaged.
-    pub(crate) fn read(bytes: &[u8], count: usize, pool: Range<u32>) -> Option<Self> {
+    /// Decodes the scripts of `count` entries, whose literals fill the pool of `sources`. `None` if they are damaged.
+    pub(crate) fn read(bytes: &[u8], count: usize, sources: &Sources) -> Option<Self> {
         let mut input = Input(bytes);
         let mut lengths = [0; FIELDS];
         for length in &mut lengths {
@@ -137,20 +154,25 @@ impl Scripts {
         // is bounded by the number of bytes, whatever counts these bytes declare.
         let mut scripts = Vec::with_capacity(count.min(bytes.len()));
         let mut edits = Vec::with_capacity(lengths[COPY].min(bytes.len()));
+        let pool = &sources.pool;
         let mut literals_at = pool.start;
         let mut pool_place = 0;
-        for _ in 0..count {
+        for index in sources.first..sources.first + count {
             let origin = match fields[ORIGIN].small()? {
                 0 => Origin::Empty,
                 1 => Origin::Erased,
                 distance => Origin::Parent(distance - 1),
             };
+            if let Origin::Parent(distance) = origin
+                && !sources.has_parent(index, distance)
+            {
+                return None;
+            }
             let (first, its_literals) = (edits.len() as u32, literals_at);
             for _ in 0..fields[EDITS].small()? {
                 let edit = read_edit(&mut fields, &mut pool_place)?;
                 literals_at = literals_at.checked_add(edit.literal).filter(|end| *end <= pool.end)?;
-                // An edit can copy only literals of earlier edits and its own.
-                if edit.pool_len > 0 && edit.pool_at.checked_add(edit.pool_len)? > literals_at {
+                if edit.pool_len > 0 && !sources.has_literals(edit.pool_at, edit.pool_len, literals_at) {
                     return None;
                 }
                 edits.push(edit);

@@ -8,7 +8,7 @@
 
 use std::path::PathBuf;
 
-use rashomon_blocks::{Block, BlockBuilder, Codec, Column, Error, Limits, Settings, Value};
+use rashomon_blocks::{Block, BlockBuilder, Codec, Column, Error, Limits, Settings, Value, Version};
 
 /// The version of zstd that packed the files. Another version may pack the contents to different bytes, but
 /// has to unpack the files to the same contents.
@@ -54,7 +54,7 @@ fn history() -> Vec<(&'static str, String, Vec<Value>)> {
 }
 
 fn settings() -> Settings {
-    Settings { chunk_entries: 4, chunk_pool: 100, level: 19, ..Settings::default() }
+    Settings { group_entries: 3, group_pool: 100, first_group_pool: 100, level: 19, ..Settings::default() }
 }
 
 /// The last two columns: one has repeated strings, and one has no values.
@@ -62,14 +62,12 @@ fn columns() -> Vec<Column> {
     vec![Column::integer("time"), Column::bytes("user"), Column::bytes("model"), Column::bytes("none")]
 }
 
-/// Pool and scripts in three chunks, with ordinals from 100 on. The entries of the last chunk were appended.
-fn appended() -> Vec<u8> {
-    let mut builder = BlockBuilder::new(settings(), columns(), 100).unwrap();
+/// A block of the history, with ordinals from 100 on.
+fn written(version: Version) -> Vec<u8> {
+    let mut builder = BlockBuilder::new(Settings { version, ..settings() }, columns(), 100).unwrap();
     for (number, (stream, content, values)) in history().into_iter().enumerate() {
-        if number == 6 {
-            let block = builder.finish().unwrap();
-            let block = Block::open(&block, Limits::default()).unwrap();
-            builder = BlockBuilder::resume(settings(), &block).unwrap();
+        if matches!(number, 3 | 6) {
+            builder.may_begin_group(true).unwrap();
         }
         builder.push(stream.as_bytes(), content.as_bytes(), &values).unwrap();
     }
@@ -134,7 +132,14 @@ fn assert_has_history(bytes: &[u8], chunks: usize, erased: &[u64]) {
 #[test]
 fn pool_and_scripts_of_version_1_are_read() {
     assert_has_history(&golden("pool-and-scripts-1.block"), 2, &[102]);
-    assert_has_history(&writable_golden("appended-1.block", &appended()), 3, &[]);
+    // An earlier version of the program appended the last entries.
+    assert_has_history(&golden("appended-1.block"), 3, &[]);
+    assert_has_history(&writable_golden("whole-1.block", &written(Version::One)), 1, &[]);
+}
+
+#[test]
+fn groups_of_version_2_are_read() {
+    assert_has_history(&writable_golden("groups-2.block", &written(Version::Two)), 3, &[]);
 }
 
 #[test]
@@ -153,6 +158,8 @@ fn same_bytes_are_written_as_before() {
         println!("skipped: another version of zstd may pack to other bytes");
         return;
     }
-    assert_eq!(appended(), writable_golden("appended-1.block", &appended()));
+    for (name, version) in [("whole-1.block", Version::One), ("groups-2.block", Version::Two)] {
+        assert_eq!(written(version), writable_golden(name, &written(version)), "{name}");
+    }
     assert_eq!(frames(), writable_golden("frames-1.block", &frames()));
 }

@@ -1,7 +1,7 @@
-//! Tests that contents are read as they were pushed, from new blocks and from blocks with appended entries.
+//! Tests that contents are read as they were pushed.
 #![allow(clippy::unwrap_used)] // A panic in a test names its line.
 
-use crate::histories::{Version, assert_has, block, columns, history, numbered, open, push, small};
+use crate::histories::{Version, assert_has, block, blocks, columns, history, numbered, open, push, small};
 use proptest::prelude::*;
 use rashomon_blocks::{Block, BlockBuilder, Codec, Error, Limits, Settings, Value};
 
@@ -22,39 +22,75 @@ proptest! {
 
     #[test]
     fn any_history_is_read_unchanged(versions in history(40), first in 0..u64::from(u32::MAX)) {
-        assert_has(&block(&versions, first), &numbered(&versions, first));
-    }
-
-    #[test]
-    fn appending_adds_entries_and_changes_no_other(
-        versions in history(30),
-        cuts in any::<[prop::sample::Index; 2]>(),
-    ) {
-        let mut cuts = cuts.map(|cut| cut.index(versions.len() + 1));
-        cuts.sort_unstable();
-        let mut bytes = block(&versions[..cuts[0]], 7);
-        for part in [&versions[cuts[0]..cuts[1]], &versions[cuts[1]..]] {
-            let mut builder = BlockBuilder::resume(small(), &open(&bytes)).unwrap();
-            push(&mut builder, part);
-            bytes = builder.finish().unwrap();
+        for bytes in blocks(&versions, first) {
+            assert_has(&bytes, &numbered(&versions, first));
         }
-        // A block without entries has no ordinals.
-        let first = if cuts[0] == 0 { 0 } else { 7 };
-        assert_has(&bytes, &numbered(&versions, first));
     }
 }
 
+/// Groups of pages that have much in common with the first, and with one another.
 #[test]
-fn appending_leaves_existing_chunks_unchanged() {
-    let text = lines(1, 40);
-    let first = block(&[version(&text)], 0);
-    let mut builder = BlockBuilder::resume(small(), &open(&first)).unwrap();
-    push(&mut builder, &[version(&text[..text.len() - 5])]);
-    let second = builder.finish().unwrap();
-    assert_eq!(open(&second).chunk_count(), 2);
-    let tail = &first[first.len() - 500..];
-    assert!(second.windows(tail.len()).any(|part| part == tail));
-    assert!(second.len() < first.len() + 200, "appended text is derived from existing text");
+fn a_group_is_read_with_the_first_one_alone() {
+    let common = lines(1, 20);
+    let versions: Vec<_> = (0..30)
+        .map(|number: u64| {
+            let own = lines(2 + number / 3, 10);
+            let content = [&common[..], &own, &lines(100 + number, 1)].concat();
+            Version { stream: vec![number as u8 / 3], ..version(&content) }
+        })
+        .collect();
+    let [whole, grouped] = blocks(&versions, 0);
+    assert_eq!((open(&whole).groups(), open(&grouped).groups()), (1, 10));
+    let literals = |bytes: &[u8]| open(bytes).sizes()[2].2;
+    assert_eq!(literals(&whole), literals(&grouped), "the common text is stored once");
+    assert_has(&grouped, &numbered(&versions, 0));
+
+    // The sections of all groups but the first and the sixth are damaged.
+    let mut damaged = grouped.clone();
+    let stored: Vec<usize> = {
+        let block = open(&grouped);
+        (0..10).map(|group| block.stored_bytes_of_group(group)).collect()
+    };
+    let mut at = grouped.len() - stored.iter().sum::<usize>();
+    for (group, bytes) in stored.into_iter().enumerate() {
+        if group != 0 && group != 5 {
+            damaged[at..at + bytes].iter_mut().for_each(|byte| *byte ^= 0x55);
+        }
+        at += bytes;
+    }
+    let block = Block::salvage(&damaged, Limits::default()).unwrap();
+    for (ordinal, version) in (0..).zip(&versions) {
+        let is_readable = matches!(ordinal / 3, 0 | 5);
+        assert_eq!(block.get(ordinal).ok(), is_readable.then(|| version.content.clone()), "{ordinal}");
+    }
+    for group in 0..10 {
+        assert_eq!(block.table(group).is_ok(), matches!(group, 0 | 5), "{group}");
+    }
+}
+
+/// The revisions of a page with many short texts are in several groups. Those of a page with longer texts stay together:
+/// each group would have the whole text once more.
+#[test]
+fn only_a_page_of_short_texts_is_divided() {
+    for (size, groups) in [(400, 5), (2_000, 1)] {
+        let settings = Settings { group_entries: 100, level: 1, ..Settings::default() };
+        let mut builder = BlockBuilder::new(settings, Vec::new(), 0).unwrap();
+        let text = lines(1, 40);
+        let versions: Vec<_> = (0..500_u64)
+            .map(|number| Version {
+                values: Vec::new(),
+                ..version(&[&text[..size], &number.to_be_bytes()].concat())
+            })
+            .collect();
+        let mut begun = 0;
+        for (number, version) in versions.iter().enumerate() {
+            begun += usize::from(builder.may_begin_group(number == 0).unwrap());
+            builder.push(&version.stream, &version.content, &[]).unwrap();
+        }
+        let bytes = builder.finish().unwrap();
+        assert_eq!((open(&bytes).groups(), begun), (groups, groups), "{size}");
+        assert_has(&bytes, &numbered(&versions, 0));
+    }
 }
 
 #[test]
@@ -87,14 +123,6 @@ fn incompressible_contents_are_stored_as_frames() {
     assert_has(&bytes, &numbered(&noise, 0));
     let text = [version(&lines(1, 500))];
     assert_eq!(open(&block(&text, 0)).codec(), Codec::PoolAndScripts);
-
-    // Contents that are appended to a block of frames are stored as frames.
-    let mut builder = BlockBuilder::resume(small(), &open(&bytes)).unwrap();
-    push(&mut builder, &text);
-    let more = builder.finish().unwrap();
-    assert_eq!(open(&more).codec(), Codec::Frames);
-    let all: Vec<_> = noise.iter().chain(&text).cloned().collect();
-    assert_has(&more, &numbered(&all, 0));
 }
 
 #[test]
@@ -167,12 +195,6 @@ fn block_size_depends_on_the_largest_of_the_last_contents() {
     let mut page = noise(300 << 10);
     let mut builder = BlockBuilder::new(settings(), Vec::new(), 0).unwrap();
     for edit in 0..20_u8 {
-        if edit == 10 {
-            let block = builder.finish().unwrap();
-            assert!(!open(&block).is_full(&settings()).unwrap());
-            builder = BlockBuilder::resume(settings(), &open(&block)).unwrap();
-            builder.push(b"s", b"", &[]).unwrap();
-        }
         page.push(edit);
         for content in [&page[..], b"", b"blanked"] {
             builder.push(b"s", content, &[]).unwrap();

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use crate::{
     damage::assert_right_or_error,
     golden::{golden, noise, text},
-    histories::{Expected, Version, assert_has, numbered, open, push, small},
+    histories::{Expected, Version, assert_has, open},
 };
-use rashomon_blocks::{Block, BlockBuilder, Codec, Error, Limits, Value};
+use rashomon_blocks::{Block, Codec, Error, Limits, Value};
 
 /// A block of the folder `golden`, with its entries.
 struct SparseBlock {
@@ -101,7 +101,7 @@ fn erased_entries_and_unused_ordinals_are_read() {
         let (block, expected) = (open(&sparse.bytes), sparse.expected());
         assert_eq!((block.codec(), block.chunk_count()), (sparse.codec, sparse.chunks));
         assert_has(&sparse.bytes, &expected);
-        let unpacked = block.unpack().unwrap();
+        let unpacked = block.unpack(0, None).unwrap();
         let used: BTreeSet<u64> = expected.iter().map(|expected| expected.ordinal).collect();
         let last = *used.last().unwrap();
         assert_eq!(block.ordinals(), Some((5, last)));
@@ -111,18 +111,6 @@ fn erased_entries_and_unused_ordinals_are_read() {
         }
         let literals: u64 = block.literals_by_stream().unwrap().into_iter().map(|(_, bytes)| bytes).sum();
         assert_eq!(literals, block.sizes()[2].2 as u64);
-    }
-}
-
-#[test]
-fn entries_are_appended_to_blocks_with_erased_entries() {
-    for sparse in SparseBlock::all() {
-        let mut expected = sparse.expected();
-        let (next, more) = (expected.last().unwrap().ordinal + 1, &sparse.versions[..6]);
-        let mut builder = BlockBuilder::resume(small(), &open(&sparse.bytes)).unwrap();
-        push(&mut builder, more);
-        expected.extend(numbered(more, next));
-        assert_has(&builder.finish().unwrap(), &expected);
     }
 }
 

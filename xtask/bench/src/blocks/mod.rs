@@ -19,8 +19,6 @@ use sets::{Set, Version, columns};
 const LARGE: usize = 50 << 10;
 /// The number of random reads in each run.
 const READS: usize = 3_000;
-/// The number of entries that are appended to a block in one step, to measure the cost of appending.
-const APPENDED_ENTRIES: usize = 32;
 
 /// The histories to measure, and what to compare them with.
 #[derive(Debug, clap::Args)]
@@ -104,7 +102,6 @@ fn sizes(set: &Set, report: &mut Report) -> Result<()> {
         "blocks with all that is known of revisions",
         total(&pack(set, Packing::Shared, Settings::default(), &columns())?),
     );
-    add("blocks, appended to 32 at a time", total(&pack_by_appending(set)?));
     let blocks = pack(set, Packing::Shared, Settings::default(), &[])?;
     let mut frames = 0;
     let mut parts: BTreeMap<String, usize> = BTreeMap::new();
@@ -193,41 +190,16 @@ fn pack(set: &Set, packing: Packing, settings: Settings, columns: &[Column]) -> 
         if packing == Packing::Separate && !builder.is_empty() {
             blocks.push(builder.finish()?);
         }
-        for version in &page.versions {
+        for (place, version) in page.versions.iter().enumerate() {
             if builder.should_seal() {
                 blocks.push(builder.finish()?);
             }
+            builder.may_begin_group(place == 0)?;
             push(&mut builder, &page.title, version)?;
         }
     }
     if !builder.is_empty() {
         blocks.push(builder.finish()?);
-    }
-    Ok(blocks)
-}
-
-/// Packs each page into blocks of its own, appending a few entries at a time.
-fn pack_by_appending(set: &Set) -> Result<Vec<Vec<u8>>> {
-    let mut blocks = Vec::new();
-    for page in &set.pages {
-        let mut open: Option<Vec<u8>> = None;
-        for versions in page.versions.chunks(APPENDED_ENTRIES) {
-            let mut builder = match &open {
-                Some(block) => {
-                    BlockBuilder::resume(Settings::default(), &Block::open(block, Limits::default())?)?
-                }
-                None => BlockBuilder::new(Settings::default(), Vec::new(), 0)?,
-            };
-            for version in versions {
-                push(&mut builder, &page.title, version)?;
-            }
-            let is_full = builder.should_seal();
-            open = Some(builder.finish()?);
-            if is_full {
-                blocks.extend(open.take());
-            }
-        }
-        blocks.extend(open);
     }
     Ok(blocks)
 }

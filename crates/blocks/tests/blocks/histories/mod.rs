@@ -3,7 +3,9 @@
 #![allow(dead_code)] // Each test uses some of these.
 
 use proptest::{collection::vec, prelude::*};
-use rashomon_blocks::{Block, BlockBuilder, Column, Error, Limits, Settings, Value};
+use rashomon_blocks::{
+    Block, BlockBuilder, Column, Error, Limits, Settings, Unpacked, Value, Version as Format,
+};
 
 /// An entry to put into a block.
 #[derive(Debug, Clone)]
@@ -98,20 +100,33 @@ pub(crate) fn history(most: usize) -> impl Strategy<Value = Vec<Version>> {
     })
 }
 
-/// Settings with small chunks, so that a small history has several.
+/// Settings with small groups, so that a small history has several.
 pub(crate) fn small() -> Settings {
-    Settings { chunk_entries: 3, chunk_pool: 50, level: 3, ..Settings::default() }
+    Settings { group_entries: 3, group_pool: 50, first_group_pool: 50, level: 3, ..Settings::default() }
 }
 
 /// A block of these versions. The first one has the ordinal `first`.
 pub(crate) fn block(versions: &[Version], first: u64) -> Vec<u8> {
-    let mut builder = BlockBuilder::new(small(), columns(), first).unwrap();
+    block_with(small(), versions, first)
+}
+
+/// The block of these versions in each version of the format.
+pub(crate) fn blocks(versions: &[Version], first: u64) -> [Vec<u8>; 2] {
+    [Format::One, Format::Two].map(|version| block_with(Settings { version, ..small() }, versions, first))
+}
+
+fn block_with(settings: Settings, versions: &[Version], first: u64) -> Vec<u8> {
+    let mut builder = BlockBuilder::new(settings, columns(), first).unwrap();
     push(&mut builder, versions);
     builder.finish().unwrap()
 }
 
+/// Pushes versions. A group may end before every third one.
 pub(crate) fn push(builder: &mut BlockBuilder, versions: &[Version]) {
-    for version in versions {
+    for (number, version) in versions.iter().enumerate() {
+        if number % 3 == 0 {
+            builder.may_begin_group(true).unwrap();
+        }
         builder.push(&version.stream, &version.content, &version.values).unwrap();
     }
 }
@@ -135,6 +150,26 @@ impl<'v> Expected<'v> {
     }
 }
 
+/// All groups of a block, unpacked. Each is unpacked with the first one, or without it.
+pub(crate) fn unpacked(block: &Block<'_>) -> Result<Vec<Unpacked>, Error> {
+    let mut groups: Vec<Unpacked> = Vec::new();
+    for group in 0..block.groups() {
+        let first = groups.first().filter(|_| group % 2 == 1);
+        groups.push(block.unpack(group, first)?);
+    }
+    Ok(groups)
+}
+
+/// The content of an entry of these groups.
+pub(crate) fn get(block: &Block<'_>, unpacked: &[Unpacked], ordinal: u64) -> Result<Vec<u8>, Error> {
+    let group = block.opened().group_of(ordinal);
+    let content = group.map_or(Err(Error::NoSuchOrdinal(ordinal)), |group| unpacked[group].get(ordinal));
+    for (other, unpacked) in unpacked.iter().enumerate().filter(|(other, _)| Some(*other) != group) {
+        assert_eq!(unpacked.get(ordinal), Err(Error::NoSuchOrdinal(ordinal)), "group {other}");
+    }
+    content
+}
+
 /// Checks that a block has exactly these entries. Lists the entries, and reads each content in three ways.
 #[track_caller]
 pub(crate) fn assert_has(bytes: &[u8], expected: &[Expected<'_>]) {
@@ -142,7 +177,7 @@ pub(crate) fn assert_has(bytes: &[u8], expected: &[Expected<'_>]) {
     block.verify().unwrap();
     assert_eq!(block.len(), expected.len());
     let (streams, entries) = (block.streams().unwrap(), block.entries().unwrap());
-    let unpacked = block.unpack().unwrap();
+    let unpacked = unpacked(&block).unwrap();
     assert_eq!(block.iter().count(), expected.len());
     for ((expected, entry), content) in expected.iter().zip(&entries).zip(block.iter()) {
         let (ordinal, content) = (expected.ordinal, content.unwrap());
@@ -151,10 +186,15 @@ pub(crate) fn assert_has(bytes: &[u8], expected: &[Expected<'_>]) {
         assert_eq!(content.bytes.as_deref(), expected.content());
         let read = expected.content().map(<[u8]>::to_vec).ok_or(Error::Erased(ordinal));
         assert_eq!(block.get(ordinal), read);
-        assert_eq!(unpacked.get(ordinal), read);
+        assert_eq!(get(&block, &unpacked, ordinal), read);
         assert_eq!(entry.values, expected.version.values);
         assert_eq!(streams[entry.stream], expected.version.stream);
     }
+    let mut named = Vec::new();
+    for group in 0..block.groups() {
+        block.streams_of_group(group, |name| named.push(name.to_vec())).unwrap();
+    }
+    assert_eq!(named, streams);
 }
 
 /// The versions with their ordinals, which begin at `first`.

@@ -1,0 +1,369 @@
+//! A block that was read. What a page needs of it is unpacked when the page is first requested.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use rashomon_archive_format::{PageEntries, Unit, name_and_title, page_entries};
+use rashomon_blocks::{Block, Error as BlockError, Limits, Opened, Table, Unpacked};
+use rashomon_records::{Page, Revision, Title};
+use rashomon_tables::{ClusteringRange, Error as StoreError, Result, Schema};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{
+    blocks::{check_columns, in_hex, not_understood, unreadable},
+    part::{ArchivedRow, PackedUnit, Part},
+    rows::BlockId,
+};
+
+/// A block that was read. A block may have the revisions of thousands of pages, so each of its groups is unpacked when
+/// a page of the group is first requested. The part of a page is built then, too: its revisions in the group.
+#[derive(Debug)]
+pub(super) struct OpenBlock {
+    id: BlockId,
+    /// A page of the block's bucket.
+    of: Page,
+    bytes: Bytes,
+    opened: Opened,
+    /// The damage of the block, even if all its contents can be read.
+    damage: Option<BlockError>,
+    titles: GroupsByTitle,
+    groups: Vec<Group>,
+    /// The errors of contents of a damaged block that cannot be read, by the ordinal of the entry.
+    lost: Mutex<HashMap<u64, BlockError>>,
+    /// The approximate memory that the block and everything that was unpacked take.
+    memory: AtomicUsize,
+    /// What [`Self::memory`] was when the cache weighed the block.
+    weighed: AtomicUsize,
+}
+
+/// A group of the block. Nothing is unpacked at first.
+#[derive(Debug, Default)]
+struct Group {
+    records: OnceLock<Result<Records>>,
+    texts: OnceLock<std::result::Result<Unpacked, BlockError>>,
+}
+
+/// The entries of a group without their texts.
+#[derive(Debug)]
+struct Records {
+    table: Table,
+    pages: Vec<PageEntries>,
+    by_title: HashedTitles,
+    /// The parts that were built, by the index of the page.
+    parts: Mutex<HashMap<u32, Arc<Part>>>,
+}
+
+/// The hash of each title, with a number, sorted.
+#[derive(Debug, Default)]
+struct HashedTitles(Vec<(u32, u32)>);
+
+impl HashedTitles {
+    fn new(mut titles: Vec<(u32, u32)>) -> Self {
+        titles.sort_unstable();
+        titles.dedup();
+        titles.shrink_to_fit();
+        Self(titles)
+    }
+
+    fn hash(title: &str) -> u32 {
+        xxh3_64(title.as_bytes()) as u32
+    }
+
+    /// The numbers of all titles with the hash of this title.
+    fn with_hash_of(&self, title: &str) -> impl DoubleEndedIterator<Item = usize> {
+        let hash = Self::hash(title);
+        let start = self.0.partition_point(|(other, _)| *other < hash);
+        let end = start + self.0[start..].partition_point(|(other, _)| *other == hash);
+        self.0[start..end].iter().map(|(_, number)| *number as usize)
+    }
+
+    fn memory(&self) -> usize {
+        self.0.capacity() * size_of::<(u32, u32)>()
+    }
+}
+
+/// The groups in which pages may be.
+#[derive(Debug)]
+enum GroupsByTitle {
+    /// The block has one group.
+    One,
+    /// By hash. If the names in some groups cannot be read, the first error.
+    Hashed(HashedTitles, Option<BlockError>),
+}
+
+impl GroupsByTitle {
+    fn new(block: &Block<'_>) -> Self {
+        if block.groups() <= 1 {
+            return Self::One;
+        }
+        let (mut titles, mut error) = (Vec::new(), None);
+        for group in 0..block.groups() {
+            let read = block.streams_of_group(group, |stream| {
+                if let Some((_, title)) = name_and_title(stream) {
+                    titles.push((HashedTitles::hash(title), group as u32));
+                }
+            });
+            error = error.or(read.err());
+        }
+        Self::Hashed(HashedTitles::new(titles), error)
+    }
+}
+
+impl Records {
+    fn new(table: Table) -> Option<Self> {
+        let pages = page_entries(&table)?;
+        let hash = |(index, page): (u32, &PageEntries)| {
+            let title = Title::new(page.title(&table)?).ok()?;
+            Some((HashedTitles::hash(title.as_str()), index))
+        };
+        let by_title = HashedTitles::new((0..).zip(&pages).map(hash).collect::<Option<Vec<_>>>()?);
+        Some(Self { table, pages, by_title, parts: Mutex::default() })
+    }
+
+    /// The index of the page with this title.
+    fn find(&self, title: &str) -> Option<u32> {
+        let is_it = |index: &usize| self.pages[*index].title(&self.table) == Some(title);
+        self.by_title.with_hash_of(title).rfind(is_it).map(|index| index as u32)
+    }
+
+    fn parts(&self) -> MutexGuard<'_, HashMap<u32, Arc<Part>>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn memory(&self) -> usize {
+        self.table.memory() + self.pages.capacity() * size_of::<PageEntries>() + self.by_title.memory()
+    }
+}
+
+impl OpenBlock {
+    pub(super) fn new(of: &Page, id: BlockId, bytes: Bytes) -> Result<Self> {
+        let (block, damage) = match Block::open(&bytes, Limits::default()) {
+            Err(damage @ BlockError::Damaged(_)) => {
+                tracing::error!(block = in_hex(id), %damage, "archive block is damaged");
+                let block = Block::salvage(&bytes, Limits::default());
+                (block.map_err(|error| unreadable(id, &error))?, Some(damage))
+            }
+            block => (block.map_err(|error| unreadable(id, &error))?, None),
+        };
+        check_columns(id, &block)?;
+        let titles = GroupsByTitle::new(&block);
+        let groups: Vec<Group> = (0..block.groups()).map(|_| Group::default()).collect();
+        let (opened, lost, weighed) = (block.opened(), Mutex::default(), AtomicUsize::new(0));
+        let of_titles = match &titles {
+            GroupsByTitle::One => 0,
+            GroupsByTitle::Hashed(titles, _) => titles.memory(),
+        };
+        let of_groups = groups.capacity() * size_of::<Group>();
+        let memory =
+            AtomicUsize::new(size_of::<Self>() + bytes.len() + opened.memory() + of_titles + of_groups);
+        Ok(Self { id, of: of.clone(), bytes, opened, damage, titles, groups, lost, memory, weighed })
+    }
+
+    /// The weight of the block in the cache.
+    pub(super) fn weigh(&self) -> usize {
+        let memory = self.memory.load(Ordering::Relaxed);
+        self.weighed.store(memory, Ordering::Relaxed);
+        memory
+    }
+
+    /// Whether the block takes more memory than the cache knows, by more than a few per cent.
+    pub(super) fn has_grown(&self) -> bool {
+        const SMALL_SHARE: usize = 16;
+        let weighed = self.weighed.load(Ordering::Relaxed);
+        self.memory.load(Ordering::Relaxed) > weighed + weighed / SMALL_SHARE
+    }
+
+    pub(super) fn id(&self) -> BlockId {
+        self.id
+    }
+
+    /// Whether the block is damaged, even if all its contents can be read.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.damage.is_some()
+    }
+
+    fn block(&self) -> Block<'_> {
+        self.opened.block(&self.bytes)
+    }
+
+    /// The groups that may have a part of the page, in the order of the block.
+    fn groups_of(&self, title: &Title) -> impl Iterator<Item = usize> {
+        let (all, hashed) = match &self.titles {
+            GroupsByTitle::One => (0..self.groups.len(), None),
+            GroupsByTitle::Hashed(titles, _) => (0..0, Some(titles.with_hash_of(title.as_str()))),
+        };
+        all.chain(hashed.into_iter().flatten())
+    }
+
+    fn records(&self, group: usize) -> Result<&Records> {
+        let records = self.groups[group].records.get_or_init(|| {
+            let table = self.block().table(group).map_err(|error| unreadable(self.id, &error))?;
+            let records = Records::new(table).ok_or_else(|| not_understood(self.id))?;
+            self.memory.fetch_add(records.memory(), Ordering::Relaxed);
+            Ok(records)
+        });
+        records.as_ref().map_err(Clone::clone)
+    }
+
+    fn texts(&self, group: usize) -> std::result::Result<&Unpacked, BlockError> {
+        let texts = self.groups[group].texts.get_or_init(|| {
+            let first = if group == 0 { None } else { Some(self.texts(0)?) };
+            let unpacked = self.block().unpack(group, first)?;
+            self.memory.fetch_add(unpacked.memory(), Ordering::Relaxed);
+            Ok(unpacked)
+        });
+        texts.as_ref().map_err(Clone::clone)
+    }
+
+    /// Whether everything that a reader of the page needs is unpacked.
+    pub(super) fn is_unpacked_for(&self, title: &Title) -> bool {
+        self.groups_of(title).all(|group| {
+            let Group { records, texts } = &self.groups[group];
+            let has_part = |records: &Records| match records.find(title.as_str()) {
+                Some(index) => records.parts().contains_key(&index),
+                None => true,
+            };
+            texts.get().is_some()
+                && records.get().is_some_and(|records| records.as_ref().map_or(true, has_part))
+        })
+    }
+
+    /// Unpacks what a reader of the page needs. An error is returned to the reader.
+    pub(super) fn unpack_for(&self, title: &Title) {
+        for group in self.groups_of(title) {
+            let _ = self.texts(group);
+            let _ = self.part(group, title);
+        }
+    }
+
+    /// The part of a page in a group, if the group has one.
+    fn part(&self, group: usize, title: &Title) -> Result<Option<Arc<Part>>> {
+        let records = self.records(group)?;
+        let Some(index) = records.find(title.as_str()) else { return Ok(None) };
+        if let Some(part) = records.parts().get(&index) {
+            return Ok(Some(Arc::clone(part)));
+        }
+        let page = Page { title: title.clone(), ..self.of.clone() };
+        let part = Part::new(page, group, &records.table, &records.pages[index as usize]);
+        let part = Arc::new(part.ok_or_else(|| not_understood(self.id))?);
+        // Another reader may have built the part meanwhile.
+        let part = Arc::clone(records.parts().entry(index).or_insert_with(|| {
+            self.memory.fetch_add(part.memory(), Ordering::Relaxed);
+            part
+        }));
+        Ok(Some(part))
+    }
+
+    fn parts(&self, title: &Title) -> Result<Vec<Arc<Part>>> {
+        self.groups_of(title).filter_map(|group| self.part(group, title).transpose()).collect()
+    }
+
+    /// The parts of a page whose index references the block. Returns `Corrupt` if the block has no such part.
+    fn parts_of(&self, page: &Page) -> Result<Vec<Arc<Part>>> {
+        let parts = self.parts(&page.title)?;
+        if !parts.is_empty() {
+            return Ok(parts);
+        }
+        if let GroupsByTitle::Hashed(_, Some(damage)) = &self.titles {
+            return Err(unreadable(self.id, damage));
+        }
+        let what = format!(
+            "the archive index of page {} references block {}, which does not contain the page",
+            page.title,
+            in_hex(self.id)
+        );
+        Err(StoreError::Corrupt(what))
+    }
+
+    /// Returns `Corrupt` if the block is damaged, and the records of any page cannot be read.
+    pub(super) fn check_records(&self) -> Result<()> {
+        let groups = if self.is_damaged() { 0..self.groups.len() } else { 0..0 };
+        groups.into_iter().try_for_each(|group| self.records(group).map(drop))
+    }
+
+    /// The rows of a page in a table within a range, in no particular order. Returns `Corrupt` if the block has no part
+    /// of the page.
+    pub(super) fn rows(
+        &self,
+        page: &Page,
+        table: &Schema,
+        range: &ClusteringRange,
+    ) -> Result<Vec<ArchivedRow>> {
+        Ok(self.parts_of(page)?.iter().flat_map(|part| part.rows(table, range)).collect())
+    }
+
+    /// Whether the block has a part of the page.
+    pub(super) fn has_part(&self, title: &Title) -> bool {
+        self.parts(title).is_ok_and(|parts| !parts.is_empty())
+    }
+
+    /// The titles of all pages. Returns `Corrupt` if some cannot be read.
+    pub(super) fn titles(&self) -> Result<BTreeSet<Title>> {
+        let (block, mut titles) = (self.block(), BTreeSet::new());
+        for group in 0..block.groups() {
+            let read = block.streams_of_group(group, |stream| {
+                titles.extend(name_and_title(stream).and_then(|(_, title)| Title::new(title).ok()));
+            });
+            read.map_err(|error| unreadable(self.id, &error))?;
+        }
+        Ok(titles)
+    }
+
+    /// Decodes a revision of the block, or returns the revision if it was decoded before.
+    pub(super) fn unit(&self, packed: &PackedUnit) -> Result<Arc<Unit>> {
+        let records = self.records(packed.group())?;
+        let unit = packed.unit(&records.table, |ordinal| self.content(ordinal).ok());
+        unit.ok_or_else(|| not_understood(self.id))
+    }
+
+    /// All revisions of a page in the block, the lowest first. Returns `Corrupt` if the block has none.
+    pub(super) fn units(&self, page: &Page) -> Result<Vec<Arc<Unit>>> {
+        let mut units = Vec::new();
+        for part in self.parts_of(page)? {
+            units.extend(part.revisions().map(|packed| self.unit(packed)).collect::<Result<Vec<_>>>()?);
+        }
+        units.sort_by_key(|unit| unit.revision.record.rev);
+        Ok(units)
+    }
+
+    /// A revision of a page, if the block has it.
+    pub(super) fn unit_of(&self, title: &Title, rev: Revision) -> Result<Option<Arc<Unit>>> {
+        for part in self.parts(title)? {
+            if let Some(packed) = part.revision(rev) {
+                return self.unit(packed).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The text of an entry.
+    pub(super) fn text(&self, ordinal: u64) -> Result<Bytes> {
+        self.content(ordinal).map(Bytes::from).map_err(|error| unreadable(self.id, &error))
+    }
+
+    fn content(&self, ordinal: u64) -> std::result::Result<Vec<u8>, BlockError> {
+        let group = self.opened.group_of(ordinal).ok_or(BlockError::NoSuchOrdinal(ordinal))?;
+        match self.texts(group) {
+            Ok(unpacked) => unpacked.get(ordinal),
+            // Contents that do not depend on the damage can be read one by one.
+            Err(_) if self.is_damaged() => {
+                let lost = || self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(error) = lost().get(&ordinal) {
+                    return Err(error.clone());
+                }
+                let content = self.block().get(ordinal);
+                content.inspect_err(|error| drop(lost().insert(ordinal, error.clone())))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
