@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use rashomon_buckets::{
     Listing, Page, Parent, PropertyInfo, PropertyName, Render, RenderInfo, Revision, RevisionDetail,
-    RevisionRecord, RevisionSummary, Tid, Written,
+    RevisionRecord, RevisionSummary, Shown, Tid, Written, visible,
 };
 use rashomon_clock::rfc3339;
 use serde::Serialize;
@@ -18,6 +18,13 @@ pub use self::buckets::{
     EntrySummaryJson, ListItemJson, bucket,
 };
 use crate::page_token::list_href;
+
+/// Serialises a document that quotes a request, such as a problem. Many clients print it, so characters of its strings
+/// that are unsafe to show are escaped.
+pub fn to_shown_json(document: &impl Serialize) -> String {
+    let json = serde_json::to_string(document).unwrap_or_default();
+    visible(&json, Shown::AsJson).into_owned()
+}
 
 /// A property of a render.
 #[derive(Serialize, ToSchema)]

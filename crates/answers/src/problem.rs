@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderName, HeaderValue, StatusCode, header};
-use rashomon_buckets::{Shown, excerpt, shorten, visible};
+use rashomon_buckets::{excerpt, shorten};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -445,9 +445,7 @@ impl Problem {
             expected: self.0.versions.as_ref().map(|(expected, _)| expected.as_str()),
             received: self.0.versions.as_ref().map(|(_, received)| received.as_str()),
         };
-        // A problem quotes the request, and many clients print it.
-        let body = serde_json::to_string(&document).unwrap_or_default();
-        let body = visible(&body, Shown::AsJson).into_owned();
+        let body = json::to_shown_json(&document);
         let content_type = HeaderValue::from_static("application/problem+json");
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = status;

@@ -3,23 +3,23 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use rashomon_buckets::{Revision, SealReport, Shown, shorten, visible};
+use rashomon_buckets::{Revision, SealReport, shorten};
 use rashomon_dumps::{
     ImportError, ImportFailure, ImportProgress, ImportReport, InputPosition, LeftOutReason, ReadError,
 };
 use serde::Serialize;
 
-use crate::problem::{MAX_DETAIL_BYTES, Problem};
+use crate::{
+    json,
+    problem::{MAX_DETAIL_BYTES, Problem},
+};
 
 /// The detail about a revision that conflicts with stored content, for a client that may not read.
 const CONCEALED: &str = "it does not fit what is stored; the right 'read' shows why";
 
-/// Serialises a document as a line. Characters of the input that are unsafe to show are escaped.
+/// Serialises a document as a line.
 pub(super) fn to_line(document: &impl Serialize) -> Bytes {
-    let document = serde_json::to_string(document).unwrap_or_default();
-    let mut line = visible(&document, Shown::AsJson).into_owned();
-    line.push('\n');
-    line.into()
+    (json::to_shown_json(document) + "\n").into()
 }
 
 /// A line about the progress.
