@@ -85,22 +85,23 @@ fn check_all(files: &[PathBuf], expected: Expected, skip_broken: bool) -> Result
 fn check(source: Source, expected: Expected, skip_broken: bool) -> Result<Source, WrongInput> {
     let limits = DecompressionLimits::default();
     let unreadable = |error: io::Error| WrongInput::Pages(error.into());
-    if expected == Expected::Entries {
-        let (checked, source) =
-            source.look(&limits, rashomon_entry_dumps::check_beginning).map_err(unreadable)?;
-        return checked.map(|()| source).map_err(WrongInput::Entries);
-    }
-    let of_pages = |source| rashomon_dumps::check_beginning(source, skip_broken);
-    let (checked, source) = source.look(&limits, of_pages).map_err(unreadable)?;
-    match checked {
-        Ok(()) => Ok(source),
-        Err(error) if expected == Expected::Pages => Err(WrongInput::Pages(error)),
-        Err(error) => {
-            let (checked, source) =
-                source.look(&limits, rashomon_entry_dumps::check_beginning).map_err(unreadable)?;
-            checked.map(|()| source).map_err(|_| WrongInput::Pages(error))
+    let (source, not_pages) = match expected {
+        Expected::Entries => (source, None),
+        Expected::Pages | Expected::Either => {
+            let of_pages = |source| rashomon_dumps::check_beginning(source, skip_broken);
+            let (checked, source) = source.look(&limits, of_pages).map_err(unreadable)?;
+            match checked {
+                Ok(()) => return Ok(source),
+                Err(error) if expected == Expected::Pages => return Err(WrongInput::Pages(error)),
+                Err(error) => (source, Some(error)),
+            }
         }
-    }
+    };
+    let (checked, source) =
+        source.look(&limits, rashomon_entry_dumps::check_beginning).map_err(unreadable)?;
+    // If the bucket may have pages, the error says why the input is no export of pages.
+    let wrong = |error| not_pages.map_or(WrongInput::Entries(error), WrongInput::Pages);
+    checked.map(|()| source).map_err(wrong)
 }
 
 /// Describes the error that ended the import of a file.
