@@ -141,3 +141,17 @@ fn control_characters_of_a_file_do_not_reach_the_terminal() {
         .ends_with(3)
         .stderr_contains(&["A\\u{1b}[31mRED\\u{7}\\n\\u{9b}2J was left out", "of B\\u{202e} was left out"]);
 }
+
+#[test]
+fn export_without_pages_is_imported_and_named() {
+    let Some(home) = Home::new() else { return };
+    const NO_PAGES: &str = "there are no pages in the input";
+    let empty = "<mediawiki><siteinfo><sitename>Empty</sitename></siteinfo></mediawiki>";
+    let ran = home.import_file(empty).ends_with(0).stderr_contains(&[NO_PAGES]);
+    assert!(ran.stdout.starts_with("0 revisions of 0 pages"), "{}", ran.stdout);
+    // The metadata of the wiki is stored.
+    let ran = home.import_file(&dump("Page", &[("1", "one")])).ends_with(0);
+    assert!(!ran.stderr.contains(NO_PAGES), "{}", ran.stderr);
+    assert!(home.everything().contains("\"Empty\""));
+    assert!(!home.import_file(&dump("Page", &[("1", "one")])).ends_with(0).stderr.contains(NO_PAGES));
+}

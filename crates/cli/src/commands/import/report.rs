@@ -154,13 +154,17 @@ impl Outcome {
     }
 
     /// Writes the counts of all files to standard output, as a line or as JSON. `error` has ended the import. If the
-    /// error is all that happened, there is no line.
+    /// error is all that happened, there is no line. Exports without pages are correct, but may not be what was meant,
+    /// so standard error says that there are none.
     pub(super) fn print_total(
         &self,
         as_json: bool,
         elapsed: Duration,
         error: Option<&str>,
     ) -> Result<(), CommandError> {
+        if error.is_none() && self.is_empty() {
+            output::to_stderr("there are no pages in the input");
+        }
         match (as_json, error) {
             (true, error) => output::json(&TotalJson { total: self, error }),
             (false, Some(_)) if self.is_empty() => Ok(()),
