@@ -19,7 +19,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
     parser::ValueSource,
 };
-use rashomon_buckets::excerpt;
+use rashomon_buckets::{Shown, excerpt, visible};
 use rashomon_configuration::{Access, Listen, RawSettings, StoreUrl};
 use rashomon_http_client::TOKEN_VARIABLE;
 
@@ -37,7 +37,7 @@ pub(crate) use self::rewrite::RewriteArguments;
 pub(crate) use self::token::*;
 pub(crate) use self::upgrade::UpgradeArguments;
 pub(crate) use self::vacuum::VacuumArguments;
-use crate::exit;
+use crate::{exit, output};
 
 /// Stores every revision and every render of a wiki, and serves them over HTTP
 #[derive(Debug, Parser)]
@@ -478,6 +478,19 @@ pub(crate) fn parse() -> Result<Arguments, clap::Error> {
         .map_err(|error| name_variable(shorten_value(error), &command, std::env::args_os()))?;
     refuse_two_stores(&matches, &mut command)?;
     Arguments::from_arg_matches(&matches)
+}
+
+/// Prints the error of a command line, and ends the program. For clap, help and version are errors too: it chooses the
+/// stream and the exit code.
+pub(crate) fn print_and_exit(error: &clap::Error) -> ! {
+    let shown = error.render();
+    // An error quotes arguments as they are. Only sequences that set colours may reach a terminal: clap's own, mostly.
+    if shown.ansi().to_string().lines().all(|line| visible(line, Shown::InColouredLine) == line) {
+        error.exit();
+    }
+    // Without colours, clap also leaves out the escape sequences of arguments.
+    output::to_stderr(shown.to_string().trim_end());
+    std::process::exit(error.exit_code());
 }
 
 /// Refuses `--data` and `--store` together on the command line. `--data` overrides a store from the

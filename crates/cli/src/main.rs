@@ -40,8 +40,7 @@ fn main() -> ExitCode {
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
     let arguments = match arguments::parse() {
         Ok(arguments) => arguments,
-        // For clap, help and version are errors too. clap chooses the stream and the exit code.
-        Err(error) => error.exit(),
+        Err(error) => arguments::print_and_exit(&error),
     };
     let exit = run(arguments.command).unwrap_or_else(|error| {
         error.print();

@@ -2,6 +2,7 @@
 
 use std::{fs, io::Write as _, path::Path, process::Stdio};
 
+use rashomon_buckets::is_unsafe_to_show;
 use tempfile::tempdir;
 
 use crate::{
@@ -140,6 +141,16 @@ fn control_characters_of_a_file_do_not_reach_the_terminal() {
     home.import_file(input)
         .ends_with(3)
         .stderr_contains(&["A\\u{1b}[31mRED\\u{7}\\n\\u{9b}2J was left out", "of B\\u{202e} was left out"]);
+}
+
+#[test]
+fn control_characters_of_an_argument_do_not_reach_the_terminal() {
+    let directory = tempdir().unwrap();
+    let option = "--a\u{202e}b\u{1b}[31mc\u{9b}2J";
+    for arguments in [&["import", option][..], &["a\u{202e}b"], &["serve", "--cache-size", "a\u{202e}b"]] {
+        let ran = run(directory.path(), arguments).ends_with(2).stderr_contains(&["error: ", "a\\u{202e}b"]);
+        assert!(ran.stderr.chars().all(|c| c == '\n' || !is_unsafe_to_show(c)), "{:?}", ran.stderr);
+    }
 }
 
 #[test]
