@@ -23,6 +23,7 @@ mod page;
 mod page_head;
 mod reader;
 mod revision;
+mod schema;
 mod site_info;
 mod tokens;
 mod unexpected;

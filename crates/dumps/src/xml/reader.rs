@@ -5,6 +5,7 @@ use std::{collections::VecDeque, io::Read};
 use super::{
     page::PageState,
     revision::{self, RawRevision},
+    schema::Schema,
     site_info,
     tokens::{ROOT, Token, Tokens, attribute, shorten_name},
     unexpected::{Unexpected, nested_page},
@@ -62,38 +63,6 @@ enum Element {
     Redirect { title: Option<String> },
     Restrictions,
     Other(String),
-}
-
-/// What a root says about the format.
-struct Schema {
-    namespace: Option<String>,
-    version: Option<String>,
-}
-
-impl Schema {
-    /// Describes a namespace or a version that is not one of MediaWiki's exports.
-    fn notice(&self) -> Option<String> {
-        const NAMESPACE: &str = "http://www.mediawiki.org/xml/export-";
-        let shown = |text: &str| LeftOut::shorten(text);
-        let is_known = |version: &str| {
-            let minor = version.strip_prefix("0.").and_then(|minor| minor.parse().ok());
-            minor.is_some_and(|minor: u8| (1..=11).contains(&minor))
-        };
-        if let Some(namespace) = &self.namespace {
-            let version = namespace.strip_prefix(NAMESPACE).and_then(|rest| rest.strip_suffix('/'));
-            if !version.is_some_and(is_known) {
-                return Some(format!(
-                    "the namespace {:?} is not that of an export from 0.1 to 0.11: elements are read as those of 0.11",
-                    shown(namespace)
-                ));
-            }
-        }
-        let version = self.version.as_deref().filter(|version| !is_known(version))?;
-        Some(format!(
-            "the version {:?} is not one from 0.1 to 0.11: elements are read as those of 0.11",
-            shown(version)
-        ))
-    }
 }
 
 /// The next part of a document, on the levels above revisions.
@@ -344,6 +313,7 @@ impl<R: Read> FormatReader for XmlReader<R> {
     fn step(&mut self, found: &mut VecDeque<Event>) -> Result<bool, Problem> {
         let result = self.read_next(found);
         found.extend(self.unexpected.take());
+        found.extend(self.tokens.take_foreign().map(Event::Notice));
         let is_export = self.root_seen || self.page_seen;
         match result {
             Ok(false) if self.limits.skip_broken => self.begin_part(),

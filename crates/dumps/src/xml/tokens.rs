@@ -8,9 +8,9 @@ use quick_xml::{
 };
 use rashomon_buckets::excerpt;
 
-use super::chars;
+use super::{chars, schema};
 use crate::{
-    Problem,
+    LeftOut, Problem,
     input::{Input, OverBudget},
 };
 
@@ -68,6 +68,8 @@ pub(super) struct Tokens<R> {
     root_is_open: bool,
     line: u64,
     offset: u64,
+    /// Describes the first element below the root whose namespace is not that of exports, since it was taken.
+    foreign: Option<String>,
 }
 
 impl<R: Read> Tokens<R> {
@@ -81,6 +83,7 @@ impl<R: Read> Tokens<R> {
             root_is_open: false,
             line: 1,
             offset: 0,
+            foreign: None,
         }
     }
 
@@ -117,6 +120,11 @@ impl<R: Read> Tokens<R> {
         (self.line, self.offset) = (line, offset);
     }
 
+    /// Takes the description of an element whose namespace is not that of exports. The reader reports that of the root.
+    pub(super) fn take_foreign(&mut self) -> Option<String> {
+        self.foreign.take()
+    }
+
     /// Returns the next token.
     pub(super) fn next(&mut self) -> Result<Token<'_>, Problem> {
         self.buffer.clear();
@@ -138,6 +146,9 @@ impl<R: Read> Tokens<R> {
                 }
                 if start.len() > MAX_TAG_BYTES {
                     return Err(Problem::TooLarge(format!("a tag has more than {MAX_TAG_BYTES} bytes")));
+                }
+                if self.foreign.is_none() && start.name().as_ref() != ROOT {
+                    self.foreign = describe_foreign(&start, self.line);
                 }
                 Ok(Token::Start(start))
             }
@@ -255,6 +266,22 @@ impl<R: Read> Tokens<R> {
         let input = self.xml.get_ref();
         (input.line(), input.offset())
     }
+}
+
+/// Describes an element that has a namespace of its own, which is not that of exports.
+fn describe_foreign(start: &BytesStart<'_>, line: u64) -> Option<String> {
+    const ATTRIBUTE: &str = "xmlns";
+    // Hardly any element has it, and texts have many attributes.
+    memchr::memmem::find(start.as_bytes(), ATTRIBUTE.as_bytes())?;
+    // An invalid attribute is an error only where attributes are read.
+    let namespace = attribute(start, ATTRIBUTE).ok()??;
+    (!schema::is_of_exports(&namespace)).then(|| {
+        format!(
+            "line {line}: <{}> has the namespace {:?}, which is not that of an export: elements are read by their names",
+            shorten_name(start.name().as_ref()),
+            LeftOut::shorten(&namespace)
+        )
+    })
 }
 
 fn is_html(name: &str) -> bool {

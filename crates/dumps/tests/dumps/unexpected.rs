@@ -477,6 +477,42 @@ fn foreign_namespace_or_version_is_named() {
     }
 }
 
+#[test]
+fn foreign_namespace_below_the_root_is_named_and_the_element_is_read() {
+    let notices = |document: String| -> Vec<String> {
+        let (events, end) = events(document);
+        end.unwrap();
+        assert_eq!(stored(&events), [1]);
+        let notices = events.into_iter().filter_map(|event| match event {
+            Event::Notice(notice) => Some(notice),
+            _ => None,
+        });
+        notices.collect()
+    };
+    let known = "http://www.mediawiki.org/xml/export-0.11/";
+    let good = export(&page("A", &revision(1, "x")));
+    for (place, with) in [
+        ("<page", "<page xmlns=\"urn:x\""),
+        ("<revision", "<revision xmlns='urn:x' a=\"b\""),
+        ("<text", "<text xmlns=\"urn:x\""),
+        ("<timestamp", "<timestamp xmlns=\"urn:x\""),
+    ] {
+        assert!(good.contains(place), "{place}");
+        let found = notices(good.replace(place, with));
+        assert!(
+            found.len() == 1 && found[0].contains(&format!("{place}> has the namespace \"urn:x\"")),
+            "{found:?}"
+        );
+        assert_eq!(notices(good.replace(place, &with.replace("urn:x", known))), [""; 0], "{place}");
+    }
+    // The root of every export has the location of its schema.
+    let real = format!(
+        "<mediawiki xmlns=\"{known}\" xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" \
+         xsi:schemaLocation=\"{known} {known}export-0.11.xsd\" version=\"0.11\" xml:lang=\"en\">"
+    );
+    assert_eq!(notices(format!("{real}{}</mediawiki>", page("A", &revision(1, "x")))), [""; 0]);
+}
+
 async fn import_with_skipping(wiki: &Wiki, input: &str) -> ImportReport {
     let source = Source::stream(Cursor::new(input.to_owned()));
     let options = ImportOptions { skip_broken: true, ..ImportOptions::default() };
