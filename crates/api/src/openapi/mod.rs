@@ -12,25 +12,42 @@ use axum::{
     routing::{MethodRouter, get},
 };
 use http::HeaderValue;
+use utoipa::openapi::{OpenApi, Server};
 
-use crate::{Api, answer, authorize::caller_of, caching::Caching, extract::MAX_LIMIT, problem::Result};
+use crate::{
+    Api, answer, authorize::caller_of, caching::Caching, client_url, extract::MAX_LIMIT, problem::Result,
+};
 
 /// The routes of the document and of its page.
 pub(crate) fn routes() -> [(&'static str, MethodRouter<Api>); 2] {
     [("/openapi.json", get(openapi)), ("/docs", get(docs::show))]
 }
 
-/// The document in its served form. Nothing in it depends on settings.
-static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
-    let document = rashomon_openapi::document(documents::schemas(), MAX_LIMIT);
+/// The document. Nothing in it depends on settings.
+static DOCUMENT: LazyLock<OpenApi> =
+    LazyLock::new(|| rashomon_openapi::document(documents::schemas(), MAX_LIMIT));
+
+/// The document in the form in which it is served to a client without a prefix.
+static WITHOUT_PREFIX: LazyLock<String> = LazyLock::new(|| served_form(&DOCUMENT));
+
+fn served_form(document: &OpenApi) -> String {
     document.to_pretty_json().expect("a document of strings and numbers")
-});
+}
 
 /// `/openapi.json`
 async fn openapi(State(api): State<Api>, request: Request) -> Result<Response> {
     api.check_operator(caller_of(request.extensions()))?;
     let content_type = HeaderValue::from_static("application/json");
-    let document = DOCUMENT.as_bytes().to_vec();
+    let document = match client_url::prefix(request.headers(), request.extensions(), &api.settings.proxies) {
+        None => WITHOUT_PREFIX.clone(),
+        // The paths of a document follow the URL of its server, which is `/` if the document names none.
+        Some(prefix) => {
+            let mut document = DOCUMENT.clone();
+            document.servers = Some(vec![Server::new(prefix)]);
+            served_form(&document)
+        }
+    };
+    let document = document.into_bytes();
     let response = answer::document(request.headers(), content_type, document, Caching::Mutable)?;
     Ok(api.restrict_operator(response))
 }

@@ -147,6 +147,20 @@ async fn every_link_of_an_html_page_has_the_prefix_of_the_client() {
 }
 
 #[tokio::test]
+async fn openapi_names_the_prefix_of_the_client_as_its_server() {
+    let world = behind_proxy().await;
+    let document = async |peer: &str| {
+        let headers = [("x-forwarded-prefix", "/a/b/")];
+        get(&world, peer, "/openapi.json", &headers).await.expect(200).json()
+    };
+    let (plain, mut prefixed) = (document(CLIENT).await, document(PROXY).await);
+    assert_eq!(prefixed["servers"], serde_json::json!([{"url": "/a/b"}]));
+    prefixed.as_object_mut().unwrap().remove("servers");
+    // Without servers, the paths follow `/`.
+    assert_eq!(plain, prefixed);
+}
+
+#[tokio::test]
 async fn only_a_configured_proxy_has_a_prefix() {
     let world = behind_proxy().await;
     world.revision("_rev=1&html=x").await;
