@@ -40,7 +40,7 @@ enum Command {
         arguments: Vec<String>,
     },
     /// Run a benchmark: import, write, read, cassandra, retention, archive, blocks, buckets, backup, grown, kill,
-    /// generator, access, versions, overload, cache. Builds with the dist profile.
+    /// generator, access, versions, overload, million, cache. Builds with the dist profile.
     #[command(disable_help_flag = true)]
     Bench {
         /// Arguments of the program; `--help` lists them.

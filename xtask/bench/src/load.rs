@@ -30,7 +30,7 @@ use xtask::http::Head;
 /// The time without an answer after which the server counts as hanging.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 /// The maximum latency in the histogram. Higher latencies are recorded as this value.
-pub(crate) const MAX_LATENCY: Duration = Duration::from_secs(60);
+const MAX_LATENCY: Duration = Duration::from_secs(60);
 const INPUT_SIZE: usize = 64 << 10;
 
 /// The requests to send, and the check of their answers.
@@ -44,6 +44,11 @@ pub(crate) trait Traffic {
     /// Records the status of an answer within the measured time, and its latency from the time at which the request was
     /// sent.
     fn record(&mut self, _status: u16, _since_sent: Duration) {}
+
+    /// Whether the run ends before its time.
+    fn is_done(&self) -> bool {
+        false
+    }
 }
 
 /// The pace at which requests are sent.
@@ -93,7 +98,7 @@ pub(crate) fn run(plan: &Plan, clock: &dyn Clock, traffic: &mut dyn Traffic) -> 
     let mut driver = Driver::connect(plan, clock)?;
     driver.send_what_is_due(traffic)?;
     let mut events = Events::with_capacity(plan.connections + 1);
-    while clock.monotonic() < driver.end {
+    while clock.monotonic() < driver.end && !traffic.is_done() {
         driver.wait(&mut events)?;
         for event in &events {
             match event.token().0 {
@@ -110,7 +115,33 @@ pub(crate) fn run(plan: &Plan, clock: &dyn Clock, traffic: &mut dyn Traffic) -> 
         }
         driver.send_what_is_due(traffic)?;
     }
-    Ok(driver.finish(plan))
+    Ok(driver.finish())
+}
+
+/// Makes calls in this process, one after the other, until there are no more arguments or the time has passed.
+pub(crate) fn repeat<T>(
+    arguments: impl IntoIterator<Item = T>,
+    limit: Duration,
+    clock: &dyn Clock,
+    mut call: impl FnMut(T) -> Result<()>,
+) -> Result<Measurement> {
+    let (mut answers, mut latency) = (0, empty_histogram()?);
+    let start = clock.monotonic();
+    for argument in arguments {
+        let called = clock.monotonic();
+        if called - start >= limit {
+            break;
+        }
+        call(argument)?;
+        latency.saturating_record(u64::try_from((clock.monotonic() - called).as_nanos())?);
+        answers += 1;
+    }
+    Ok(Measurement { answers, latency, seconds: (clock.monotonic() - start).as_secs_f64() })
+}
+
+/// A histogram of latencies in nanoseconds.
+pub(crate) fn empty_histogram() -> Result<Histogram<u64>> {
+    Ok(Histogram::new_with_max(u64::try_from(MAX_LATENCY.as_nanos())?, 3)?)
 }
 
 /// Carries out two measurements, in the given order in even turns and in the reverse order in odd turns. Returns the
@@ -162,7 +193,7 @@ impl<'a> Driver<'a> {
             measure_from,
             end: measure_from + plan.measure,
             answers: 0,
-            latency: Histogram::new_with_max(u64::try_from(MAX_LATENCY.as_nanos())?, 3)?,
+            latency: empty_histogram()?,
         })
     }
 
@@ -212,8 +243,9 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    fn finish(self, plan: &Plan) -> Measurement {
-        Measurement { answers: self.answers, latency: self.latency, seconds: plan.measure.as_secs_f64() }
+    fn finish(self) -> Measurement {
+        let measured = self.clock.monotonic().min(self.end).saturating_sub(self.measure_from);
+        Measurement { answers: self.answers, latency: self.latency, seconds: measured.as_secs_f64() }
     }
 }
 

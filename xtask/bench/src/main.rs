@@ -9,6 +9,7 @@ mod buckets;
 mod cache;
 mod cassandra;
 mod content;
+mod counted;
 mod direct;
 mod generator;
 mod grown;
@@ -16,6 +17,7 @@ mod import;
 mod kill;
 mod load;
 mod memory;
+mod million;
 mod overload;
 mod read;
 mod reads;
@@ -90,6 +92,9 @@ enum Command {
     /// Measure HTTP caches: writes with purges, reads through Varnish, the latency of purges, and reads of a version
     /// that a transformer makes.
     Cache(cache::Options),
+    /// Measure a wiki of many short pages beside a small one: reads, writes, memory, whole walks, imports, sizes. Compare
+    /// with a table of SQLite.
+    Million(million::Options),
     /// Serve one body from memory, for the comparison of `read`.
     #[command(hide = true)]
     Bare(read::bare::Options),
@@ -130,6 +135,14 @@ fn run(arguments: &Arguments) -> Result<()> {
         Command::Versions(options) => versions::run(options, &binary()?, &clock)?,
         Command::Overload(options) => overload::run(options, &binary()?, runs, &clock)?,
         Command::Cache(options) => cache::run(options, &binary()?, runs, &clock)?,
+        Command::Million(options) => {
+            let reports = million::run(options, &binary()?, runs, &clock)?;
+            report::print_beside(&reports, &machine);
+            return arguments
+                .json
+                .as_ref()
+                .map_or(Ok(()), |path| report::write_json(path, &machine, &reports));
+        }
         Command::Transformer(options) => return cache::transformer::serve(options),
         Command::Bare(options) => return read::bare::serve(options),
     };

@@ -15,7 +15,7 @@ pub(crate) fn watch(process: u32) -> thread::JoinHandle<u64> {
         let mut peak = 0;
         // The line is missing once the process has ended. The file is missing once its parent has waited for
         // it.
-        while let Some(now) = own_memory(process) {
+        while let Some(now) = own(process) {
             peak = now.max(peak);
             thread::sleep(POLL_INTERVAL);
         }
@@ -23,8 +23,18 @@ pub(crate) fn watch(process: u32) -> thread::JoinHandle<u64> {
     })
 }
 
-fn own_memory(process: u32) -> Option<u64> {
+/// The memory of a process that belongs to no file, in KiB.
+pub(crate) fn own(process: u32) -> Option<u64> {
+    status(process, "RssAnon:")
+}
+
+/// The resident memory of a process, in KiB. Mapped pages of files are included.
+pub(crate) fn resident(process: u32) -> Option<u64> {
+    status(process, "VmRSS:")
+}
+
+fn status(process: u32, name: &str) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix(" kB")?.parse().ok()
 }

@@ -11,7 +11,6 @@ use std::{
 
 use anyhow::{Result, anyhow, ensure};
 use fastrand::Rng;
-use hdrhistogram::Histogram;
 use rashomon_clock::Clock;
 use rustix::{
     process::setpriority_process,
@@ -21,7 +20,8 @@ use xtask::{http::Client, service::Service};
 
 use super::{
     content::{Contents, DATA_PARSOID_SIZE, HTML_SIZE},
-    load::{self, MAX_LATENCY, Measurement, Pace, Plan, Traffic},
+    counted::{CountedTraffic, Outcome},
+    load::{self, Measurement, Pace, Plan},
     memory,
     reads::Reads,
     report::Report,
@@ -259,7 +259,7 @@ impl Side<'_> {
         let plan = self.plan(address, connections, pace);
         if self.class == Class::Post {
             let inner = Writes::new(self.contents, writes::titles(WRITTEN_PAGES), *next, connections);
-            let mut traffic = CountedTraffic { inner, outcome: Outcome::new()? };
+            let mut traffic = CountedTraffic::new(inner)?;
             let measured = load::run(&plan, self.clock, &mut traffic)?;
             *next = traffic.inner.next();
             return Ok((measured, traffic.outcome));
@@ -270,7 +270,7 @@ impl Side<'_> {
         let titles = writes::titles(IMPORTED_PAGES);
         let paths: Vec<_> = numbers.iter().map(|number| versions::by_tid(&titles, *number)).collect();
         let inner = Reads::new(&paths, Some(HTML_SIZE), None, connections);
-        let mut traffic = CountedTraffic { inner, outcome: Outcome::new()? };
+        let mut traffic = CountedTraffic::new(inner)?;
         let measured = load::run(&plan, self.clock, &mut traffic)?;
         Ok((measured, traffic.outcome))
     }
@@ -288,64 +288,5 @@ impl Side<'_> {
             let (measured, outcome) = load?;
             Ok(Load { measured, outcome, latest: latest? })
         })
-    }
-}
-
-/// The answers within the measured time.
-#[derive(Debug)]
-struct Outcome {
-    served: u64,
-    /// The latencies of refusals, in nanoseconds.
-    refused: Histogram<u64>,
-}
-
-impl Outcome {
-    fn new() -> Result<Self> {
-        Ok(Self { served: 0, refused: Histogram::new_with_max(u64::try_from(MAX_LATENCY.as_nanos())?, 3)? })
-    }
-}
-
-/// Counts the answers to the requests of another traffic: served requests, and refusals with 503.
-struct CountedTraffic<T> {
-    inner: T,
-    outcome: Outcome,
-}
-
-impl<T: Traffic> Traffic for CountedTraffic<T> {
-    fn request(&mut self, connection: usize, out: &mut Vec<u8>) {
-        self.inner.request(connection, out);
-    }
-
-    fn answer(&mut self, connection: usize, status: u16, body: &[u8]) -> Result<()> {
-        match status {
-            503 => Ok(()),
-            status => self.inner.answer(connection, status, body),
-        }
-    }
-
-    fn record(&mut self, status: u16, since_sent: Duration) {
-        if status == 503 {
-            self.outcome.refused.saturating_record(u64::try_from(since_sent.as_nanos()).unwrap_or(u64::MAX));
-        } else {
-            self.outcome.served += 1;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn refusals_do_not_count_as_goodput() {
-        let inner = Reads::new(&["/".to_owned()], None, None, 1);
-        let mut traffic = CountedTraffic { inner, outcome: Outcome::new().unwrap() };
-        traffic.record(200, Duration::from_millis(1));
-        traffic.record(503, Duration::from_millis(50));
-        traffic.answer(0, 503, b"").unwrap();
-        traffic.answer(0, 500, b"").unwrap_err();
-        assert_eq!((traffic.outcome.served, traffic.outcome.refused.len()), (1, 1));
-        let latency = traffic.outcome.refused.value_at_quantile(0.5);
-        assert!((49_000_000..51_000_000).contains(&latency), "{latency} ns");
     }
 }

@@ -12,6 +12,8 @@ const COMPARE_EVERY: u64 = 64;
 #[derive(Debug)]
 pub(crate) struct Reads {
     requests: Vec<Vec<u8>>,
+    /// The expected status of each answer.
+    status: u16,
     /// The expected length of each body. `None`: the lengths differ, and are not compared.
     length: Option<usize>,
     /// The expected body of each request. `None`: bodies are not compared, for example because writes change them.
@@ -32,14 +34,20 @@ impl Reads {
         Self::of(paths.iter().map(|path| http::get(path)).collect(), length, expected, connections)
     }
 
-    /// Sends any requests whose answers have the status 200.
+    /// Sends any requests.
     pub(crate) fn of(
         requests: Vec<Vec<u8>>,
         length: Option<usize>,
         expected: Option<Vec<Vec<u8>>>,
         connections: usize,
     ) -> Self {
-        Self { requests, length, expected, sent: vec![0; connections], next: 0, answers: 0 }
+        Self { requests, status: 200, length, expected, sent: vec![0; connections], next: 0, answers: 0 }
+    }
+
+    /// Expects another status.
+    pub(crate) fn with_status(mut self, status: u16) -> Self {
+        self.status = status;
+        self
     }
 }
 
@@ -53,8 +61,8 @@ impl Traffic for Reads {
 
     fn answer(&mut self, connection: usize, status: u16, body: &[u8]) -> Result<()> {
         ensure!(
-            status == 200 && self.length.is_none_or(|length| body.len() == length),
-            "a read was answered with {status}, {} bytes",
+            status == self.status && self.length.is_none_or(|length| body.len() == length),
+            "a request was answered with {status}, {} bytes",
             body.len()
         );
         self.answers += 1;

@@ -11,20 +11,22 @@ struct Figure {
     name: String,
     unit: &'static str,
     values: Vec<f64>,
+    /// The words before the value of a measurement that was cut off: the value is only a limit.
+    bound: Option<&'static str>,
 }
 
 /// The figures of one benchmark.
 #[derive(Debug)]
 pub(crate) struct Report {
-    name: &'static str,
+    name: String,
     how: String,
     figures: Vec<Figure>,
 }
 
 impl Report {
     /// Makes a report. `how` describes the method, so that others can repeat the measurement.
-    pub(crate) fn new(name: &'static str, how: impl Into<String>) -> Self {
-        Self { name, how: how.into(), figures: Vec::new() }
+    pub(crate) fn new(name: impl Into<String>, how: impl Into<String>) -> Self {
+        Self { name: name.into(), how: how.into(), figures: Vec::new() }
     }
 
     /// Adds one run's value to a figure. Also prints it at once, since a later run may fail.
@@ -32,7 +34,18 @@ impl Report {
         eprintln!("{name}: {} {unit}", digits(value));
         match self.figures.iter_mut().find(|figure| figure.name == name) {
             Some(figure) => figure.values.push(value),
-            None => self.figures.push(Figure { name: name.to_owned(), unit, values: vec![value] }),
+            None => {
+                let values = vec![value];
+                self.figures.push(Figure { name: name.to_owned(), unit, values, bound: None });
+            }
+        }
+    }
+
+    /// Adds the limit of a measurement that was cut off, such as "more than" 300 s.
+    pub(crate) fn add_bound(&mut self, name: &str, unit: &'static str, bound: &'static str, value: f64) {
+        self.add(name, unit, value);
+        if let Some(figure) = self.figures.iter_mut().find(|figure| figure.name == name) {
+            figure.bound = Some(bound);
         }
     }
 
@@ -65,8 +78,60 @@ impl Report {
 impl Figure {
     fn json(&self) -> Value {
         let (min, median, max) = spread(&self.values);
-        json!({"name": self.name, "unit": self.unit, "min": min, "median": median, "max": max, "runs": self.values})
+        let mut figure = json!({
+            "name": self.name, "unit": self.unit, "min": min, "median": median, "max": max, "runs": self.values,
+        });
+        if let Some(bound) = self.bound {
+            figure["bound"] = bound.into();
+        }
+        figure
     }
+
+    /// The median, and the minimum and the maximum of several values.
+    fn in_words(&self) -> String {
+        let (min, median, max) = spread(&self.values);
+        let bound = self.bound.map(|bound| format!("{bound} ")).unwrap_or_default();
+        match self.values.len() {
+            1 => format!("{bound}{}", digits(median)),
+            _ => format!("{bound}{} ({} to {})", digits(median), digits(min), digits(max)),
+        }
+    }
+}
+
+/// Prints reports beside each other: a row for each figure, and a column for each report.
+pub(crate) fn print_beside(reports: &[Report], machine: &Machine) {
+    println!();
+    reports.iter().for_each(|report| println!("{}: {}", report.name, report.how));
+    println!("on {}", machine.in_words());
+    rows_beside(reports).iter().for_each(|row| println!("{row}"));
+}
+
+/// The heading, and a row for each figure that a report has.
+fn rows_beside(reports: &[Report]) -> Vec<String> {
+    let mut names: Vec<(&str, &str)> = Vec::new();
+    for figure in reports.iter().flat_map(|report| &report.figures) {
+        if !names.iter().any(|(name, _)| *name == figure.name) {
+            names.push((&figure.name, figure.unit));
+        }
+    }
+    let heading = reports.iter().map(|report| report.name.clone());
+    let mut table = vec![[String::new()].into_iter().chain(heading).collect::<Vec<_>>()];
+    for (name, unit) in names {
+        let label = if unit.is_empty() { name.to_owned() } else { format!("{name} ({unit})") };
+        let cells = reports.iter().map(|report| {
+            let figure = report.figures.iter().find(|figure| figure.name == name);
+            figure.map_or_else(|| "-".to_owned(), Figure::in_words)
+        });
+        table.push([label].into_iter().chain(cells).collect());
+    }
+    let widths: Vec<usize> = (0..=reports.len())
+        .map(|column| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    let pad = |(cell, width): (&String, &usize)| format!("{cell:width$}");
+    table
+        .iter()
+        .map(|row| row.iter().zip(&widths).map(pad).collect::<Vec<_>>().join("  ").trim_end().to_owned())
+        .collect()
 }
 
 /// Writes reports to a file.
@@ -170,5 +235,22 @@ mod tests {
     fn spread_is_minimum_median_and_maximum() {
         assert_eq!(spread(&[3.0, 1.0, 2.0]), (1.0, 2.0, 3.0));
         assert_eq!(spread(&[4.0, 1.0, 2.0, 3.0]), (1.0, 2.5, 4.0));
+    }
+
+    #[test]
+    fn reports_are_printed_beside_each_other_with_spreads_and_limits() {
+        let mut reports = [Report::new("small", ""), Report::new("large", "")];
+        reports[0].add("read, p50", "ms", 1.0);
+        reports[0].add("read, p50", "ms", 3.0);
+        reports[1].add("read, p50", "ms", 12.0);
+        reports[1].add_bound("stats", "s", "more than", 300.0);
+        let expected = [
+            "                small                large",
+            "read, p50 (ms)  2.00 (1.00 to 3.00)  12.0",
+            "stats (s)       -                    more than 300",
+        ];
+        assert_eq!(rows_beside(&reports), expected);
+        assert_eq!(reports[1].json()["figures"][1]["bound"], "more than");
+        assert_eq!(reports[1].json()["figures"][0].get("bound"), None);
     }
 }

@@ -208,6 +208,13 @@ pub(super) const STEPS: &[Step] = &[
         run: faults,
     },
     Step {
+        name: "million",
+        about: "the benchmark of many short pages, with 100,000 pages",
+        lanes: &[Lane::Nightly],
+        needs: &[],
+        run: million,
+    },
+    Step {
         name: "fuzz",
         about: "every fuzz target, for five minutes each",
         lanes: &[Lane::Nightly],
@@ -353,6 +360,13 @@ fn faults(resources: &mut StepResources) -> Result<Outcome> {
         command.args(["--only", "kill", "--only", "quorum", "--repair"]);
     }
     run_command("faults", command, |_| true, |_| String::new())
+}
+
+/// Measures many short pages. The other steps build without optimization; this one builds the packaged profile.
+fn million(_: &mut StepResources) -> Result<Outcome> {
+    let mut command = Command::new(crate::target().join("debug/xtask"));
+    command.args(["bench", "million", "--pages", "100000"]);
+    run_command("million", command, |_| true, |_| String::new())
 }
 
 /// Fuzzes each target for five minutes.
