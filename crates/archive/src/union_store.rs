@@ -5,7 +5,7 @@ use std::{num::NonZeroUsize, sync::Arc};
 use async_trait::async_trait;
 use rashomon_tables::{
     Cursor, DamagedRow, Decorator, Error as StoreError, Key, Order, Page, Partition, Result, Row, Scan,
-    Schema, TableStore, Value, first_keys,
+    Schema, TableStore, Value, Walk, WalkPage, first_keys,
 };
 use serde::{Deserialize, Serialize};
 
@@ -191,6 +191,18 @@ impl Decorator for UnionStore {
         page.items = sealed;
         page.next = page.next.map(|next| ListPosition::InIndexes(Some(next)).encode());
         Ok(page)
+    }
+
+    /// Walks through tables that blocks have no rows of. `Unsupported` for other tables: who walks through them joins
+    /// the rows of the tables, the indexes and the blocks.
+    async fn walk(&self, walk: Walk) -> Result<WalkPage> {
+        match walk.tables.iter().find(|table| is_archived(table)) {
+            Some(table) => {
+                let what = format!("a walk through {} does not read blocks of the archive", table.name());
+                Err(StoreError::Unsupported(what))
+            }
+            None => self.below().walk(walk).await,
+        }
     }
 
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use rashomon_tables::{
     Batch, Cursor, Error, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
-    TableStore,
+    TableStore, Walk, WalkPage,
 };
 use tokio::sync::Mutex;
 
@@ -121,6 +121,10 @@ impl TableStore for AwaitedStore {
         limit: NonZeroUsize,
     ) -> Result<Page<Partition>> {
         self.store()?.partitions(table, after, limit).await
+    }
+
+    async fn walk(&self, walk: Walk) -> Result<WalkPage> {
+        self.store()?.walk(walk).await
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {

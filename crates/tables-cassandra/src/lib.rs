@@ -32,6 +32,7 @@ mod statements;
 mod store;
 mod swap;
 mod table;
+mod walk;
 mod wire;
 mod write;
 

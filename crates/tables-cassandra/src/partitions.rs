@@ -23,11 +23,11 @@ const MAX_SKIPPED_PARTITIONS: usize = 2_000;
 const MAX_OF_ONE_TOKEN: usize = 10_000;
 
 /// A partition of an answer. It has at least one row.
-struct FoundPartition {
-    token: i64,
+pub(crate) struct FoundPartition {
+    pub(crate) token: i64,
     /// The expiry of its first row.
     expires_at: Option<Timestamp>,
-    partition: Partition,
+    pub(crate) partition: Partition,
 }
 
 /// Reads a result page of partitions. Its cursor contains the token and the values of the last partition. Partitions
@@ -39,41 +39,55 @@ pub(crate) async fn partitions(
     limit: NonZeroUsize,
     passed: PassedTime,
 ) -> Result<Page<Partition>> {
-    let (mut token, mut found) = (i64::MIN, Vec::new());
-    if let Some(after) = after {
-        let (at, partition) = position(table, after)?;
-        let key = wire::partition_key(&partition);
-        found = fetch(cluster, table, "=", at, MAX_OF_ONE_TOKEN).await?;
-        found.retain(|other| wire::partition_key(&other.partition) > key);
-        token = at;
-    }
+    let mut after = after.map(|after| position(table, after)).transpose()?;
     let (mut items, mut skipped) = (Vec::new(), 0);
     loop {
-        for FoundPartition { token: at, expires_at, partition } in found {
-            let cursor = cursor(at, &partition);
-            token = at;
+        let found = next_partitions(cluster, table, after.as_ref(), limit.get() - items.len()).await?;
+        if found.is_empty() {
+            return Ok(Page::new(items, None));
+        }
+        for FoundPartition { token, expires_at, partition } in found {
+            after = Some((token, partition.clone()));
             if has_visible_row(cluster, table, &partition, expires_at, passed).await? {
                 items.push(partition);
             } else {
                 skipped += 1;
             }
             if items.len() == limit.get() || skipped == MAX_SKIPPED_PARTITIONS {
-                return Ok(Page::new(items, Some(cursor)));
+                return Ok(Page::new(items, after.map(|(token, partition)| cursor(token, &partition))));
             }
         }
-        let wanted = (limit.get() - items.len()).min(MAX_PARTITIONS);
-        found = fetch(cluster, table, ">", token, wanted).await?;
-        if found.is_empty() {
-            return Ok(Page::new(items, None));
-        }
-        // The answer may lack further partitions with the last token.
-        if found.len() == wanted
-            && let Some(last) = found.last().map(|last| last.token)
-        {
-            found.retain(|other| other.token != last);
-            found.extend(fetch(cluster, table, "=", last, MAX_OF_ONE_TOKEN).await?);
-        }
     }
+}
+
+/// Reads about `wanted` partitions, in the order of their tokens and keys, after this token and partition. They are all
+/// partitions of their tokens. Empty if there are no more.
+pub(crate) async fn next_partitions(
+    cluster: &Cluster,
+    table: &Table,
+    after: Option<&(i64, Partition)>,
+    wanted: usize,
+) -> Result<Vec<FoundPartition>> {
+    let mut token = i64::MIN;
+    if let Some((at, partition)) = after {
+        let key = wire::partition_key(partition);
+        let mut found = fetch(cluster, table, "=", *at, MAX_OF_ONE_TOKEN).await?;
+        found.retain(|other| wire::partition_key(&other.partition) > key);
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        token = *at;
+    }
+    let wanted = wanted.min(MAX_PARTITIONS);
+    let mut found = fetch(cluster, table, ">", token, wanted).await?;
+    // The answer may lack further partitions with the last token.
+    if found.len() == wanted
+        && let Some(last) = found.last().map(|last| last.token)
+    {
+        found.retain(|other| other.token != last);
+        found.extend(fetch(cluster, table, "=", last, MAX_OF_ONE_TOKEN).await?);
+    }
+    Ok(found)
 }
 
 /// Whether the partition has a visible row. Reads the rows only if the first row has expired by the clock.

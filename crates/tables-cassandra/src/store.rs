@@ -8,7 +8,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{
     Batch, Cursor, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
-    TableStore,
+    TableStore, Walk, WalkPage,
 };
 
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     session::Cluster,
     swap::{Call, Locks},
     table::Table,
-    write,
+    walk, write,
 };
 
 /// The maximum number of batches of a call that are written concurrently.
@@ -145,6 +145,12 @@ impl TableStore for CassandraStore {
     ) -> Result<Page<Partition>> {
         let table = self.catalog.get(table)?;
         partitions::partitions(&self.cluster, &table, after.as_ref(), limit, self.clock.passed()).await
+    }
+
+    async fn walk(&self, walk: Walk) -> Result<WalkPage> {
+        walk.check()?;
+        let tables = walk.tables.iter().map(|table| self.catalog.get(table)).collect::<Result<Vec<_>>>()?;
+        walk::walk(&self.cluster, &tables, &walk, self.clock.passed()).await
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {

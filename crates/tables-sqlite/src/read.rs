@@ -4,6 +4,7 @@
 //! repeated directly on the pages (`salvaged`), so that a damaged key hides no other row.
 
 mod salvaged;
+mod walk;
 
 use std::num::NonZeroUsize;
 
@@ -14,6 +15,7 @@ use rashomon_tables::{
 };
 use rusqlite::{CachedStatement, Connection};
 
+pub(crate) use self::walk::walk;
 use crate::{
     audit::{AuditConnection, AuditResult},
     catalog::Table,
@@ -79,17 +81,19 @@ fn audit(connection: &AuditConnection, table: Table, span: &Span, rows: usize) -
             found.rows
         )));
     }
-    check_neighbours(connection, table, span, &found)
+    check_neighbours(connection, table, span, &found, |stored, key| stored.is_whole_under(table.seed, key))
 }
 
 /// Checks that the rows next to a span do not belong to the span: a row whose key has a flipped bit may seem to
 /// be outside. Such a row is still in its old place, next to the span. It is read from its page, since SQLite's
-/// search for a key that is out of order may end at another row.
+/// search for a key that is out of order may end at another row. `is_whole_under` says whether the checksum of a row
+/// agrees with a key.
 fn check_neighbours(
     connection: &AuditConnection,
     table: Table,
     span: &Span,
     found: &AuditResult,
+    is_whole_under: impl Fn(&StoredRow<'_>, &[u8]) -> bool,
 ) -> Result<()> {
     for neighbour in found.before.iter().chain(&found.after) {
         let mut candidates = span.one_bit_from(neighbour.key()).peekable();
@@ -99,7 +103,7 @@ fn check_neighbours(
         let record = connection.record(neighbour)?;
         let envelope = record.envelope(connection)?;
         let stored = record.stored(envelope.as_deref());
-        if let Some(key) = candidates.find(|key| stored.is_whole_under(table.seed, key)) {
+        if let Some(key) = candidates.find(|key| is_whole_under(&stored, key)) {
             return Err(corrupt(
                 table.schema.name(),
                 &key,

@@ -31,6 +31,12 @@ impl Tables {
         self.index_of(key).is_ok_and(|table| row.is_whole_under(self.seeds[table], key))
     }
 
+    /// The seed of the checksums of the table with this number. `None` if there is no such table.
+    pub(crate) fn seed(&self, shape: u16, number: u16) -> Option<u64> {
+        let index = self.all.iter().position(|table| (table.shape, table.number) == (shape, number))?;
+        self.seeds.get(index).copied()
+    }
+
     /// The index of the table of this key. The error describes the damage of the key.
     pub(crate) fn index_of(&self, key: &[u8]) -> Result<usize, &'static str> {
         let mut rest = key;

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use rashomon_clock::Clock;
 use rashomon_tables::{
     Batch, Cursor, Error, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
-    TableStore,
+    TableStore, Walk, WalkPage,
 };
 use tokio::sync::oneshot;
 
@@ -362,6 +362,17 @@ impl TableStore for SqliteStore {
             .read(move |connection| {
                 read::partitions(connection, table, after.as_ref(), limit, clock.passed())
             })
+            .await
+            .map_err(|error| self.with_path(error))
+    }
+
+    async fn walk(&self, walk: Walk) -> Result<WalkPage> {
+        walk.check()?;
+        let tables = walk.tables.iter().map(|table| self.catalog.get(table)).collect::<Result<Vec<_>>>()?;
+        let clock = Arc::clone(&self.clock);
+        self.workers
+            .readers
+            .read(move |connection| read::walk(connection, tables, &walk, clock.passed()))
             .await
             .map_err(|error| self.with_path(error))
     }

@@ -32,6 +32,7 @@ mod partition_versions;
 mod partitions;
 pub mod random;
 mod swaps;
+mod walks;
 mod writes;
 
 use std::sync::Arc;
@@ -42,7 +43,7 @@ use rashomon_clock::Clock;
 
 pub use self::{
     columns::*, creation::*, deletes::*, durability::*, expiry::*, order::*, pages::*, partition_versions::*,
-    partitions::*, swaps::*, writes::*,
+    partitions::*, swaps::*, walks::*, writes::*,
 };
 use crate::{Schema, TableStore};
 
@@ -180,6 +181,10 @@ macro_rules! contract_tests {
             every_partition_is_listed_once
             partitions_without_a_visible_row_are_not_listed
             lasting_partitions_are_listed_once
+            a_walk_has_the_rows_of_its_tables
+            a_walk_visits_the_partitions_with_its_first_values
+            a_walk_returns_each_lasting_row_once
+            walks_that_do_not_fit_are_invalid
             a_row_is_invisible_from_its_expiry_on
             swap_treats_expired_row_as_missing
             the_default_time_to_live_counts_from_the_write_time
@@ -235,6 +240,7 @@ mod tests {
             include_str!("contract/pages.rs"),
             include_str!("contract/partitions.rs"),
             include_str!("contract/swaps.rs"),
+            include_str!("contract/walks.rs"),
             include_str!("contract/writes.rs"),
         ];
         let written = sources

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 pub use self::counts::{Count, Counts, Kind, TableCounts};
 use crate::{
     Batch, Cursor, Decorator, Key, Mutation, Page, Partition, Result, Row, Scan, Schema, Swap, TableStore,
-    Value,
+    Value, Walk, WalkPage,
 };
 
 /// A store that counts the calls to another store, and the rows and bytes ([`Row::size`]) that are written and
@@ -168,6 +168,18 @@ impl<S: TableStore> Decorator for Counting<S> {
         self.count_call(table, Kind::Partitions, &result, |page| {
             (page.items.len(), page.items.iter().flatten().map(Value::size).sum())
         });
+        result
+    }
+
+    async fn walk(&self, walk: Walk) -> Result<WalkPage> {
+        let tables = walk.tables.clone();
+        let result = self.store.walk(walk).await;
+        for table in tables {
+            self.count_call(table, Kind::Walk, &result, |page| {
+                let rows = page.rows.iter().filter(|(of, _)| of.name() == table.name());
+                rows.fold((0, 0), |(rows, bytes), (_, row)| (rows + 1, bytes + row.size()))
+            });
+        }
         result
     }
 

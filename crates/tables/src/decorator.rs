@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::{
     Batch, Cursor, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
-    TableStore,
+    TableStore, Walk, WalkPage,
 };
 
 /// A store that wraps another store, the *store below*. Each method has the contract of the [`TableStore`] method
@@ -42,6 +42,11 @@ pub trait Decorator: Debug + Send + Sync + 'static {
         limit: NonZeroUsize,
     ) -> Result<Page<Partition>> {
         self.below().partitions(table, after, limit).await
+    }
+
+    /// Passes on [`TableStore::walk`].
+    async fn walk(&self, walk: Walk) -> Result<WalkPage> {
+        self.below().walk(walk).await
     }
 
     /// Passes on [`TableStore::write`].
@@ -103,6 +108,10 @@ impl<D: Decorator> TableStore for D {
         limit: NonZeroUsize,
     ) -> Result<Page<Partition>> {
         Decorator::partitions(self, table, after, limit).await
+    }
+
+    async fn walk(&self, walk: Walk) -> Result<WalkPage> {
+        Decorator::walk(self, walk).await
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {

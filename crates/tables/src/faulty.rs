@@ -13,7 +13,7 @@ use async_trait::async_trait;
 pub use self::plan::{Call, Fault, Gate, Plan, Rates};
 use crate::{
     Batch, Cursor, Decorator, Error, Key, Outage, Page, Partition, Result, Row, Scan, Schema, Swap,
-    TableStore,
+    TableStore, Walk, WalkPage,
 };
 
 /// A store that passes its calls on to another store. If its [`Plan`] has a fault for a call, the call fails or is
@@ -179,6 +179,10 @@ impl<S: TableStore> Decorator for Faulty<S> {
         limit: NonZeroUsize,
     ) -> Result<Page<Partition>> {
         self.call(Call::Partitions, self.store.partitions(table, after, limit)).await
+    }
+
+    async fn walk(&self, walk: Walk) -> Result<WalkPage> {
+        self.call(Call::Walk, self.store.walk(walk)).await
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::{
     Batch, Cursor, Error, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
-    TableStore, Value,
+    TableStore, Value, Walk, WalkPage,
 };
 
 /// How many different integers a namespace has. Half of them are negative.
@@ -141,6 +141,21 @@ impl<S: TableStore> TableStore for Isolated<S> {
         let Page { items, next, .. } = self.store.partitions(table, after, limit).await?;
         let items = items.into_iter().filter_map(|partition| self.without_namespace(partition)).collect();
         Ok(Page::new(items, next))
+    }
+
+    async fn walk(&self, mut walk: Walk) -> Result<WalkPage> {
+        // Without a first value, the rows of all namespaces are read, as in `partitions`.
+        walk.within = self.with_namespace(walk.within)?;
+        let WalkPage { rows, damaged, next } = self.store.walk(walk).await?;
+        let rows = rows.into_iter().filter_map(|(table, mut row)| {
+            row.key.partition = self.without_namespace(row.key.partition)?;
+            Some((table, row))
+        });
+        let damaged = damaged.into_iter().filter_map(|(table, mut row)| {
+            row.key.partition = self.without_namespace(row.key.partition)?;
+            Some((table, row))
+        });
+        Ok(WalkPage { rows: rows.collect(), damaged: damaged.collect(), next })
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {

@@ -27,6 +27,7 @@ mod store;
 mod streams;
 mod time_uuid;
 mod value;
+mod walk;
 mod write;
 
 pub use counting::{Count, Counting, Counts, Kind, TableCounts};
@@ -45,4 +46,5 @@ pub use store::TableStore;
 pub use streams::{PartitionStream, RowStream, first_keys};
 pub use time_uuid::TimeUuid;
 pub use value::{Key, Row, Value};
+pub use walk::{Walk, WalkPage, WalkStream};
 pub use write::{Batch, MAX_BATCH_BYTES, MAX_VALUE_BYTES, Mutation, Swap};

@@ -3,6 +3,7 @@
 mod cursor;
 mod position;
 mod table;
+mod walk;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +19,7 @@ use rashomon_clock::Clock;
 use self::table::Table;
 use crate::{
     Batch, Cursor, Error, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
-    TableStore,
+    TableStore, Walk, WalkPage,
 };
 
 /// A store in memory. Dropping the store loses its data.
@@ -133,6 +134,13 @@ impl TableStore for Memory {
         limit: NonZeroUsize,
     ) -> Result<Page<Partition>> {
         self.tables().get(table)?.partitions(after.as_ref(), limit, self.clock.passed())
+    }
+
+    async fn walk(&self, walk: Walk) -> Result<WalkPage> {
+        walk.check()?;
+        let tables = self.tables();
+        let walked = walk.tables.iter().map(|table| tables.get(table)).collect::<Result<Vec<_>>>()?;
+        walk::walk(&walked, &walk, self.clock.passed())
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {

@@ -14,7 +14,7 @@ use rashomon_clock::{Clock, Timestamp};
 
 use crate::{
     Batch, ClusteringRange, Cursor, Error, Key, Memory, Mutation, Outage, Page, Partition, PartitionVersions,
-    ReadFrom, Result, Row, Scan, Schema, Swap, TableStore,
+    ReadFrom, Result, Row, Scan, Schema, Swap, TableStore, Walk, WalkPage,
 };
 
 /// The number of replicas. Two of them are a quorum.
@@ -276,6 +276,11 @@ impl TableStore for ReplicaStore {
     ) -> Result<Page<Partition>> {
         let _call = self.calls.lock().await;
         self.views[self.view(ReadFrom::Quorum)?].memory.partitions(table, after, limit).await
+    }
+
+    async fn walk(&self, walk: Walk) -> Result<WalkPage> {
+        let _call = self.calls.lock().await;
+        self.views[self.view(ReadFrom::Quorum)?].memory.walk(walk).await
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {

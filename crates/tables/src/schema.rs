@@ -124,6 +124,11 @@ impl Schema {
         self.check("partition", self.partition.iter(), partition, true)
     }
 
+    /// Checks the first values of a partition. `Invalid` if a value has another type than its column, or has no column.
+    pub fn check_partition_prefix(&self, prefix: &[Value]) -> Result<()> {
+        self.check("partition", self.partition.iter(), prefix, false)
+    }
+
     /// Checks a key. `Invalid` unless each partition column and each clustering column has a value of its type.
     pub fn check_key(&self, key: &Key) -> Result<()> {
         self.check_partition(&key.partition)?;

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::{
     Batch, Cursor, Decorator, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema,
-    Swap,
+    Swap, Walk, WalkPage,
 };
 
 /// A store of tables.
@@ -48,6 +48,16 @@ pub trait TableStore: Debug + Send + Sync + 'static {
         after: Option<Cursor>,
         limit: NonZeroUsize,
     ) -> Result<Page<Partition>>;
+
+    /// Reads a result page of a walk: rows of several tables with the same partition columns, partition by partition, up
+    /// to the limits of the walk, and the cursor of the next result page. A store reads them as it has them, so a walk
+    /// through all rows costs less than the scans of all partitions.
+    ///
+    /// The order of the partitions is unspecified. All rows of a partition come one after the other, also over result
+    /// pages, and among them the rows of each table, in the order of the table. As with [`TableStore::scan`], each row
+    /// that exists during the whole walk is returned exactly once over all result pages, and damaged rows are reported
+    /// in the same way.
+    async fn walk(&self, walk: Walk) -> Result<WalkPage>;
 
     /// Applies batches, each completely or not at all. The batches of `first` are applied in any order, or at the
     /// same time. `then` is applied only after all batches of `first`. When this returns successfully, all batches

@@ -10,7 +10,7 @@ use rashomon_buckets::schemas::{HEADS, RENDER_CONTENT, RENDERS, REVISION_CONTENT
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{
     Batch, Cursor, Decorator, Error, Key, Mutation, Page, Partition, PartitionVersions, Result, Row, Scan,
-    Schema, Swap, TableStore,
+    Schema, Swap, TableStore, Walk, WalkPage,
 };
 use tokio::sync::oneshot;
 
@@ -204,6 +204,11 @@ impl Decorator for StoreHandle {
     ) -> Result<Page<Partition>> {
         self.enter()?;
         self.below().partitions(table, after, limit).await
+    }
+
+    async fn walk(&self, walk: Walk) -> Result<WalkPage> {
+        self.enter()?;
+        self.below().walk(walk).await
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {

@@ -125,22 +125,31 @@ pub(super) fn partitions(
     let salvage = Salvage::new(connection)?;
     let (mut items, mut last) = (Vec::new(), Vec::new());
     let mut examined = 0;
-    while let Some(found) = first_key(&salvage, table, &span)? {
+    while let Some((partition_key, partition)) = first_partition(&salvage, table, &span)? {
         if items.len() == limit.get() || examined == limit.get().saturating_add(MAX_SKIPPED_ROWS) {
             return Ok(Page::new(items, Some(Cursor(last.into()))));
         }
         examined += 1;
-        let partition_key = partition_key_of(table, &found)
-            .ok_or_else(|| corrupt(table.schema.name(), &found, "its partition cannot be read"))?;
-        let partition = pop_partition(table, &mut &partition_key[key::NUMBER_BYTES..])
-            .ok_or_else(|| corrupt(table.schema.name(), &found, "its partition cannot be read"))?;
         last = partition_key[key::NUMBER_BYTES..].to_vec();
-        span.start = key::successor(partition_key.to_vec());
+        span.start = key::successor(partition_key);
         if has_visible_row(&salvage, table, &partition, passed)? {
             items.push(partition);
         }
     }
     Ok(Page::new(items, None))
+}
+
+/// Returns the first partition of a span that has a row of any table, and the prefix of its keys.
+pub(super) fn first_partition(
+    salvage: &Salvage<'_>,
+    table: Table,
+    span: &Span,
+) -> Result<Option<(Vec<u8>, Partition)>> {
+    let Some(found) = first_key(salvage, table, span)? else { return Ok(None) };
+    let unreadable = || corrupt(table.schema.name(), &found, "its partition cannot be read");
+    let partition_key = partition_key_of(table, &found).ok_or_else(unreadable)?;
+    let partition = pop_partition(table, &mut &partition_key[key::NUMBER_BYTES..]).ok_or_else(unreadable)?;
+    Ok(Some((partition_key.to_vec(), partition)))
 }
 
 /// Returns the first key of a span. `Corrupt` if a lost row before it may have been the only row of its

@@ -3,7 +3,9 @@
 use std::{fs, num::NonZeroUsize, path::Path, sync::LazyLock};
 
 use rashomon_clock::Timestamp;
-use rashomon_tables::{Batch, ColumnType, Error, Key, Order, Row, Scan, Schema, TableStore, Value};
+use rashomon_tables::{
+    Batch, ColumnType, Error, Key, Order, Row, Scan, Schema, TableStore, Value, Walk, WalkStream,
+};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
@@ -74,6 +76,29 @@ async fn read_all(directory: &Path, expected: &[Vec<Row>], what: &str, outcomes:
                 Ok(Some(found)) => assert_eq!(&found, row, "{what}: other bytes"),
                 Ok(None) => missing += 1,
                 Err(error) => refused += count_refusal(&error),
+            }
+        }
+    }
+    let walk = Walk::new(vec![&BODIES, &NOTES], NonZeroUsize::new(50).expect("not zero"));
+    let (mut pages, mut walked, mut is_reported) =
+        (WalkStream::new(&store, walk.reporting_damage()), 0, false);
+    loop {
+        match pages.next().await {
+            Ok(Some(page)) => {
+                is_reported |= !page.damaged.is_empty();
+                walked += page.rows.len();
+                let is_expected = |row: &Row| expected.iter().any(|of_title| of_title.contains(row));
+                assert!(page.rows.iter().all(|(_, row)| is_expected(row)), "{what}: a walk reads other rows");
+            }
+            Ok(None) => {
+                let all = expected.iter().map(Vec::len).sum::<usize>();
+                missing += usize::from(walked < all && !is_reported);
+                refused += usize::from(is_reported);
+                break;
+            }
+            Err(error) => {
+                refused += count_refusal(&error);
+                break;
             }
         }
     }

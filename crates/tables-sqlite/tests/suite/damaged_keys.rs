@@ -1,9 +1,11 @@
 //! Tests with flipped bits in the keys of rows: each bit affects only its own row, and the next write or a repair
 //! restores the bit.
 
-use std::{fs, num::NonZeroUsize, path::Path};
+use std::{collections::BTreeSet, fs, num::NonZeroUsize, path::Path};
 
-use rashomon_tables::{Batch, DamagedRow, Error, Row, Scan, Schema, TableStore, Value};
+use rashomon_tables::{
+    Batch, DamagedRow, Error, Key, Row, Scan, Schema, TableStore, Value, Walk, WalkStream,
+};
 use rashomon_tables_sqlite::{Options, PAGE_BYTES, SqliteStore};
 use tempfile::TempDir;
 
@@ -103,6 +105,43 @@ async fn scan(
     }
 }
 
+/// Reads all rows of a walk, and the keys of the damaged rows, in pages of `limit` rows.
+async fn walk(
+    store: &SqliteStore,
+    tables: &[&'static Schema],
+    limit: usize,
+) -> Result<(Vec<Row>, BTreeSet<(Vec<Value>, Vec<Value>)>), Error> {
+    let limit = NonZeroUsize::new(limit).expect("not zero");
+    let mut pages = WalkStream::new(store, Walk::new(tables.to_vec(), limit).reporting_damage());
+    let (mut rows, mut damaged) = (Vec::new(), BTreeSet::new());
+    while let Some(page) = pages.next().await? {
+        assert!(page.rows.len() <= limit.get());
+        rows.extend(page.rows.into_iter().map(|(_, row)| row));
+        damaged.extend(page.damaged.into_iter().map(|(_, row)| (row.key.partition, row.key.clustering)));
+    }
+    Ok((rows, damaged))
+}
+
+/// Checks that walks through each table, and through both, have the rows of scans.
+async fn check_walks(store: &SqliteStore, flipped: Option<(&'static Schema, &Key)>, what: &str) {
+    for tables in [&[&*BODIES, &*NOTES][..], &[&*BODIES], &[&*NOTES]] {
+        let mut expected = Vec::new();
+        for title in (0..TITLES).map(title) {
+            for table in tables {
+                expected.extend(scan(store, table, &title, 100).await.expect(what).0);
+            }
+        }
+        let of_walk = flipped.filter(|(table, _)| tables.iter().any(|walked| walked.name() == table.name()));
+        let expected_damage: BTreeSet<_> =
+            of_walk.map(|(_, key)| (key.partition.clone(), key.clustering.clone())).into_iter().collect();
+        for limit in [1_000, 7] {
+            let (rows, damaged) = walk(store, tables, limit).await.expect(what);
+            assert!(rows == expected, "{what}: a walk through {tables:?} has other rows than scans");
+            assert_eq!(damaged, expected_damage, "{what}: {tables:?}");
+        }
+    }
+}
+
 /// Checks that every row except `flipped` is read, that `flipped` is reported, and that every partition is listed.
 async fn check_others(store: &SqliteStore, table: &'static Schema, flipped: &(String, i64), what: &str) {
     let flipped_key = key(&flipped.0, flipped.1);
@@ -131,6 +170,7 @@ async fn check_others(store: &SqliteStore, table: &'static Schema, flipped: &(St
     }
     let error = store.get(table, &flipped_key).await.expect_err(what);
     assert!(matches!(error, Error::Corrupt(_)), "{what}: {error:?}");
+    check_walks(store, Some((table, &flipped_key)), what).await;
 }
 
 /// Checks that all rows are read, and that a check finds no damage.
@@ -141,6 +181,7 @@ async fn check_whole(store: &SqliteStore, what: &str) {
             assert!(rows.len() as i64 >= REVISIONS && damaged.is_empty(), "{what}: {damaged:?}");
         }
     }
+    check_walks(store, None, what).await;
     let report = store.check(|_| {}).expect(what);
     assert!(report.is_clean(), "{what}: {report:?}");
 }
@@ -276,6 +317,8 @@ async fn lost_key_hides_no_other_partition_and_refuses_writes_to_its_page() {
     let error = store.get(&BODIES, &key(&title, rev)).await.expect_err("it may be the lost one");
     assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
     assert!(store.get(&BODIES, &key(&title, (rev + 5) % REVISIONS)).await.expect("read").is_some());
+    let error = walk(&store, &[&BODIES, &NOTES], 100).await.expect_err("a row is lost");
+    assert!(matches!(error, Error::Corrupt(_)), "{error:?}");
     assert!(store.plan_key_repair().expect("the pages are where they belong").repairs.is_empty());
     assert!(!store.check(|_| {}).expect("checked").is_clean());
 

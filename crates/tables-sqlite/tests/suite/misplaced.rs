@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use rashomon_tables::{Batch, Error, TableStore};
+use rashomon_tables::{Batch, Error, Schema, TableStore, Walk, WalkStream};
 use rashomon_tables_sqlite::{Options, PAGE_BYTES, SqliteStore};
 use tempfile::TempDir;
 
@@ -104,8 +104,25 @@ async fn count_refusals_of(file: &[u8], titles: u64, what: &str) -> usize {
         Err(Error::Corrupt(_)) => refused += 1,
         Err(error) => panic!("{what}: {error:?}"),
     }
+    for (tables, rows) in [(vec![&*BODIES, &*NOTES], 2 * REVISIONS), (vec![&*NOTES], REVISIONS)] {
+        match walked_rows(&store, tables).await {
+            Ok(walked) => assert_eq!(walked as u64, titles * rows.cast_unsigned(), "{what}: a walk is short"),
+            Err(Error::Corrupt(_)) => refused += 1,
+            Err(error) => panic!("{what}: {error:?}"),
+        }
+    }
     assert!(!store.check(|_| {}).expect("checked").is_clean(), "{what}: the check finds nothing");
     refused
+}
+
+/// The number of rows that a walk returns.
+async fn walked_rows(store: &SqliteStore, tables: Vec<&'static Schema>) -> Result<usize, Error> {
+    let many = std::num::NonZeroUsize::new(100).expect("not zero");
+    let (mut pages, mut rows) = (WalkStream::new(store, Walk::new(tables, many)), 0);
+    while let Some(page) = pages.next().await? {
+        rows += page.rows.len();
+    }
+    Ok(rows)
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::Factory;
 use crate::{
     Batch, ColumnType, Cursor, Direction, Error, Key, Mutation, Page, Partition, Result, Row, Scan, Schema,
-    SchemaBuilder, TableStore, TimeUuid, Value,
+    SchemaBuilder, TableStore, TimeUuid, Value, Walk, WalkPage,
 };
 
 /// The time at which every test begins: a day in 2025.
@@ -163,6 +163,36 @@ impl World {
         rows
     }
 
+    /// All rows of a walk, from all its pages, each with the name of its table. Each page is checked against the walk's
+    /// limits. The rows of each partition and table have to come one after the other.
+    pub(super) async fn walk(&self, mut walk: Walk) -> Vec<(&'static str, Row)> {
+        let mut rows: Vec<(&'static str, Row)> = Vec::new();
+        for _ in 0..MAX_PAGES {
+            let page = self.walk_page(&walk).await;
+            rows.extend(page.rows.into_iter().map(|(table, row)| (table.name(), row)));
+            match page.next {
+                Some(next) => walk.after = Some(next),
+                None => {
+                    assert_adjacent(rows.iter().map(|(_, row)| &row.key.partition));
+                    assert_adjacent(rows.iter().map(|(table, row)| (table, &row.key.partition)));
+                    return rows;
+                }
+            }
+        }
+        panic!("a walk does not end");
+    }
+
+    /// One page of a walk, checked against the walk's limits.
+    pub(super) async fn walk_page(&self, walk: &Walk) -> WalkPage {
+        let page = self.store.walk(walk.clone()).await.expect("a page is read");
+        assert!(page.rows.len() <= walk.limit.get(), "{} rows, limit {}", page.rows.len(), walk.limit);
+        let before_last: usize = page.rows.iter().rev().skip(1).map(|(_, row)| row.size()).sum();
+        let room = page.rows.len() < 2 || before_last < walk.max_bytes;
+        assert!(room, "{before_last} bytes before the last row, limit {}", walk.max_bytes);
+        assert!(page.damaged.is_empty(), "{:?}", page.damaged);
+        page
+    }
+
     pub(super) async fn partitions_page(
         &self,
         table: &'static Schema,
@@ -173,6 +203,16 @@ impl World {
         assert!(page.items.len() <= limit.get(), "{} partitions, limit {limit}", page.items.len());
         page
     }
+}
+
+/// Checks that equal items come one after the other.
+fn assert_adjacent<T: Ord + std::fmt::Debug>(items: impl Iterator<Item = T>) {
+    let mut runs: Vec<T> = items.collect();
+    runs.dedup();
+    let count = runs.len();
+    runs.sort_unstable();
+    runs.dedup();
+    assert_eq!(runs.len(), count, "not all rows of a partition or table come one after the other: {runs:?}");
 }
 
 /// Starts the schema of most tests: `[partition: text] [clustering: text, ascending] -> number, note`.

@@ -9,7 +9,7 @@ use super::{
 use crate::{Batch, ClusteringRange, ColumnType, Direction, Key, Partition, Scan, Schema, Value};
 
 static PAGES: LazyLock<Schema> = LazyLock::new(|| plain("pages").build());
-static TITLES: LazyLock<Schema> = LazyLock::new(|| {
+pub(super) static TITLES: LazyLock<Schema> = LazyLock::new(|| {
     Schema::builder("titles")
         .partition("domain", ColumnType::Text)
         .partition("bucket", ColumnType::Blob)
@@ -21,7 +21,7 @@ static TITLES: LazyLock<Schema> = LazyLock::new(|| {
 
 /// Partitions that a wrong encoding of their columns could confuse. Some have equal concatenations; others contain
 /// bytes that a separator or an escape may use, or extend another partition.
-fn similar_partitions() -> Vec<Partition> {
+pub(super) fn similar_partitions() -> Vec<Partition> {
     let partitions = [
         ("a", "b", "c"),
         ("ab", "", "c"),

@@ -21,7 +21,7 @@ use super::{
     Factory,
     fixtures::{World, limit},
 };
-use crate::{Batch, Cursor, Error, Key, Memory, Mutation, Row, Scan, Schema, Swap, Value};
+use crate::{Batch, Cursor, Error, Key, Memory, Mutation, Row, Scan, Schema, Swap, Value, Walk};
 
 /// The maximum number of attempts to simplify a failing sequence.
 const MAX_SHRINKS: u32 = 1000;
@@ -252,12 +252,28 @@ impl Comparison {
     }
 
     async fn contents(&self, when: &str) {
+        for (table, rows) in walked(&self.store).await {
+            let memory = self.memory.contents(table).await.into_iter().map(comparable(table));
+            assert_eq!(rows, memory.collect::<Vec<_>>(), "{} {when}, by a walk", table.name());
+        }
         for table in tables() {
             let store = self.store.contents(table).await.into_iter().map(comparable(table));
             let memory = self.memory.contents(table).await.into_iter().map(comparable(table));
             assert_eq!(store.collect::<Vec<_>>(), memory.collect::<Vec<_>>(), "{} {when}", table.name());
         }
     }
+}
+
+/// The rows of all tables, by a walk, in the order of [`World::contents`].
+async fn walked(world: &World) -> Vec<(&'static Schema, Vec<Row>)> {
+    let found = world.walk(Walk::new(tables().to_vec(), limit(3))).await;
+    let of_table = |table: &'static Schema| {
+        let rows = found.iter().filter(|(of, _)| *of == table.name());
+        let mut rows: Vec<_> = rows.map(|(_, row)| row.clone()).map(comparable(table)).collect();
+        rows.sort_by(|one, other| one.key.partition.cmp(&other.key.partition));
+        (table, rows)
+    };
+    tables().map(of_table).into()
 }
 
 impl PausedScan {

@@ -14,6 +14,8 @@ pub enum Kind {
     Scan,
     /// Calls of `partitions`. Each listed partition counts as a row.
     Partitions,
+    /// Calls of `walk` for the table, and perhaps further tables, and the rows of the table in their result pages.
+    Walk,
     /// Puts, in any batch.
     Put,
     /// Deletes of single rows, whether the row existed or not.
@@ -26,8 +28,16 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 7] =
-        [Self::Get, Self::Scan, Self::Partitions, Self::Put, Self::Delete, Self::DeleteRange, Self::Swap];
+    pub const ALL: [Self; 8] = [
+        Self::Get,
+        Self::Scan,
+        Self::Partitions,
+        Self::Walk,
+        Self::Put,
+        Self::Delete,
+        Self::DeleteRange,
+        Self::Swap,
+    ];
 
     /// The name of the kind, for reports and metric labels: `[a-z_]+`.
     #[must_use]
@@ -36,6 +46,7 @@ impl Kind {
             Self::Get => "get",
             Self::Scan => "scan",
             Self::Partitions => "partitions",
+            Self::Walk => "walk",
             Self::Put => "put",
             Self::Delete => "delete",
             Self::DeleteRange => "delete_range",

@@ -14,6 +14,8 @@ pub enum Call {
     Scan,
     /// Each result page is one call.
     Partitions,
+    /// Each result page is one call.
+    Walk,
     Write,
     Swap,
 }

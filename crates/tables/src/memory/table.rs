@@ -90,6 +90,23 @@ impl Table {
         Ok(Page::new(items, next))
     }
 
+    /// The first partition within this bound, whether its rows are visible or not.
+    pub(super) fn first_partition(&self, start: Bound<&[Value]>) -> Option<&Partition> {
+        self.partitions.range::<[Value], _>((start, Bound::Unbounded)).next().map(|(partition, _)| partition)
+    }
+
+    /// The rows of a partition after these clustering values, visible or expired.
+    pub(super) fn rows_after(
+        &self,
+        partition: &[Value],
+        after: Option<&[Value]>,
+    ) -> impl Iterator<Item = &Row> {
+        let start =
+            after.map_or(Bound::Unbounded, |after| Bound::Excluded(Position::new(self.schema, after)));
+        let rows = self.partitions.get(partition).map(|rows| rows.range((start, Bound::Unbounded)));
+        rows.into_iter().flatten().map(|(_, row)| row)
+    }
+
     pub(super) fn apply(&mut self, partition: &[Value], mutation: Mutation) {
         match mutation {
             Mutation::Put { clustering, values, written_at, expires_at, .. } => {

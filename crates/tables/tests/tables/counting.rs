@@ -8,7 +8,7 @@ use std::{
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{
     Batch, ClusteringRange, ColumnType, Count, Counting, Counts, Direction, Fault, Faulty, Key, Kind, Memory,
-    Plan, Row, Scan, Schema, Swap, TableStore, Value,
+    Plan, Row, Scan, Schema, Swap, TableStore, Value, Walk,
 };
 
 mod contract {
@@ -99,7 +99,10 @@ async fn reads_are_counted_with_the_rows_that_they_found() {
     let page = store.scan(&PAGES, Scan::new(vec!["page".into()], limit)).await.unwrap();
     store.scan(&PAGES, Scan::new(vec!["page".into()], limit).after(page.next)).await.unwrap();
     store.partitions(&INDEX, None, limit).await.unwrap();
+    store.walk(Walk::new(vec![&PAGES, &INDEX], NonZeroUsize::new(9).unwrap())).await.unwrap();
     let counts = store.counts() - &before;
+    assert_eq!(counts.of("pages", Kind::Walk), count(1, 2, 2 * ROW_BYTES));
+    assert_eq!(counts.of("pages_index", Kind::Walk), count(1, 1, 12));
     assert_eq!(counts.of("pages", Kind::Get), count(3, 2, 2 * ROW_BYTES));
     assert_eq!(counts.of("pages", Kind::Scan), count(2, 2, 2 * ROW_BYTES));
     assert_eq!(counts.of("pages_index", Kind::Partitions), count(1, 1, 4));

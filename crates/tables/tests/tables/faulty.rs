@@ -9,7 +9,7 @@ use std::{
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{
     Batch, Call, ColumnType, Direction, Error, Fault, Faulty, Gate, Key, Memory, Plan, Rates, Result, Row,
-    Scan, Schema, Swap, TableStore, Value,
+    Scan, Schema, Swap, TableStore, Value, Walk,
 };
 
 mod contract {
@@ -225,7 +225,12 @@ async fn swaps_with_batches_fail_midway_by_chance() {
 #[tokio::test]
 async fn a_page_in_the_middle_of_a_scan_fails_and_can_be_read_again() {
     let store =
-        store(Plan::empty().on(Call::Scan, 2, Fault::Before).on(Call::Partitions, 1, Fault::After)).await;
+        store(Plan::empty().on(Call::Scan, 2, Fault::Before).on(Call::Partitions, 1, Fault::After).on(
+            Call::Walk,
+            1,
+            Fault::Before,
+        ))
+        .await;
     let mut batch = Batch::new(vec!["page".into()]);
     for rev in 0..4 {
         batch.put(&PAGES, vec![rev.into()], Vec::new(), NOW);
@@ -240,6 +245,9 @@ async fn a_page_in_the_middle_of_a_scan_fails_and_can_be_read_again() {
         first.items.into_iter().chain(second.items).flat_map(|row| row.key.clustering).collect();
     assert_eq!(revs, [0, 1, 2, 3].map(Value::Int));
     assert_unavailable(store.partitions(&PAGES, None, NonZeroUsize::MIN).await);
+    let walk = || store.walk(Walk::new(vec![&PAGES], NonZeroUsize::MIN));
+    assert_unavailable(walk().await);
+    assert_eq!(walk().await.unwrap().rows.len(), 1);
 }
 
 #[tokio::test]

@@ -1,0 +1,110 @@
+//! Walks: the rows of several tables, partition by partition.
+
+use std::num::NonZeroUsize;
+
+use crate::{Cursor, DamagedRow, Error, OnDamage, Partition, Result, Row, Scan, Schema, TableStore};
+
+/// A request for the rows of several tables: see [`TableStore::walk`].
+#[derive(Debug, Clone)]
+pub struct Walk {
+    /// The tables. Their partition columns are the same.
+    pub tables: Vec<&'static Schema>,
+    /// The values of the first partition columns. Only partitions that begin with them are visited. Empty for all
+    /// partitions.
+    pub within: Partition,
+    /// The maximum number of rows in a result page.
+    pub limit: NonZeroUsize,
+    /// A result page ends at the latest with the row that reaches this many bytes ([`Row::size`]).
+    pub max_bytes: usize,
+    /// The cursor of the previous result page. `None` for the first result page.
+    pub after: Option<Cursor>,
+    /// What to do at a damaged row.
+    pub on_damage: OnDamage,
+}
+
+impl Walk {
+    /// Creates a walk through all partitions of these tables, with `limit` rows in a result page.
+    #[must_use]
+    pub const fn new(tables: Vec<&'static Schema>, limit: NonZeroUsize) -> Self {
+        Self {
+            tables,
+            within: Vec::new(),
+            limit,
+            max_bytes: Scan::DEFAULT_MAX_BYTES,
+            after: None,
+            on_damage: OnDamage::Fail,
+        }
+    }
+
+    /// Limits the walk to the partitions that begin with these values.
+    #[must_use]
+    pub fn within(mut self, first_values: Partition) -> Self {
+        self.within = first_values;
+        self
+    }
+
+    /// Names damaged rows in [`WalkPage::damaged`] instead of failing at the first one.
+    #[must_use]
+    pub const fn reporting_damage(mut self) -> Self {
+        self.on_damage = OnDamage::Report;
+        self
+    }
+
+    /// Checks the walk, and returns `Invalid` if it has no tables, if it has a table twice, if the partition columns
+    /// of its tables differ, or if `within` does not fit these columns. Every store calls this before it reads.
+    pub fn check(&self) -> Result<()> {
+        let Some((first, others)) = self.tables.split_first() else {
+            return Err(Error::Invalid("a walk through no tables".to_owned()));
+        };
+        for (index, other) in others.iter().enumerate() {
+            if other.partition() != first.partition() {
+                let (first, other) = (first.name(), other.name());
+                let what = format!("a walk through {first} and {other}, whose partition columns differ");
+                return Err(Error::Invalid(what));
+            }
+            if self.tables[..=index].iter().any(|earlier| earlier.name() == other.name()) {
+                return Err(Error::Invalid(format!("a walk through {} and again {0}", other.name())));
+            }
+        }
+        first.check_partition_prefix(&self.within)
+    }
+}
+
+/// A result page of a walk.
+#[derive(Debug, Clone, Default)]
+pub struct WalkPage {
+    /// The rows, each with its table. The list may be empty even if more pages follow.
+    pub rows: Vec<(&'static Schema, Row)>,
+    /// Damaged rows that the walk found while it read this page, in any order, each with its table. Always empty
+    /// without [`OnDamage::Report`].
+    pub damaged: Vec<(&'static Schema, DamagedRow)>,
+    /// The cursor of the next page. `None` if there is no further page.
+    pub next: Option<Cursor>,
+}
+
+/// A walk whose result pages are read one after the other.
+#[derive(Debug)]
+pub struct WalkStream<'s> {
+    store: &'s dyn TableStore,
+    walk: Walk,
+    is_last: bool,
+}
+
+impl<'s> WalkStream<'s> {
+    /// Creates a stream that begins after `walk.after`. Reads nothing yet.
+    #[must_use]
+    pub fn new(store: &'s dyn TableStore, walk: Walk) -> Self {
+        Self { store, walk, is_last: false }
+    }
+
+    /// Returns the next result page, or `None` at the end. After an error, the next call reads the same page again.
+    pub async fn next(&mut self) -> Result<Option<WalkPage>> {
+        if self.is_last {
+            return Ok(None);
+        }
+        let page = self.store.walk(self.walk.clone()).await?;
+        self.walk.after.clone_from(&page.next);
+        self.is_last = page.next.is_none();
+        Ok(Some(page))
+    }
+}
