@@ -6,11 +6,13 @@ use bytes::Bytes;
 use rashomon_archive_format::{PositionColumn, Positions, Unit};
 use rashomon_clock::Timestamp;
 use rashomon_records::typed_row;
-use rashomon_tables::{ClusteringRange, ReadFrom, Row, RowStream, Scan, Schema, TableStore, Value};
+use rashomon_tables::{
+    ClusteringRange, Error as StoreError, ReadFrom, Row, RowStream, Scan, Schema, TableStore, Value,
+};
 
 use super::rows::BlockId;
 use rashomon_records::{
-    INDEX_PAGE_ROWS, PropertyName, Result, Revision, Tid,
+    Error, INDEX_PAGE_ROWS, PropertyName, Result, Revision, Tid,
     rows::{Json, TypedRow, unreadable},
     schemas::{
         ARCHIVE_INDEX, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
@@ -289,6 +291,14 @@ pub(super) async fn index_from(
         index.push(IndexRow::from_row(&row)?);
     }
     Ok(index)
+}
+
+/// Converts an error of the records into an error of the store.
+pub(super) fn store_error(error: Error) -> StoreError {
+    match error {
+        Error::Store(error) => error,
+        error => StoreError::Corrupt(error.to_string()),
+    }
 }
 
 #[cfg(test)]

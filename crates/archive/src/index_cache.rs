@@ -1,13 +1,18 @@
-//! A cache of the indexes of pages.
+//! A cache of what is known of pages: their indexes, and whether all their rows are in blocks.
 
 use std::{num::NonZeroUsize, sync::Arc};
 
 use moka::future::Cache;
 use rashomon_archive_format::Positions;
 use rashomon_records::{Result, schemas::ARCHIVE_INDEX};
-use rashomon_tables::{ReadFrom, Scan, TableStore, Value, VersionedRead, first_keys};
+use rashomon_tables::{
+    Error as StoreError, ReadFrom, Scan, TableStore, Value, VersionedRead, Walk, WalkPage, first_keys,
+};
 
-use super::index::{IndexRow, index_from};
+use super::{
+    index::{IndexRow, index_from, store_error},
+    part::archived_tables,
+};
 
 /// The maximum size of the index rows in memory, of all pages together.
 const MAX_CACHED_BYTES: u64 = 8 << 20;
@@ -15,19 +20,32 @@ const MAX_CACHED_BYTES: u64 = 8 << 20;
 /// The approximate memory that an index row takes without its positions.
 const ROW_BYTES: usize = 512;
 
-/// Caches the indexes of pages, since one read of a page searches the index several times. Caches nothing if
+/// A page with more rows than this, or more bytes of rows, is not sealed, or has many index rows.
+const FEW_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
+const FEW_BYTES: usize = 4 << 10;
+
+/// Caches what is known of pages, since one read of a page searches the index several times. Caches nothing if
 /// the store has no partition versions.
 ///
-/// A cached index is used only if no commit has changed the page since, and no commit is in progress. So the
-/// cached index is always the one that the store would return.
+/// A cached state is used only if no commit has changed the page since, and no commit is in progress: the version of the
+/// page's partition is a part of the key. So the cached state is always the one that the store would return.
 #[derive(Debug)]
-pub(super) struct IndexCache(Cache<Vec<Value>, CachedIndex>);
+pub(super) struct IndexCache(Cache<(Vec<Value>, u64), PageState>);
 
+/// What is known of a page at one version of its partition.
 #[derive(Debug, Clone)]
-struct CachedIndex {
-    /// The version of the page's partition with these rows.
-    version: u64,
-    rows: Arc<[IndexRow]>,
+pub(super) struct PageState {
+    pub(super) index: Arc<[IndexRow]>,
+    /// Whether the tables have no rows that blocks can have. Then a reader need not ask them.
+    pub(super) is_sealed: bool,
+}
+
+/// Why a state was not cached.
+#[derive(Debug)]
+enum NotCached {
+    /// A commit changed the page during the read.
+    Changed,
+    Failed(StoreError),
 }
 
 /// The size of the text in a part of a partition's key.
@@ -40,25 +58,25 @@ fn text_bytes(value: &Value) -> usize {
 
 impl IndexCache {
     pub(super) fn new() -> Self {
-        let bytes = |partition: &Vec<Value>, index: &CachedIndex| {
+        let bytes = |(partition, _): &(Vec<Value>, u64), state: &PageState| {
             let key: usize = partition.iter().map(|value| size_of::<Value>() + text_bytes(value)).sum();
-            let positions = index.rows.iter().filter_map(|row| row.positions.as_ref());
+            let positions = state.index.iter().filter_map(|row| row.positions.as_ref());
             let positions: usize = positions.map(Positions::memory).sum();
-            u32::try_from((index.rows.len() + 1) * ROW_BYTES + positions + key).unwrap_or(u32::MAX)
+            u32::try_from((state.index.len() + 1) * ROW_BYTES + positions + key).unwrap_or(u32::MAX)
         };
         Self(Cache::builder().max_capacity(MAX_CACHED_BYTES).weigher(bytes).build())
     }
 
-    /// Returns the highest revision that a block of the page may have. If the index is not in memory, reads
-    /// only its first row, which has the highest revision.
+    /// Returns the highest revision that a block of the page may have. In a store without partition versions, reads
+    /// only the first row of the index, which has the highest revision.
     pub(super) async fn highest(
         &self,
         store: &dyn TableStore,
         partition: &[Value],
         read_from: ReadFrom,
     ) -> Result<Option<i64>> {
-        if let Some(rows) = self.current(begin_read(store, partition), partition).await {
-            return Ok(rows.iter().map(|row| row.revs.1.get()).max());
+        if let Some(state) = self.state(store, partition, read_from).await? {
+            return Ok(state.index.iter().map(|row| row.revs.1.get()).max());
         }
         let scan = Scan { read_from, ..Scan::new(partition.to_vec(), NonZeroUsize::MIN) };
         let keys = first_keys(store, &ARCHIVE_INDEX, scan).await?;
@@ -77,31 +95,63 @@ impl IndexCache {
         partition: &[Value],
         read_from: ReadFrom,
     ) -> Result<Arc<[IndexRow]>> {
-        let read = begin_read(store, partition);
-        if let Some(rows) = self.current(read, partition).await {
-            return Ok(rows);
+        match self.state(store, partition, read_from).await? {
+            Some(state) => Ok(state.index),
+            None => Ok(index_from(store, partition, read_from).await?.into()),
         }
-        let rows: Arc<[IndexRow]> = index_from(store, partition, read_from).await?.into();
-        if let Some(read) = read.filter(VersionedRead::is_current) {
-            let cached = CachedIndex { version: read.version(), rows: Arc::clone(&rows) };
-            self.0.insert(partition.to_vec(), cached).await;
-        }
-        Ok(rows)
     }
 
-    /// Returns the index of the page that has this partition, if it is in memory.
-    pub(super) async fn cached(
+    /// Returns what is known of the page that has this partition, and reads it if necessary. Concurrent callers share a
+    /// read. `None` if the store has no partition versions, or a commit changes the page.
+    pub(super) async fn state(
         &self,
         store: &dyn TableStore,
         partition: &[Value],
-    ) -> Option<Arc<[IndexRow]>> {
-        self.current(begin_read(store, partition), partition).await
+        read_from: ReadFrom,
+    ) -> Result<Option<PageState>> {
+        let Some(read) = begin_read(store, partition) else { return Ok(None) };
+        let key = (partition.to_vec(), read.version());
+        if let Some(state) = self.0.get(&key).await {
+            return Ok(Some(state));
+        }
+        let load = async {
+            let state = read_state(store, partition, read_from).await.map_err(store_error);
+            let state = state.map_err(NotCached::Failed)?;
+            if read.is_current() { Ok(state) } else { Err(NotCached::Changed) }
+        };
+        match Box::pin(self.0.try_get_with(key, load)).await {
+            Ok(state) => Ok(Some(state)),
+            Err(error) => match &*error {
+                NotCached::Changed => Ok(None),
+                NotCached::Failed(error) => Err(error.clone().into()),
+            },
+        }
     }
 
-    /// Returns the cached index, unless a commit has changed the page between the cached read and this read.
-    async fn current(&self, read: Option<VersionedRead<'_>>, partition: &[Value]) -> Option<Arc<[IndexRow]>> {
-        let version = read?.version();
-        self.0.get(partition).await.filter(|cached| cached.version == version).map(|cached| cached.rows)
+    /// Returns what is known of the page that has this partition, if it is in memory.
+    pub(super) async fn cached(&self, store: &dyn TableStore, partition: &[Value]) -> Option<PageState> {
+        let read = begin_read(store, partition)?;
+        self.0.get(&(partition.to_vec(), read.version())).await
+    }
+}
+
+/// Reads the state of a page. If the page has few rows, this takes one call.
+async fn read_state(store: &dyn TableStore, partition: &[Value], read_from: ReadFrom) -> Result<PageState> {
+    let tables = archived_tables().into_iter().chain([&*ARCHIVE_INDEX]).collect();
+    let walk = Walk { max_bytes: FEW_BYTES, ..Walk::new(tables, FEW_ROWS).within(partition.to_vec()) };
+    match store.walk(walk).await {
+        Ok(WalkPage { rows, next: None, .. }) => {
+            let (index, others): (Vec<_>, Vec<_>) =
+                rows.into_iter().partition(|(table, _)| table.name() == ARCHIVE_INDEX.name());
+            let index = index.iter().map(|(_, row)| IndexRow::from_row(row)).collect::<Result<_>>()?;
+            Ok(PageState { index, is_sealed: others.is_empty() })
+        }
+        // There are more rows, or one of them is damaged, which must not hide the others.
+        Ok(_) | Err(StoreError::Corrupt(_)) => {
+            let index = index_from(store, partition, read_from).await?.into();
+            Ok(PageState { index, is_sealed: false })
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -10,7 +10,7 @@ use rashomon_tables::{
 
 use super::{
     blocks::{BlockStore, in_hex},
-    index::{Axis, IndexRow},
+    index::{Axis, IndexRow, store_error},
     open_block::OpenBlock,
     order::{bounds, compare},
     part::{ArchivedRow, Field, PackedUnit, RowSource},
@@ -18,7 +18,7 @@ use super::{
     verified_block::blocking,
 };
 use rashomon_records::{
-    Error, Page, Revision,
+    Page, Revision,
     content::{BodyRow, Stored},
     rows::page_of,
     schemas::RENDERS,
@@ -355,14 +355,6 @@ fn by_name(search: &Search<'_>, index: &[IndexRow]) -> Vec<ClusteringRange> {
         ranges.reverse();
     }
     ranges
-}
-
-/// Converts an error of the records into an error of the store.
-pub(super) fn store_error(error: Error) -> StoreError {
-    match error {
-        Error::Store(error) => error,
-        error => StoreError::Corrupt(error.to_string()),
-    }
 }
 
 /// Returns the uncompressed bytes of a body, or `None` for a body in chunks.

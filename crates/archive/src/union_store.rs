@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     blocks::BlockStore,
+    index_cache::PageState,
     order::compare,
     part::is_archived,
     union::{FoundRow, Search},
@@ -43,7 +44,11 @@ impl UnionStore {
             Some(cursor) => ScanPosition::decode(table, cursor)?,
             None => ScanPosition::default(),
         };
-        let mut table_rows = self.next_table_rows(table, &scan, &position).await?;
+        let mut table_rows = if self.is_sealed_for(&scan).await {
+            TableRows { rows: Vec::new(), next: None }
+        } else {
+            self.next_table_rows(table, &scan, &position).await?
+        };
         if asks_for_latest(table, &scan)
             && let [TableRow::Whole(row)] = &table_rows.rows[..]
             && !self.blocks.may_have_later(table, &scan, row).await?
@@ -73,6 +78,19 @@ impl UnionStore {
             .await?;
         let make = |found: FoundRow| self.row_of(&scan.partition, found);
         union_page(table, &scan, &position, table_rows, archived, is_full, make)
+    }
+
+    /// Whether the tables have no rows for a scan. A scan for one row reads the state of the page if necessary: it saves
+    /// a sealed page the reads of the tables, and another one the read of its index.
+    async fn is_sealed_for(&self, scan: &Scan) -> bool {
+        let (indexes, store) = (&self.blocks.indexes, &*self.blocks.store);
+        let state = if scan.limit == NonZeroUsize::MIN && scan.after.is_none() {
+            // An error is reported by the reads of the rows, if it concerns them.
+            indexes.state(store, &scan.partition, scan.read_from).await.ok().flatten()
+        } else {
+            indexes.cached(store, &scan.partition).await
+        };
+        state.is_some_and(|state| state.is_sealed)
     }
 
     fn row_of(&self, partition: &[Value], found: FoundRow) -> Result<RowOutcome> {
@@ -150,11 +168,17 @@ impl Decorator for UnionStore {
     }
 
     async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
-        if is_archived(table) {
-            self.blocks.refuse_early(table, key).await?;
+        if !is_archived(table) {
+            return self.below().get(table, key).await;
         }
-        match self.below().get(table, key).await? {
-            None if is_archived(table) => self.blocks.find(table, key).await,
+        self.blocks.refuse_early(table, key).await?;
+        let state = self.blocks.indexes.cached(self.below(), &key.partition).await;
+        let row = match state {
+            Some(PageState { is_sealed: true, .. }) => None,
+            _ => self.below().get(table, key).await?,
+        };
+        match row {
+            None => self.blocks.find(table, key).await,
             row => Ok(row),
         }
     }

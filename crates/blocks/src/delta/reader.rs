@@ -86,7 +86,7 @@ impl DeltaReader {
                 Version::One => reader.add_undamaged(before..before + reached),
                 Version::Two => {
                     let checks = chunks.unpack(chunk, CHECKS, &[]).unwrap_or_default();
-                    reader.add_undamaged_pieces(&checks);
+                    reader.add_undamaged_pieces(reached, &checks);
                 }
             }
         }
@@ -100,16 +100,17 @@ impl DeltaReader {
         }
     }
 
-    /// Adds the pieces of the literals that agree with their checksums.
-    fn add_undamaged_pieces(&mut self, checks: &[u8]) {
+    /// Adds the pieces that agree with their checksums, of as many literals as were unpacked.
+    fn add_undamaged_pieces(&mut self, unpacked: usize, checks: &[u8]) {
         let literals = std::mem::take(&mut self.literals);
         let mut start = 0;
         for (piece, check) in literals.chunks(PIECE_BYTES).zip(checks.chunks_exact(CHECK_BYTES)) {
+            let end = start + piece.len();
             // The fuzzer cannot guess checksums, so fuzzing does not check them.
-            if checksum(piece) == *check || cfg!(fuzzing) {
-                self.add_undamaged(start..start + piece.len());
+            if end <= unpacked && (checksum(piece) == *check || cfg!(fuzzing)) {
+                self.add_undamaged(start..end);
             }
-            start += piece.len();
+            start = end;
         }
         self.literals = literals;
     }

@@ -265,6 +265,40 @@ async fn read_from_a_block_makes_the_documented_number_of_calls() {
     }
 }
 
+/// A page whose rows are all in a block: one call reads its index and shows that the tables have no rows of it, and one
+/// reads the block. `docs/archive.md` has the figures.
+#[tokio::test]
+async fn latest_of_a_page_that_is_sealed_whole_takes_two_calls() {
+    let (world, counting) = World::over_memory(Counting::new).await;
+    let world = world.restarted_with(super::idle::idle_settings()).await;
+    let page = page("Main_Page");
+    world.edit(&page, 1..=9).await;
+    world.pass(seal_delay());
+    world.reopened().await.seal().await;
+    world.assert_sealed_whole().await;
+    // A page that exists only after the first reads is not taken for a sealed one.
+    for edited in [false, true] {
+        let world = world.reopened().await;
+        if edited {
+            world.edit(&page, 10..=10).await;
+        }
+        // The first read makes lookups that a process makes only once.
+        let other = world.buckets.latest(&crate::support::page("Other"), &name("html")).await;
+        assert!(other.is_err(), "there is no such page");
+        let before = counting.counts();
+        let latest = world.buckets.latest(&page, &name("html")).await.unwrap();
+        let calls = calls_since(&counting, &before);
+        assert_eq!(latest.version.rev, rev(if edited { 10 } else { 9 }));
+        if edited {
+            continue;
+        }
+        let (walks, others): (Vec<_>, Vec<_>) = calls.iter().partition(|((_, kind), _)| kind == "Walk");
+        assert!(!walks.is_empty() && walks.iter().all(|(_, calls)| **calls == 1), "{calls:?}");
+        let blocks = ("archive_blocks", "Scan".to_owned());
+        assert_eq!(others, [(&blocks, &1)], "{calls:?}");
+    }
+}
+
 /// The index of a page is read once, and again after a seal has changed it.
 #[tokio::test]
 async fn index_is_read_again_after_it_changed() {
