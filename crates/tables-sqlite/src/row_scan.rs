@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use crate::{definitions::StoredSchema, envelope, key, row};
 
 /// The maximum number of keys that one read transaction reads, so that the transaction is short.
-const KEYS_AT_A_TIME: i64 = 1_000;
+pub(crate) const KEYS_AT_A_TIME: i64 = 1_000;
 
 /// The tables in the file. With them, the table of a key can be found.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use crate::{
     definitions, envelope,
     errors::from_sqlite,
     file,
-    row::{self, corrupt},
+    row::{self, StoredRow, corrupt, stored_columns},
     row_scan::{self, Tables},
 };
 
@@ -84,41 +84,107 @@ fn count_rows(connection: &AuditConnection) -> Result<(Vec<TableStats>, Vec<Stri
     let seeds: Vec<_> = counts.iter().map(|table| envelope::seed(&table.name)).collect();
     let (mut last, mut damaged) = (Vec::new(), Vec::new());
     loop {
-        let keys = row_scan::keys_after(connection, &last).map_err(sqlite)?;
-        for key in &keys {
-            let index = tables
-                .index_of(key)
-                .map_err(|what| Error::Corrupt(format!("the row {}: {what}", key.escape_ascii())))?;
-            count_row(connection, key, seeds[index], &mut counts[index], &mut damaged)?;
+        let counted = match count_next(connection, &tables, &seeds, &last) {
+            // A row cannot be read. The rows are then read one by one, so that it hides no other row.
+            Err(Error::Corrupt(_)) => {
+                let mut counted = Counted::default();
+                for key in row_scan::keys_after(connection, &last).map_err(sqlite)? {
+                    count_row(connection, &tables, &seeds, key, &mut counted)?;
+                }
+                counted
+            }
+            counted => counted?,
+        };
+        for CountedRow { table, key_bytes, value_bytes } in counted.rows {
+            let table = &mut counts[table];
+            table.rows += 1;
+            table.key_bytes += key_bytes;
+            table.value_bytes += value_bytes;
         }
-        match keys.into_iter().next_back() {
+        for (table, key) in counted.damaged {
+            damaged.push(corrupt(&counts[table].name, &key, envelope::NOT_WHOLE).to_string());
+        }
+        match counted.last {
             Some(key) if key > last => last = key,
             _ => return Ok((counts, damaged)),
         }
     }
 }
 
+/// Some rows, counted.
+#[derive(Default)]
+struct Counted {
+    rows: Vec<CountedRow>,
+    /// The tables and keys of damaged rows.
+    damaged: Vec<(usize, Vec<u8>)>,
+    /// The key of the last row.
+    last: Option<Vec<u8>>,
+}
+
+struct CountedRow {
+    /// The index of the table.
+    table: usize,
+    key_bytes: u64,
+    value_bytes: u64,
+}
+
+impl Counted {
+    fn add(&mut self, table: usize, key: &[u8], value_bytes: usize, is_whole: bool) {
+        let (key_bytes, value_bytes) = (key.len() as u64, value_bytes as u64);
+        self.rows.push(CountedRow { table, key_bytes, value_bytes });
+        if !is_whole {
+            self.damaged.push((table, key.to_vec()));
+        }
+    }
+}
+
+fn index_of(tables: &Tables, key: &[u8]) -> Result<usize> {
+    tables.index_of(key).map_err(|what| Error::Corrupt(format!("the row {}: {what}", key.escape_ascii())))
+}
+
+/// Counts the rows after this key that one query returns. `Corrupt` if one of them cannot be read.
+fn count_next(connection: &AuditConnection, tables: &Tables, seeds: &[u64], after: &[u8]) -> Result<Counted> {
+    const SQL: &str = concat!(
+        "SELECT r.key, ",
+        stored_columns!(),
+        " FROM rows AS r LEFT JOIN large_values AS l ON l.id = r.large WHERE r.key > ?1 ORDER BY r.key LIMIT ?2"
+    );
+    let sqlite = |error| from_sqlite(&error);
+    let mut statement = connection.prepare_cached(SQL).map_err(sqlite)?;
+    let mut rows = statement.query((after, row_scan::KEYS_AT_A_TIME)).map_err(sqlite)?;
+    let mut counted = Counted::default();
+    let mut last = Vec::new();
+    while let Some(row) = rows.next().map_err(sqlite)? {
+        let key = row.get_ref(0).and_then(|key| Ok(key.as_blob()?)).map_err(sqlite)?;
+        let table = index_of(tables, key)?;
+        let stored = StoredRow::read(row, 1).map_err(sqlite)?;
+        counted.add(table, key, stored.bytes(), stored.is_whole_under(seeds[table], key));
+        last.clear();
+        last.extend_from_slice(key);
+    }
+    counted.last = Some(last).filter(|last| !last.is_empty());
+    Ok(counted)
+}
+
+/// Counts the row under a key.
 fn count_row(
     connection: &AuditConnection,
-    key: &[u8],
-    seed: u64,
-    table: &mut TableStats,
-    damaged: &mut Vec<String>,
+    tables: &Tables,
+    seeds: &[u64],
+    key: Vec<u8>,
+    counted: &mut Counted,
 ) -> Result<()> {
-    let read =
-        row::with_stored(connection, key, |stored| Ok((stored.bytes(), stored.is_whole_under(seed, key))));
-    let (bytes, is_whole) = match read {
+    let table = index_of(tables, &key)?;
+    let read = row::with_stored(connection, &key, |stored| {
+        Ok((stored.bytes(), stored.is_whole_under(seeds[table], &key)))
+    });
+    match read {
         // The row was deleted meanwhile.
-        Ok(None) => return Ok(()),
-        Ok(Some(read)) => read,
-        Err(Error::Corrupt(_)) => (0, false),
+        Ok(None) => {}
+        Ok(Some((bytes, is_whole))) => counted.add(table, &key, bytes, is_whole),
+        Err(Error::Corrupt(_)) => counted.add(table, &key, 0, false),
         Err(error) => return Err(error),
-    };
-    if !is_whole {
-        damaged.push(corrupt(&table.name, key, envelope::NOT_WHOLE).to_string());
     }
-    table.rows += 1;
-    table.key_bytes += key.len() as u64;
-    table.value_bytes += bytes as u64;
+    counted.last = Some(key);
     Ok(())
 }
