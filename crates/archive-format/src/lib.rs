@@ -10,6 +10,7 @@ mod derived;
 mod entries;
 mod positions;
 mod size;
+mod sums;
 mod units;
 
 pub use self::{
@@ -17,6 +18,7 @@ pub use self::{
     entries::{ArchivedBody, Bodies, BodyLocation, Texts, Unit, UnitWriter},
     positions::{PositionColumn, Positions},
     size::{MAX_BODY_IN_BLOCK, MAX_UNIT_BODY_BYTES, MAX_UNIT_ENTRIES, MAX_UNIT_VALUE_BYTES, UnitSize},
+    sums::{BlockSums, BodySums},
     units::{
         Hashes, PageEntries, Pages, UnitEntries, UnitKeys, hash_of, name_and_title, page_entries, read_units,
     },

@@ -49,6 +49,7 @@ use rashomon_records::{
 };
 use rashomon_tables::{Error as StoreError, TableStore};
 
+pub use rashomon_archive_format::{BlockSums, BodySums};
 pub use rashomon_blocks::Version as BlockVersion;
 
 pub use self::{
@@ -62,7 +63,7 @@ pub use self::{
     policy::ArchivePolicy,
     replace::{BlockReplacement, BodyInArchive, BodyReplacer, CheckedBlocks, NewBody},
     seal::{ImportedRow, ImportedRows, MAX_PLACED_BYTES, MAX_PLACED_ROWS, SealOptions, SealReport},
-    stats::{ArchiveCounter, ArchiveStats, PropertySpace},
+    stats::{ArchiveStats, BlockCounts, ExpectedParts, PartCounts, PropertySpace},
     union_store::UnionStore,
 };
 

@@ -22,6 +22,6 @@ pub use delete::delete_pages;
 pub use erase::{EraseOptions, EraseReport, ErasureState, SameBytes, erase, erasures};
 pub use rashomon_key_value::{BucketStats, BucketType};
 pub use repair::{RepairReport, repair};
-pub use stats::{BucketContent, DomainStats, PageStats, PropertyStats, page_stats, stats};
+pub use stats::{BucketContent, DomainStats, PageStats, PropertyStats, stats, stats_of};
 pub use supervised::Panics;
 pub use verify::verify;

@@ -1,17 +1,12 @@
 //! Statistics of the stored data.
 
+mod count;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use async_recursion::async_recursion as boxed;
-use rashomon_archive::ArchiveCounter;
-use rashomon_buckets::{ArchiveStats, BucketName, DomainName, Page, PropertyName, Result, RevisionStore};
+use rashomon_buckets::{ArchiveStats, BucketName, DomainName, PropertyName, Result, RevisionStore};
 use rashomon_key_value::{BucketStats, BucketType, KeyValueStore, Settings as KeyValueSettings};
-use rashomon_records::{
-    Records,
-    content::{BodyRow, Stored},
-    rows::{BodyKey, CurrentKey, RowKey},
-    schemas::{CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
-};
 use serde::Serialize;
 
 /// The maximum number of buckets in one read.
@@ -114,130 +109,95 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Counts the revisions, renders and bodies of a domain's pages, and the entries of its key-value buckets.
-/// Reads all of this data. Calls `progress` regularly with the counts of the current bucket so far.
+impl PageStats {
+    /// Adds a body that takes `stored` bytes in the store, outside of blocks.
+    fn add_body(&mut self, name: PropertyName, size: u64, stored: u64) {
+        let property = self.properties.entry(name).or_default();
+        property.bodies += 1;
+        property.raw_bytes += size;
+        property.stored_bytes += stored;
+        self.raw_bytes += size;
+        self.stored_bytes += stored;
+    }
+
+    /// Adds bodies in a block. The bytes that they take are counted with the block.
+    fn add_archived(&mut self, name: PropertyName, bodies: u64, raw_bytes: u64) {
+        let property = self.properties.entry(name).or_default();
+        property.bodies += bodies;
+        property.archived += bodies;
+        property.raw_bytes += raw_bytes;
+        property.archived_raw_bytes += raw_bytes;
+        self.raw_bytes += raw_bytes;
+    }
+
+    /// Adds the counts of other pages, except those of the archive.
+    fn add(&mut self, other: Self) {
+        self.pages += other.pages;
+        self.revisions += other.revisions;
+        self.renders += other.renders;
+        self.raw_bytes += other.raw_bytes;
+        self.stored_bytes += other.stored_bytes;
+        for (name, more) in other.properties {
+            let property = self.properties.entry(name).or_default();
+            property.bodies += more.bodies;
+            property.raw_bytes += more.raw_bytes;
+            property.stored_bytes += more.stored_bytes;
+            property.archived += more.archived;
+            property.archived_raw_bytes += more.archived_raw_bytes;
+        }
+    }
+}
+
+/// Counts the content of one domain, like [`stats_of`].
 #[boxed]
 pub async fn stats(
     store: &RevisionStore,
     domain: &DomainName,
     progress: &mut (dyn FnMut(&PageStats) + Send),
 ) -> Result<DomainStats> {
-    let records = store.parts().records;
-    let page = page_stats(store, domain, &BucketName::page(), progress).await?;
-    let entries = KeyValueStore::new(Arc::clone(records), KeyValueSettings::default());
-    let (mut buckets, mut after) = (BTreeMap::new(), None);
-    loop {
-        let listing = entries.buckets(domain, after.as_ref(), BUCKETS_PER_READ).await?;
-        for bucket in listing.items {
-            let content = match bucket.pages() {
-                Some(pages) => BucketContent::Pages {
-                    bucket_type: bucket.bucket_type(),
-                    stats: Box::new(page_stats(store, domain, &pages, progress).await?),
-                },
-                None => BucketContent::Entries(entries.bucket_stats(&bucket).await?),
-            };
-            buckets.insert(bucket.name, content);
-        }
-        after = listing.next;
-        if after.is_none() {
-            return Ok(DomainStats { page, buckets });
-        }
-    }
+    let mut counted = stats_of(store, std::slice::from_ref(domain), progress).await?;
+    Ok(counted.remove(domain).unwrap_or_default())
 }
 
-/// Counts the revisions, renders and bodies of a bucket's pages. Reads all of this data. `bucket` must
-/// include the id of the bucket. Calls `progress` regularly with the counts so far.
+/// Counts the revisions, renders and bodies of the pages of these domains, and the entries of their key-value buckets.
+/// Reads all of this data once, in the order of the store. Calls `progress` regularly with the sums so far of all pages.
+/// These sums lack the properties and the archive.
 #[boxed]
-pub async fn page_stats(
+pub async fn stats_of(
     store: &RevisionStore,
-    domain: &DomainName,
-    bucket: &BucketName,
+    domains: &[DomainName],
     progress: &mut (dyn FnMut(&PageStats) + Send),
-) -> Result<PageStats> {
-    let (parts, maintenance) = (store.parts(), store.maintenance());
-    let mut stats = PageStats::default();
-    let mut archive = ArchiveCounter::default();
-    let mut pages = parts.records.catalog.pages(domain, bucket);
-    while let Some(page) = pages.next().await? {
-        count_page(parts.records, &page, &mut stats, progress).await?;
-        if let Some(of_store) = parts.archive {
-            archive.add(of_store, &page).await?;
-        }
-        // The report of skipped damage is not needed: the statistics of the archive count damaged blocks.
-        drop(maintenance.skipped_damage());
-        progress(&stats);
-    }
-    if parts.archive.is_some() {
-        stats.stored_bytes += archive.stats.block_bytes;
-        for (name, of) in archive.properties {
-            let property = stats.properties.entry(name).or_default();
-            (property.blocks, property.archived_stored_bytes) = (of.blocks, of.bytes);
-        }
-        stats.archive = Some(archive.stats);
-    }
-    Ok(stats)
-}
-
-async fn count_page(
-    records: &Records,
-    page: &Page,
-    stats: &mut PageStats,
-    progress: &mut (dyn FnMut(&PageStats) + Send),
-) -> Result<()> {
-    let mut after = None;
-    let revisions_before = stats.revisions;
-    while let Some(rows) = records.next_rows(&REVISIONS, page, &mut after).await? {
-        stats.revisions += rows.len() as u64;
-    }
-    // A title is stored before its page is written, so a title may have no revision.
-    stats.pages += u64::from(stats.revisions > revisions_before);
-    let mut after = None;
-    while let Some(rows) = records.next_rows(&RENDERS, page, &mut after).await? {
-        stats.renders += rows.len() as u64;
-    }
-    for table in [&*REVISION_CONTENT, &*RENDER_CONTENT, &*CURRENT] {
-        let mut after = None;
-        while let Some(rows) = records.next_rows(table, page, &mut after).await? {
-            for row in &rows {
-                let name = match BodyKey::read(&row.key) {
-                    Some(key) => key.property,
-                    None => CurrentKey::of(row)?.property,
+) -> Result<BTreeMap<DomainName, DomainStats>> {
+    let entries = KeyValueStore::new(Arc::clone(store.parts().records), KeyValueSettings::default());
+    let mut counted: BTreeMap<DomainName, DomainStats> = BTreeMap::new();
+    let mut buckets = Vec::new();
+    for domain in domains {
+        buckets.push((domain.clone(), BucketName::page()));
+        let (of_domain, mut after) = (counted.entry(domain.clone()).or_default(), None);
+        loop {
+            let listing = entries.buckets(domain, after.as_ref(), BUCKETS_PER_READ).await?;
+            for bucket in listing.items {
+                let content = match bucket.pages() {
+                    Some(pages) => {
+                        buckets.push((domain.clone(), pages));
+                        BucketContent::Pages { bucket_type: bucket.bucket_type(), stats: Box::default() }
+                    }
+                    None => BucketContent::Entries(entries.bucket_stats(&bucket).await?),
                 };
-                count_body(records, name, &BodyRow::from_row(row)?, stats).await?;
+                of_domain.buckets.insert(bucket.name, content);
             }
-            progress(stats);
+            after = listing.next;
+            if after.is_none() {
+                break;
+            }
         }
     }
-    Ok(())
-}
-
-async fn count_body(
-    records: &Records,
-    name: PropertyName,
-    body: &BodyRow,
-    stats: &mut PageStats,
-) -> Result<()> {
-    let stored = match &body.stored {
-        Stored::Identity(bytes) | Stored::Zstd(bytes) => bytes.len() as u64,
-        Stored::Chunks(set) => {
-            let mut bytes = 0;
-            for number in 0..set.count {
-                bytes += records.chunks.frame(set, number).await?.len() as u64;
-            }
-            bytes
+    for ((domain, bucket), pages) in count::count_pages(store, buckets, progress).await? {
+        let of_domain = counted.entry(domain).or_default();
+        match of_domain.buckets.get_mut(&bucket.without_id()) {
+            Some(BucketContent::Pages { stats, .. }) => **stats = pages,
+            _ => of_domain.page = pages,
         }
-        // These bytes are counted with the block.
-        Stored::Archived(_) => 0,
-    };
-    let property = stats.properties.entry(name).or_default();
-    property.bodies += 1;
-    if matches!(body.stored, Stored::Archived(_)) {
-        property.archived += 1;
-        property.archived_raw_bytes += body.info.size;
     }
-    property.raw_bytes += body.info.size;
-    property.stored_bytes += stored;
-    stats.raw_bytes += body.info.size;
-    stats.stored_bytes += stored;
-    Ok(())
+    Ok(counted)
 }

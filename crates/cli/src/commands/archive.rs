@@ -329,10 +329,10 @@ async fn stats(
     store: &Store,
     clock: &Arc<dyn Clock>,
 ) -> Result<Exit, CommandError> {
-    let mut reports = BTreeMap::new();
     store.buckets().maintenance().skip_damage();
-    for domain in domains(store, arguments.domain.as_ref()).await? {
-        let stats = stats_of(store, clock, &domain).await?;
+    let domains = domains(store, arguments.domain.as_ref()).await?;
+    let mut reports = BTreeMap::new();
+    for (domain, stats) in stats_of(store, clock, &domains).await? {
         let buckets = stats.into_page_buckets().map(|(bucket, stats)| (bucket, Report::of(stats)));
         reports.insert(domain, buckets.collect::<BTreeMap<_, _>>());
     }

@@ -84,16 +84,17 @@ pub(crate) async fn run(arguments: StatsArguments) -> Result<Exit, CommandError>
 }
 
 async fn count(store: &Store, clock: &Arc<dyn Clock>) -> Result<Stats, CommandError> {
-    let mut domains = BTreeMap::new();
     store.buckets().maintenance().skip_damage();
-    for domain in store.buckets().catalog().domains().await? {
-        let stats = stats_of(store, clock, &domain).await?;
-        domains.insert(domain, stats);
-    }
-    let sqlite = match store.sqlite() {
-        Some(sqlite) => Some(count_files(sqlite).await?),
-        None => None,
+    let domains = store.buckets().catalog().domains().await?;
+    // The file is read on another thread meanwhile.
+    let files = async {
+        match store.sqlite() {
+            Some(sqlite) => count_files(sqlite).await.map(Some),
+            None => Ok(None),
+        }
     };
+    let (domains, sqlite) = tokio::join!(stats_of(store, clock, &domains), files);
+    let (domains, sqlite) = (domains?, sqlite?);
     let cassandra = (store.cluster()).map(|cluster| Cluster {
         release: cluster.release().to_owned(),
         keyspace: cluster.keyspace().to_owned(),
@@ -101,13 +102,13 @@ async fn count(store: &Store, clock: &Arc<dyn Clock>) -> Result<Stats, CommandEr
     Ok(Stats { archive: store.archive(), domains, sqlite, cassandra })
 }
 
-/// Counts the content of a domain, and shows the progress.
+/// Counts the content of domains, and shows the progress.
 pub(super) async fn stats_of(
     store: &Store,
     clock: &Arc<dyn Clock>,
-    domain: &DomainName,
-) -> Result<DomainStats, CommandError> {
-    let mut progress = Progress::new(Arc::clone(clock), domain.to_string(), "revision", None);
+    domains: &[DomainName],
+) -> Result<BTreeMap<DomainName, DomainStats>, CommandError> {
+    let mut progress = Progress::new(Arc::clone(clock), "stats".to_owned(), "revision", None);
     let mut show = |stats: &PageStats| {
         progress.show(ProgressCounts {
             items: stats.revisions,
@@ -115,7 +116,7 @@ pub(super) async fn stats_of(
             position: stats.pages,
         });
     };
-    let stats = rashomon_service::stats(store.buckets(), domain, &mut show).await;
+    let stats = rashomon_service::stats_of(store.buckets(), domains, &mut show).await;
     progress.finish();
     Ok(stats?)
 }

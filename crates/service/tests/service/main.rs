@@ -22,5 +22,6 @@ mod renders;
 mod retention;
 mod rewrites;
 mod sizes;
+mod statistics;
 mod support;
 mod verify;

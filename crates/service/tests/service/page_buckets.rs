@@ -23,12 +23,12 @@ fn docs() -> BucketName {
 }
 
 impl World {
-    fn key_value(&self) -> KeyValueStore {
+    pub(crate) fn key_value(&self) -> KeyValueStore {
         KeyValueStore::new(Arc::clone(self.buckets.parts().records), KeyValueSettings::default())
     }
 
     /// Creates the bucket `docs`, and returns its name with its id.
-    async fn make_docs(&self) -> BucketName {
+    pub(crate) async fn make_docs(&self) -> BucketName {
         let definition = Definition::of(BucketType::Revisioned);
         let made = self.key_value().create_bucket(&domain(), &docs(), definition).await.unwrap();
         made.bucket.pages().unwrap()

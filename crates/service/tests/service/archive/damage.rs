@@ -68,7 +68,7 @@ async fn damaged_bytes_of_a_block_are_an_error_and_never_other_content(world: Wo
 }
 
 /// Replaces the bytes of a block.
-async fn replace_block(world: &World, row: &Row, bytes: Vec<u8>) {
+pub(crate) async fn replace_block(world: &World, row: &Row, bytes: Vec<u8>) {
     overwrite(world, &schemas::ARCHIVE_BLOCKS, row, with_block_bytes(row, bytes)).await;
 }
 

@@ -5,7 +5,7 @@
 mod batches;
 mod bounds;
 mod compaction;
-mod damage;
+pub(crate) mod damage;
 mod damaged_rows;
 mod erasing;
 mod faults;

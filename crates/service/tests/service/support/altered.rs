@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use rashomon_tables::{
     Batch, DamagedRow, Decorator, Error, Key, Mutation, OnDamage, Page, PartitionVersions, Result, Row, Scan,
-    Schema, Swap, TableStore,
+    Schema, Swap, TableStore, Walk, WalkPage,
 };
 
 /// A store that passes every call on. It can alter scans, and can hide the partition versions.
@@ -159,6 +159,19 @@ impl<S: TableStore> Decorator for DamagedStore<S> {
         page.items.retain(|row| page.damaged.iter().all(|damaged| damaged.key != row.key));
         match page.damaged.first() {
             Some(damaged) if on_damage == OnDamage::Fail => Err(Error::Corrupt(damaged.reason.clone())),
+            _ => Ok(page),
+        }
+    }
+
+    async fn walk(&self, walk: Walk) -> Result<WalkPage> {
+        let on_damage = walk.on_damage;
+        let mut page = self.store.walk(walk).await?;
+        let is_damaged =
+            |(table, row): &(&'static Schema, Row)| Some((*table, self.damage_of(table, &row.key)?));
+        page.damaged = page.rows.iter().filter_map(is_damaged).collect();
+        page.rows.retain(|(table, row)| self.damage_of(table, &row.key).is_none());
+        match page.damaged.first() {
+            Some((_, damaged)) if on_damage == OnDamage::Fail => Err(Error::Corrupt(damaged.reason.clone())),
             _ => Ok(page),
         }
     }

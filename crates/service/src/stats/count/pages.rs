@@ -1,0 +1,246 @@
+//! Reads the rows of pages by a walk, and sums them up for each page.
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    num::NonZeroUsize,
+    sync::Arc,
+};
+
+use rashomon_archive::{Archive, PartCounts};
+use rashomon_buckets::{PropertyName, Result};
+use rashomon_records::{
+    Records,
+    content::{ChunkSet, Stored},
+    rows::{ColumnValue, columns, unreadable},
+    schemas::{ARCHIVE_INDEX, CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
+};
+use rashomon_tables::{
+    DamagedRow, Error as StoreError, Partition, Row, Schema, TableStore, Value, Walk, WalkPage,
+};
+use tokio::task::JoinHandle;
+
+use super::{Bucket, PageStats};
+
+/// The maximum number of rows in one read.
+const ROWS_PER_READ: NonZeroUsize = NonZeroUsize::new(5_000).expect("not zero");
+
+/// The rows of a page.
+#[derive(Debug, Default)]
+pub(super) struct WalkedPage {
+    /// The index of its bucket.
+    pub(super) bucket: usize,
+    pub(super) title: String,
+    /// The counts of its rows in tables, except bodies in chunks.
+    pub(super) in_tables: PageStats,
+    /// Its bodies in chunks: property, size and chunks.
+    pub(super) chunked: Vec<(PropertyName, u64, ChunkSet)>,
+    /// Its parts in blocks.
+    pub(super) parts: Vec<PartCounts>,
+    /// Whether a row of the page may hide a row in a block.
+    pub(super) is_mixed: bool,
+}
+
+/// Reads the pages of buckets, one after the other.
+pub(super) struct PageReader<'a> {
+    records: &'a Records,
+    /// The store that has only the tables, without the blocks.
+    tables: Arc<dyn TableStore>,
+    walk: Walk,
+    /// The result page that is read while the one before it is counted. `None` after the last one.
+    next: Option<JoinHandle<rashomon_tables::Result<WalkPage>>>,
+    rows: VecDeque<(&'static Schema, Row)>,
+    buckets: HashMap<(&'a str, &'a str), usize>,
+    /// The bucket of the page that was read last.
+    last_bucket: Option<usize>,
+    names: &'a [Bucket],
+    /// The number of result pages with rows that were read.
+    result_pages: u64,
+    /// The partitions with damaged rows of tables that blocks have rows of, each with the number of its result page.
+    /// The other rows of such a partition may come in the next result page.
+    damaged: BTreeMap<Partition, u64>,
+}
+
+impl<'a> PageReader<'a> {
+    pub(super) fn new(records: &'a Records, archive: Option<&Archive>, buckets: &'a [Bucket]) -> Self {
+        let mut tables = vec![&*REVISIONS, &*RENDERS, &*REVISION_CONTENT, &*RENDER_CONTENT, &*CURRENT];
+        tables.extend(archive.map(|_| &*ARCHIVE_INDEX));
+        let mut walk = Walk::new(tables, ROWS_PER_READ).reporting_damage();
+        if let Some((first, _)) = buckets.first()
+            && buckets.iter().all(|(domain, _)| domain == first)
+        {
+            walk = walk.within(vec![first.as_str().into()]);
+        }
+        let tables = archive.map_or(&records.store, |archive| archive.tables());
+        let mut this = Self {
+            records,
+            tables: Arc::clone(tables),
+            walk,
+            next: None,
+            rows: VecDeque::new(),
+            buckets: HashMap::new(),
+            last_bucket: None,
+            names: buckets,
+            result_pages: 0,
+            damaged: BTreeMap::new(),
+        };
+        for (index, (domain, bucket)) in buckets.iter().enumerate() {
+            this.buckets.insert((domain.as_str(), bucket.as_key()), index);
+        }
+        this.begin_read();
+        this
+    }
+
+    /// Whether the page that was read last ended a result page.
+    pub(super) fn is_at_end_of_result_page(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Returns the next page that has rows.
+    pub(super) async fn next(&mut self) -> Result<Option<WalkedPage>> {
+        while let Some(row) = self.next_row().await? {
+            let partition = row.1.key.partition.clone();
+            let page = self.bucket_of(&partition).map(|bucket| WalkedPage {
+                bucket,
+                title: title_of(&partition).to_owned(),
+                ..WalkedPage::default()
+            });
+            let mut next = Some(row);
+            let is_counted = page.is_some();
+            let mut page = PageSums { page: page.unwrap_or_default(), has_rows: false, is_counted };
+            while let Some((table, row)) = next {
+                page.add(table, &row)?;
+                next = self.next_row_of(&partition).await?;
+            }
+            if page.is_counted {
+                let is_damaged = self.damaged.contains_key(&partition);
+                return Ok(Some(page.finish(is_damaged)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the next row, if it is of this partition.
+    async fn next_row_of(&mut self, partition: &Partition) -> Result<Option<(&'static Schema, Row)>> {
+        self.fill(Some(partition)).await?;
+        let is_next = self.rows.front().is_some_and(|(_, row)| row.key.partition == *partition);
+        Ok(if is_next { self.rows.pop_front() } else { None })
+    }
+
+    async fn next_row(&mut self) -> Result<Option<(&'static Schema, Row)>> {
+        self.fill(None).await?;
+        Ok(self.rows.pop_front())
+    }
+
+    /// Reads result pages until there is a row, or the end. `current` is the partition that is being read.
+    async fn fill(&mut self, current: Option<&Partition>) -> Result<()> {
+        while self.rows.is_empty() {
+            let Some(next) = self.next.take() else { return Ok(()) };
+            let ended = |error: tokio::task::JoinError| StoreError::unavailable(error.to_string());
+            let WalkPage { rows, damaged, next } = next.await.map_err(ended)??;
+            self.walk.after = next;
+            if self.walk.after.is_some() {
+                self.begin_read();
+            }
+            self.result_pages += u64::from(!rows.is_empty());
+            let previous = self.result_pages.saturating_sub(1);
+            self.damaged.retain(|partition, at| *at >= previous || current == Some(partition));
+            for (table, row) in damaged {
+                self.add_damaged(table, row)?;
+            }
+            self.rows = rows.into();
+        }
+        Ok(())
+    }
+
+    fn begin_read(&mut self) {
+        let (tables, walk) = (Arc::clone(&self.tables), self.walk.clone());
+        self.next = Some(tokio::spawn(async move { tables.walk(walk).await }));
+    }
+
+    /// Remembers a damaged row. A damaged row of an index is an error: the revisions in its block are unknown.
+    fn add_damaged(&mut self, table: &'static Schema, row: DamagedRow) -> Result<()> {
+        if self.bucket_of(&row.key.partition).is_none() {
+            return Ok(());
+        }
+        if table.name() == ARCHIVE_INDEX.name() {
+            return Err(StoreError::Corrupt(row.reason).into());
+        }
+        if table.name() != CURRENT.name() {
+            self.damaged.insert(row.key.partition.clone(), self.result_pages);
+        }
+        self.records.catalog.damage.record(table, &[row]);
+        Ok(())
+    }
+
+    /// Returns the index of the bucket of a partition. `None` if the bucket is not counted.
+    fn bucket_of(&mut self, partition: &[Value]) -> Option<usize> {
+        let [Value::Text(domain), Value::Text(bucket), _] = partition else { return None };
+        let is = |index: usize| {
+            let (known_domain, known_bucket) = &self.names[index];
+            known_domain.as_str() == domain && known_bucket.as_key() == bucket
+        };
+        if !self.last_bucket.is_some_and(is) {
+            self.last_bucket = self.buckets.get(&(domain.as_str(), bucket.as_str())).copied();
+        }
+        self.last_bucket
+    }
+}
+
+fn title_of(partition: &[Value]) -> &str {
+    match partition {
+        [.., Value::Text(title)] => title,
+        _ => "",
+    }
+}
+
+/// The sums of a page whose rows are being read.
+struct PageSums {
+    page: WalkedPage,
+    /// Whether the page has rows in tables that blocks have rows of.
+    has_rows: bool,
+    /// Whether the bucket of the page is counted.
+    is_counted: bool,
+}
+
+impl PageSums {
+    fn add(&mut self, table: &'static Schema, row: &Row) -> Result<()> {
+        if !self.is_counted {
+            return Ok(());
+        }
+        let name = table.name();
+        if name == ARCHIVE_INDEX.name() {
+            self.page.parts.push(PartCounts::read(row).ok_or_else(|| unreadable(name, row))?);
+            return Ok(());
+        }
+        self.has_rows |= name != CURRENT.name();
+        if name == REVISIONS.name() {
+            self.page.in_tables.revisions += 1;
+        } else if name == RENDERS.name() {
+            self.page.in_tables.renders += 1;
+        } else {
+            self.add_body(row).ok_or_else(|| unreadable(name, row))?;
+        }
+        Ok(())
+    }
+
+    /// Adds a body. `None` if the row cannot be decoded.
+    fn add_body(&mut self, row: &Row) -> Option<()> {
+        let name = PropertyName::from_value(row.key.clustering.first()?)?;
+        let [_headers, size, _sha1, _rewritten_at, encoding, value] = columns(row);
+        let (Value::Text(encoding), Value::Blob(value)) = (encoding?, value?) else { return None };
+        let size = u64::from_value(size?)?;
+        match Stored::from_columns(encoding, value.clone())? {
+            Stored::Chunks(set) => self.page.chunked.push((name, size, set)),
+            stored => self.page.in_tables.add_body(name, size, stored.row_size() as u64),
+        }
+        Some(())
+    }
+
+    fn finish(self, is_damaged: bool) -> WalkedPage {
+        let Self { mut page, has_rows, .. } = self;
+        // The parts come in the order of their last revisions, the highest first.
+        let overlaps = page.parts.windows(2).any(|parts| parts[1].revs.1 >= parts[0].revs.0);
+        page.is_mixed = !page.parts.is_empty() && (has_rows || is_damaged || overlaps);
+        page
+    }
+}
