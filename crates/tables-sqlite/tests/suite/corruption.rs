@@ -102,6 +102,11 @@ async fn read_all(directory: &Path, expected: &[Vec<Row>], what: &str, outcomes:
             }
         }
     }
+    if let Ok(stats) = store.stats() {
+        let counted = stats.tables.iter().map(|table| table.rows).sum::<u64>() as usize;
+        let all = expected.iter().map(Vec::len).sum::<usize>();
+        assert!(counted == all || !stats.damaged.is_empty(), "{what}: {counted} of {all} rows are counted");
+    }
     let clean = store.check(|_| {}).is_ok_and(|report| report.is_clean());
     assert!(
         !clean || refused + missing == 0,
