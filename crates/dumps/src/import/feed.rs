@@ -358,7 +358,7 @@ fn sorter_failed(error: std::io::Error) -> SendError {
     SendError::Failed(ImportFailure::Interrupted(what))
 }
 
-fn body_bytes(revision: &SourceRevision) -> usize {
+pub(super) fn body_bytes(revision: &SourceRevision) -> usize {
     let of_renders = revision.renders.iter().flat_map(|render| &render.properties);
     revision.properties.iter().chain(of_renders).map(|property| property.body.len()).sum()
 }
