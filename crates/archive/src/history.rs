@@ -16,8 +16,10 @@
 //! [`RowReason`] says which revisions are imported as rows instead.
 
 mod earlier;
+mod new_pages;
 mod placement;
 mod row_reason;
+mod stored_page;
 mod unfinished_block;
 mod units;
 
@@ -35,28 +37,24 @@ use async_trait::async_trait;
 use rashomon_archive_format::UnitSize;
 use rashomon_clock::Timestamp;
 use rashomon_records::ImportUnit;
-use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Mutation};
+use rashomon_tables::{Batch, Error as StoreError, Mutation};
 use tokio::{sync::Mutex, task::JoinHandle};
 
 pub use self::row_reason::RowReason;
 use self::{
     earlier::EarlierRevisions,
     placement::BlockPlacement,
+    new_pages::NewPages,
     unfinished_block::UnfinishedBlock,
+    stored_page::StoredPage,
     units::{compressed, size_of, unit_of_rows},
 };
 use super::{
-    Archive, ArchiveSettings, ImportedRow, ImportedRows, SealReport,
-    compaction::has_few_revisions,
-    erase::Epoch,
-    index::{IndexRow, index_of},
-    large::read_from_chunks,
-    policy::Thinning,
+    Archive, ArchiveSettings, ImportedRow, ImportedRows, SealReport, compaction::has_few_revisions,
+    erase::Epoch, index::IndexRow, large::read_from_chunks, policy::Thinning,
 };
 use rashomon_records::{
     Error, ImportOutcome, ImportRevision, Page, PropertyName, Result, Revision, Staged, Tid, Title,
-    rows::{RenderRow, partition_of},
-    schemas::RENDERS,
 };
 
 /// The maximum number of finished pages that wait until the block is written.
@@ -95,6 +93,7 @@ struct Counts {
 struct State {
     current: Option<CurrentPage>,
     unfinished: UnfinishedBlock,
+    new_pages: NewPages,
     /// The previous block, while its pages are made to reference it.
     placing: Option<(HashSet<Title>, JoinHandle<Result<SealReport>>)>,
     sealed: SealReport,
@@ -115,6 +114,8 @@ struct CurrentPage {
     /// The highest revision that the page had before. `None` if the page is new.
     stored: Option<Revision>,
     /// The small parts of the page, until its first new revision is taken. Then their revisions.
+    /// Whether revisions of the page may be in rows.
+    has_rows: bool,
     small_parts: Vec<IndexRow>,
     earlier: Option<EarlierRevisions>,
     highest: Option<HighestRevision>,
@@ -123,13 +124,6 @@ struct CurrentPage {
     /// The tids that are not derived from the revisions of the page.
     tids: HashSet<Tid>,
     thinning: Thinning,
-}
-
-/// A page that was stored before its import.
-#[derive(Debug)]
-struct StoredPage {
-    latest: Revision,
-    index: Vec<IndexRow>,
 }
 
 /// The highest revision of a page so far. Unless idle pages are sealed, it stays in the tables.
@@ -208,6 +202,7 @@ impl HistoryArchiver {
         let state = Mutex::new(State {
             current: None,
             unfinished,
+            new_pages: NewPages::default(),
             placing: None,
             sealed,
             rows: BTreeMap::new(),
@@ -289,6 +284,12 @@ impl HistoryArchiver {
         if created > 0 {
             *state.rows.entry(reason).or_default() += created as u64;
         }
+        } else if !state.current.as_ref().is_none_or(|current| current.has_rows) {
+            // All of them are in blocks.
+            return Ok(outcomes);
+        }
+        if let Some(current) = &mut state.current {
+            current.has_rows = true;
         if self.archive.records.is_alone() && !in_rows.is_empty() {
             // If a new revision occurs again, its first outcome counts.
             state.unsealed.entry(page.title.clone()).or_default().extend(in_rows.into_iter().rev());
@@ -338,6 +339,8 @@ impl HistoryArchiver {
     ) -> CurrentPage {
         let policy = self.settings.of_bucket(&page.domain, &page.bucket).policy;
         let (stored, index) = stored.map(|stored| (stored.latest, stored.index)).unzip();
+        // Without a row reason, what is not stored yet goes into blocks.
+        let has_rows = stored.as_ref().map_or(row_reason.is_some(), |stored| stored.has_rows);
         let mut small_parts = index.unwrap_or_default();
         let kept_at = small_parts.iter().filter_map(|row| row.kept_at).max();
         small_parts.retain(has_few_revisions);
@@ -346,22 +349,13 @@ impl HistoryArchiver {
             row_reason,
             stored,
             small_parts,
+            has_rows,
             earlier: None,
             highest: None,
             revs: HashSet::new(),
             tids: HashSet::new(),
             thinning: Thinning::new(policy, kept_at),
         }
-    }
-
-    /// What an import into blocks needs to know of a page that is stored already. `None` if the page is new.
-    async fn stored_page(&self, page: &Page) -> Result<Option<StoredPage>> {
-        let Some(latest) = self.archive.records.first(&RENDERS, page, ClusteringRange::all()).await? else {
-            return Ok(None);
-        };
-        let latest = RenderRow::from_row(&latest)?.rev;
-        let index = index_of(&*self.archive.blocks.store, &partition_of(page)).await?;
-        Ok(Some(StoredPage { latest, index }))
     }
 
     async fn begin_page(&self, state: &mut State, page: &Page) -> Result<()> {
@@ -377,7 +371,10 @@ impl HistoryArchiver {
         {
             self.end_block(state).await?;
         }
-        let stored = self.stored_page(page).await?;
+        let stored = match state.new_pages.take(&self.archive.records, page).await? {
+            true => None,
+            false => StoredPage::read(&*self.archive.blocks.store, page).await?,
+        };
         state.sealed.pages += 1;
         // On a cluster, other processes may write to the stored page.
         let becomes_rows = stored.is_some() && !self.archive.records.is_alone();

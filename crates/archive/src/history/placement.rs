@@ -127,7 +127,11 @@ impl BlockPlacement {
         let Some(mut index) = IndexRow::of(id, units) else { return Ok(()) };
         let revisions = index.revs;
         let partition = partition_of(page);
-        let mut others = index_of(&*self.archive.blocks.store, &partition).await?;
+        // A new page has no other parts.
+        let mut others = match makes_page {
+            true => Vec::new(),
+            false => index_of(&*self.archive.blocks.store, &partition).await?,
+        };
         let mut batch = Batch::new(partition);
         if !moved.replaced.is_empty() {
             others.retain(|row| !moved.replaced.contains(row));

@@ -7,7 +7,7 @@ use rashomon_buckets::{
     HistoryArchiver, ImportOutcome, ImportRender, ImportRevision, Page, SealReport, Settings, Tid, schemas,
 };
 use rashomon_clock::{Clock, ManualClock};
-use rashomon_tables::{Call, Fault, Faulty, Memory, Plan};
+use rashomon_tables::{Call, Counting, Fault, Faulty, Kind, Memory, Plan};
 
 use super::{idle::idle_settings, settings, text, with_archive};
 use crate::support::{AnyStore, Cluster, START, World, at, noise, on_every_store, page, rev};
@@ -21,6 +21,7 @@ on_every_store! {
     bulk_load_reports_stored_revisions_as_unchanged,
     bulk_load_out_of_order_reads_as_an_import_into_rows,
     bulk_load_joins_two_parts_of_a_page,
+    bulk_load_compares_the_second_part_of_a_page_with_the_first,
     bulk_load_reports_the_tid_of_another_revision_as_a_conflict,
     bulk_load_takes_large_bodies_and_several_renders,
     bulk_load_leaves_one_revision_in_the_tables_if_some_fill_a_block,
@@ -262,6 +263,20 @@ async fn bulk_load_joins_two_parts_of_a_page(world: World) {
     world.assert_consistent().await;
 }
 
+async fn bulk_load_compares_the_second_part_of_a_page_with_the_first(world: World) {
+    let world = world.restarted_with(idle_settings()).await;
+    let (one, two) = (page("Main_Page"), page("Other"));
+    let archiver = archiver(&world);
+    for (page, numbers, unchanged) in [(&one, 1..=3, 0), (&two, 1..=3, 0), (&one, 3..=5, 1)] {
+        let outcomes = archiver.import(page, revisions(&world, page, numbers).await).await.unwrap();
+        let are_unchanged: Vec<_> =
+            outcomes.iter().map(|outcome| *outcome == ImportOutcome::Unchanged).collect();
+        assert_eq!(are_unchanged, (0..3).map(|index| index < unchanged).collect::<Vec<_>>());
+    }
+    archiver.finish().await.unwrap();
+    world.assert_consistent().await;
+}
+
 async fn bulk_load_reports_the_tid_of_another_revision_as_a_conflict(world: World) {
     let world = with_archive(world).await;
     let page = page("Main_Page");
@@ -372,6 +387,53 @@ async fn try_bulk_load(world: &World, histories: Vec<(Page, Revisions)>) -> rash
 }
 
 /// Without an archive, no history can be imported into blocks.
+/// The store has to prove of each page that it is missing. In an empty bucket, every page is.
+#[tokio::test]
+async fn first_bulk_load_looks_up_no_page() {
+    let clock = Arc::new(ManualClock::new(START));
+    let counting = Arc::new(Counting::new(Memory::new(Arc::clone(&clock) as Arc<dyn Clock>)));
+    let world = World::on(Arc::clone(&counting) as AnyStore, clock, idle_settings(), 1).await;
+    for (first, looked_up) in [(1, 0), (21, 20)] {
+        let mut histories = Vec::new();
+        for number in first..first + 20 {
+            let page = page(&format!("Page_{number}"));
+            histories.push((page.clone(), revisions(&world, &page, 1..=3).await));
+        }
+        let before = counting.counts();
+        let sealed = bulk_load(&world, histories.clone()).await;
+        assert_eq!((sealed.pages, sealed.revisions, sealed.blocks), (20, 60, 1));
+        let counts = counting.counts() - &before;
+        for table in [&schemas::RENDERS, &schemas::ARCHIVE_INDEX] {
+            let scans = counts.of(table.name(), Kind::Scan).operations;
+            assert_eq!(scans, looked_up, "{} from page {first} on", table.name());
+        }
+        for (page, _) in histories {
+            assert_eq!(world.latest_rev(&page).await, Some(3));
+        }
+    }
+}
+
+/// A seal of an import reads the rows of its pages, so it is not asked to seal what is in blocks.
+#[tokio::test]
+async fn compared_revisions_are_to_be_sealed_only_if_their_page_has_rows() {
+    let world = World::in_memory().await.restarted_with(idle_settings()).await;
+    let page = page("Main_Page");
+    let all = revisions(&world, &page, 1..=5).await;
+    bulk_load(&world, vec![(page.clone(), all.clone())]).await;
+    world.assert_sealed_whole().await;
+    for added_as_rows in [None, Some(6)] {
+        if let Some(number) = added_as_rows {
+            let added = revisions(&world, &page, [number]).await;
+            world.buckets.import(&page, added).await.unwrap();
+        }
+        let archiver = archiver(&world);
+        let outcomes = archiver.import(&page, all.clone()).await.unwrap();
+        assert_eq!(outcomes, vec![ImportOutcome::Unchanged; 5]);
+        assert_eq!(archiver.take_rows().await.is_empty(), added_as_rows.is_none(), "{added_as_rows:?}");
+        archiver.finish().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn no_archiver_exists_without_an_archive() {
     let world = World::in_memory().await;
