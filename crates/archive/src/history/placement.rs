@@ -30,8 +30,12 @@ use rashomon_records::{
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
-/// Number of pages that are written at the same time.
+/// The number of pages that are written at the same time, if other processes write to the store, too.
 const CONCURRENT_PAGES: usize = 16;
+/// The number of pages that are written at the same time in a store of a single process: enough for two commits of
+/// SQLite, so that the next one is ready when one ends.
+const CONCURRENT_PAGES_ALONE: usize = 128;
+
 
 /// The part of a page in a new block.
 struct PageInBlock<'a> {
@@ -73,13 +77,17 @@ impl BlockPlacement {
         self.archive.blocks.dequeue(made.id, made.enqueued_at).await?;
         Ok(SealReport { blocks: 1, stored_bytes: made.bytes, ..SealReport::default() })
     }
+    fn concurrent_pages(&self) -> usize {
+        if self.archive.records.is_alone() { CONCURRENT_PAGES_ALONE } else { CONCURRENT_PAGES }
+    }
+
 
     async fn write_all_highest(&self, highest_by_page: &[HighestRevision], at: Timestamp) -> Result<()> {
         let mut written = Vec::with_capacity(highest_by_page.len());
         for highest in highest_by_page {
             written.push(self.write_highest(highest, at).boxed());
         }
-        stream::iter(written).buffer_unordered(CONCURRENT_PAGES).try_collect().await
+        stream::iter(written).buffer_unordered(self.concurrent_pages()).try_collect().await
     }
 
     async fn write_highest(&self, highest: &HighestRevision, at: Timestamp) -> Result<()> {
@@ -117,7 +125,7 @@ impl BlockPlacement {
             };
             named.push(self.place_page(part, made.id, at).boxed());
         }
-        stream::iter(named).buffer_unordered(CONCURRENT_PAGES).try_collect().await
+        stream::iter(named).buffer_unordered(self.concurrent_pages()).try_collect().await
     }
 
     /// Makes a page reference a block. Also deletes the rows of the revisions in the block that are stored in
