@@ -26,7 +26,8 @@ use std::{
 };
 
 use rashomon_buckets::{
-    BucketName, Catalog, Definitions, DomainName, PropertyName, Revision, RevisionStore, SiteInfo, Title,
+    BucketName, Catalog, Definitions, DomainName, PageInfo, PropertyName, Revision, RevisionStore, SiteInfo,
+    Title,
 };
 use tokio::{sync::mpsc, task::JoinSet};
 
@@ -46,6 +47,9 @@ const MAX_QUEUED_GROUPS: usize = 4;
 /// The maximum number of groups that are being stored at the same time, for each job. Such groups mostly wait for the
 /// disk.
 const MAX_GROUPS_PER_JOB: usize = 8;
+
+/// The number of pages whose metadata is stored together. Each by itself would need a commit.
+const MAX_WAITING_INFOS: usize = 64;
 
 /// The default limit of the bytes of bodies between parsing and storing.
 const MAX_BUFFERED_BYTES: u32 = 24 << 20;
@@ -231,6 +235,7 @@ impl<'a> Import<'a> {
             highest: None,
             last: HashMap::new(),
             next: 0,
+            infos: Vec::new(),
         };
         let limit = options.jobs.max(1) * MAX_GROUPS_PER_JOB;
         let mut done = Ok(());
@@ -245,6 +250,7 @@ impl<'a> Import<'a> {
         }
         // The parser stops when the receiver is dropped.
         drop(items);
+        run.store_infos();
         while let Some(finished) = run.tasks.join_next().await {
             done = done.and(run.finish(finished, progress));
         }
@@ -287,6 +293,8 @@ struct ImportRun {
     /// The last running task of each page. In an import into blocks, the last running task of all pages.
     last: HashMap<Option<Title>, (u64, PreviousTask)>,
     next: u64,
+    /// The metadata of pages that waits to be stored.
+    infos: Vec<(Title, PageInfo)>,
 }
 
 impl ImportRun {
@@ -320,8 +328,10 @@ impl ImportRun {
             Item::NewPage => report.pages += 1,
             Item::Highest(rev) => self.highest = self.highest.max(Some(rev)),
             Item::PageInfo(title, info) => {
-                let importer = Arc::clone(&self.importer);
-                self.tasks.spawn(async move { importer.store_page(title, &info).await });
+                self.infos.push((title, info));
+                if self.infos.len() >= MAX_WAITING_INFOS {
+                    self.store_infos();
+                }
             }
             Item::LeftOut(left_out) => report.left_out.add_many(left_out.revisions, left_out),
             Item::Misplaced(misplaced) => report.misplaced.add(misplaced),
@@ -333,6 +343,15 @@ impl ImportRun {
                 self.waiting = waiting;
                 self.show_progress(progress);
             }
+        }
+    }
+
+    /// Starts the task that stores the metadata of the pages that wait.
+    fn store_infos(&mut self) {
+        let infos = std::mem::take(&mut self.infos);
+        if !infos.is_empty() {
+            let importer = Arc::clone(&self.importer);
+            self.tasks.spawn(async move { importer.store_pages(infos).await });
         }
     }
 

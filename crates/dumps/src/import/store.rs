@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use futures::future::try_join_all;
 use rashomon_buckets::{
     BucketName, CHUNK_SIZE, Catalog, DomainName, HistoryArchiver, ImportOutcome, ImportRender,
     ImportRevision, ImportedRow, ImportedRows, NewProperty, Page, PageInfo, PropertyName, Result, Revision,
@@ -138,13 +139,14 @@ impl Importer {
         Ok(result)
     }
 
-    /// Stores the metadata of a page from the input.
-    pub(super) async fn store_page(
+    /// Stores the metadata of some pages from the input, all at the same time.
+    pub(super) async fn store_pages(
         &self,
-        title: Title,
-        info: &PageInfo,
+        infos: Vec<(Title, PageInfo)>,
     ) -> std::result::Result<TaskResult, ImportFailure> {
-        self.catalog.put_page_info(&self.page_of(title), info).await.map_err(ImportFailure::Catalog)?;
+        let pages: Vec<_> = infos.into_iter().map(|(title, info)| (self.page_of(title), info)).collect();
+        let stored = pages.iter().map(|(page, info)| self.catalog.put_page_info(page, info));
+        try_join_all(stored).await.map_err(ImportFailure::Catalog)?;
         Ok(TaskResult::default())
     }
 
