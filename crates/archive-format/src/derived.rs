@@ -27,16 +27,17 @@ impl ExportParts {
 
 /// The export fields that are derived from a revision and its bodies.
 struct DerivedExport {
+    /// `None` if no field has a SHA-1, since it takes a while to make.
     sha1: Option<String>,
     bytes: Option<i64>,
     origin: Option<i64>,
 }
 
 impl DerivedExport {
-    fn of(rev: Revision, bodies: &Properties) -> Self {
+    fn of(rev: Revision, bodies: &Properties, has_sha1: bool) -> Self {
         let text: Option<&PropertyInfo> = bodies.get(&PropertyName::wikitext());
         Self {
-            sha1: text.map(|text| text.sha1.to_base36()),
+            sha1: text.filter(|_| has_sha1).map(|text| text.sha1.to_base36()),
             bytes: text.and_then(|text| i64::try_from(text.size).ok()),
             origin: Some(rev.get()),
         }
@@ -45,7 +46,8 @@ impl DerivedExport {
 
 /// Removes the derivable values from the export fields of a revision. Returns which values it removed.
 pub(crate) fn remove_derivable(export: &mut ExportRecord, rev: Revision, bodies: &Properties) -> ExportParts {
-    let expected = DerivedExport::of(rev, bodies);
+    let has_sha1 = export.sha1.is_some() || export.main.as_ref().is_some_and(|main| main.sha1.is_some());
+    let expected = DerivedExport::of(rev, bodies, has_sha1);
     let mut parts = ExportParts::default();
     take(&mut export.sha1, &expected.sha1, ExportParts::SHA1, &mut parts);
     if let Some(main) = &mut export.main {
@@ -73,8 +75,8 @@ pub(crate) fn restore_derivable(
     if parts.0 == 0 {
         return Some(());
     }
-    let expected = DerivedExport::of(rev, bodies);
     let put = |part: i64| parts.0 & part != 0;
+    let expected = DerivedExport::of(rev, bodies, put(ExportParts::SHA1 | ExportParts::MAIN_SHA1));
     if put(ExportParts::SHA1) {
         export.sha1 = Some(expected.sha1.clone()?);
     }

@@ -184,6 +184,9 @@ fn json_bytes(value: Value) -> Vec<u8> {
 
 /// Returns the digest of a request that has all these properties.
 pub(crate) fn digest_of(of_revision: &Properties, of_render: &Properties) -> Digest {
+    if of_render.is_empty() {
+        return digest(of_revision.iter());
+    }
     let all: BTreeMap<_, _> = of_revision.iter().chain(of_render).collect();
     digest(all.into_iter())
 }

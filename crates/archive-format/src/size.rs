@@ -8,11 +8,9 @@
 use std::collections::BTreeSet;
 
 use rashomon_blocks::{Limits, MAX_VALUE};
-use rashomon_tables::Value;
-
 use rashomon_records::{
-    ImportRevision, NewProperty, PropertyInfo, Tid,
-    rows::{Properties, RenderRow, RevisionRow, index_size, to_json},
+    ExportRecord, ImportRevision, NewProperty, PropertyInfo, Tid,
+    rows::{Properties, RenderRow, RevisionRow, index_size, json_size},
 };
 
 use crate::Unit;
@@ -39,6 +37,9 @@ const BODY_VALUE_BYTES: usize = 64;
 /// size and SHA-1 as JSON.
 const BODY_INFO_BYTES: usize = 128;
 
+/// An upper bound of the bytes of a revision's values of a fixed size: parent, times, digest and first tid.
+const REVISION_VALUE_BYTES: usize = 64;
+
 /// An upper bound of the bytes of a render's values without its properties: tid, digest and times.
 const RENDER_VALUE_BYTES: usize = 64;
 
@@ -60,8 +61,7 @@ impl UnitSize {
     /// bodies that stay in chunks, nor the bodies of renders that are left out.
     pub fn of(revision: &RevisionRow, renders: &[RenderRow], left_out: &BTreeSet<Tid>) -> Self {
         let mut size = Self::default();
-        size.add_record(&revision.to_values());
-        size.add_owner(&revision.properties, true);
+        size.add_revision(revision);
         for render in renders {
             let is_kept = !render.left_out && !left_out.contains(&render.tid);
             size.add_render(&render.properties, is_kept);
@@ -72,8 +72,7 @@ impl UnitSize {
     /// Returns the size of a unit that is added to a block.
     pub fn of_unit(unit: &Unit) -> Self {
         let mut size = Self::default();
-        size.add_record(&unit.revision.to_values());
-        size.add_owner(&unit.revision.properties, true);
+        size.add_revision(&unit.revision);
         for (render, bodies) in &unit.renders {
             size.add_render(&render.properties, !bodies.is_empty());
         }
@@ -88,7 +87,7 @@ impl UnitSize {
         for text in [&record.user, &record.comment].into_iter().flatten() {
             size.add_value(text.len());
         }
-        size.add_value(to_json(&record.export).size());
+        size.add_value(json_size(&record.export));
         size.add_import(revision.properties.iter().map(|(property, _)| property));
         for render in &revision.renders {
             size.values += RENDER_VALUE_BYTES;
@@ -101,30 +100,41 @@ impl UnitSize {
         self.entries += properties.len().max(1);
         for property in properties {
             let content_type = property.content_type.as_ref().map_or(0, String::len);
-            let headers = to_json(&property.other_headers).size() + content_type;
+            let headers = json_size(&property.other_headers) + content_type;
             self.values += BODY_VALUE_BYTES + BODY_INFO_BYTES;
             self.add_value(property.name.as_str().len() + headers);
             self.bodies += property.body.size;
         }
     }
 
-    /// Adds the values of a revision's row.
-    fn add_record(&mut self, values: &[Option<Value>]) {
-        for value in values.iter().flatten() {
-            self.add_value(value.size());
+    /// Adds the values of a revision's row, and the bodies of the revision.
+    fn add_revision(&mut self, row: &RevisionRow) {
+        let record = &row.record;
+        self.values += REVISION_VALUE_BYTES;
+        for text in [&record.user, &record.comment].into_iter().flatten() {
+            self.add_value(text.len());
         }
+        if record.export != ExportRecord::default() {
+            self.add_value(json_size(&record.export));
+        }
+        if let Some(erasure) = &record.erased {
+            self.add_value(json_size(erasure));
+        }
+        let properties = index_size(&row.properties);
+        self.add_value(properties);
+        self.add_bodies(&row.properties, properties, true);
     }
 
     fn add_render(&mut self, properties: &Properties, is_kept: bool) {
         self.values += RENDER_VALUE_BYTES;
-        self.add_owner(properties, is_kept);
+        self.add_bodies(properties, index_size(properties), is_kept);
     }
 
-    /// Adds the bodies of a revision or of a render.
-    fn add_owner(&mut self, properties: &Properties, is_kept: bool) {
+    /// Adds the bodies of a revision or of a render, whose properties take `index_size` bytes in its row.
+    fn add_bodies(&mut self, properties: &Properties, index_size: usize, is_kept: bool) {
         self.entries += if is_kept { properties.len().max(1) } else { 1 };
         self.values += BODY_VALUE_BYTES * properties.len();
-        self.add_value(index_size(properties));
+        self.add_value(index_size);
         if is_kept {
             let in_block = |info: &&PropertyInfo| info.size <= MAX_BODY_IN_BLOCK;
             self.bodies += properties.values().filter(in_block).map(|info| info.size).sum::<u64>();

@@ -24,8 +24,8 @@ use crate::{
     archive::AttachedChanges,
     content::{Bodies, Lifetime},
     rows::{
-        Properties, RenderRow, RevisionRow, TidRow, TypedRow, digest, index_size, partition_of, rev_key,
-        to_json,
+        Properties, RenderRow, RevisionRow, TidRow, TypedRow, digest, index_size, json_size, partition_of,
+        rev_key,
     },
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID},
 };
@@ -491,7 +491,7 @@ fn missing_texts(
 /// Returns the number of bytes that the user, the comment and the export record take in the row of a revision.
 fn record_size(record: &RevisionRecord) -> usize {
     let texts = record.user.iter().chain(&record.comment).map(String::len).sum::<usize>();
-    texts + if record.export == ExportRecord::default() { 0 } else { to_json(&record.export).size() }
+    texts + if record.export == ExportRecord::default() { 0 } else { json_size(&record.export) }
 }
 
 /// The maximum number of differences that a conflict names.

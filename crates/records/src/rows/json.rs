@@ -1,6 +1,6 @@
 //! The codec of columns that contain JSON.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io};
 
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ColumnType, Value};
@@ -17,13 +17,34 @@ pub fn to_json(value: &impl Serialize) -> Value {
     Value::Text(serde_json::to_string(value).expect("plain data with text keys"))
 }
 
+/// Returns the number of bytes of the JSON text of a value, without making the text.
+#[must_use]
+pub fn json_size(value: &impl Serialize) -> usize {
+    struct Counter(usize);
+
+    impl io::Write for Counter {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    let mut counter = Counter(0);
+    serde_json::to_writer(&mut counter, value).expect("plain data with text keys");
+    counter.0
+}
+
 /// A property in the JSON of an index row. The names are short, since each render repeats them.
 #[derive(Serialize, Deserialize)]
-struct PropertyJson<H = Headers> {
+struct PropertyJson<H = Headers, S = String> {
     #[serde(flatten)]
     headers: H,
     size: u64,
-    sha1: String,
+    sha1: S,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     rewritten_at: Option<i64>,
 }
@@ -37,11 +58,20 @@ impl Serialize for PropertiesJson<'_> {
             let json = PropertyJson {
                 headers: &info.headers,
                 size: info.size,
-                sha1: info.sha1.to_string(),
+                sha1: Sha1Json(info.sha1),
                 rewritten_at: info.rewritten_at.map(Timestamp::as_micros),
             };
             (name, json)
         }))
+    }
+}
+
+/// A SHA-1 as hex.
+struct Sha1Json(Sha1);
+
+impl Serialize for Sha1Json {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
     }
 }
 
@@ -68,7 +98,7 @@ impl Column for Properties {
 /// Returns the number of bytes that properties take in an index row.
 #[must_use]
 pub fn index_size(properties: &Properties) -> usize {
-    properties.to_value().size()
+    json_size(&PropertiesJson(properties))
 }
 
 fn properties_from_json(json: &str) -> Option<Properties> {

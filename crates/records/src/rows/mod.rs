@@ -20,7 +20,7 @@ pub use self::{
     catalog::{DomainKey, PageInfoRow, SiteInfoRow, TitleKey},
     chunks::{ChunkCopy, ChunkReference, ChunkRow, ChunkSetEntry, ChunkSetId},
     digest::{BLANK_DIGEST, Digest, digest},
-    json::{Properties, index_size, to_json, value_from_json, value_to_json},
+    json::{Properties, index_size, json_size, to_json, value_from_json, value_to_json},
     keys::{
         BodyKey, ByRevKey, CurrentKey, HistoricalKey, RenderBodyKey, RenderKey, RevisionBodyKey, RevisionKey,
         TimeKey, content_of, content_table, of_property, of_property_at, of_revision, page_of, partition_of,
