@@ -34,6 +34,7 @@ use std::{
 
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
+use bytes::Bytes;
 use rashomon_archive_format::UnitSize;
 use rashomon_clock::Timestamp;
 use rashomon_records::ImportUnit;
@@ -43,11 +44,11 @@ use tokio::{sync::Mutex, task::JoinHandle};
 pub use self::row_reason::RowReason;
 use self::{
     earlier::EarlierRevisions,
-    placement::BlockPlacement,
     new_pages::NewPages,
-    unfinished_block::UnfinishedBlock,
+    placement::BlockPlacement,
     stored_page::StoredPage,
-    units::{compressed, size_of, unit_of_rows},
+    unfinished_block::UnfinishedBlock,
+    units::{size_of, unit_of_rows},
 };
 use super::{
     Archive, ArchiveSettings, ImportedRow, ImportedRows, SealReport, compaction::has_few_revisions,
@@ -92,8 +93,8 @@ struct Counts {
 #[derive(Debug)]
 struct State {
     current: Option<CurrentPage>,
-    unfinished: UnfinishedBlock,
     new_pages: NewPages,
+    unfinished: UnfinishedBlock,
     /// The previous block, while its pages are made to reference it.
     placing: Option<(HashSet<Title>, JoinHandle<Result<SealReport>>)>,
     sealed: SealReport,
@@ -113,9 +114,9 @@ struct CurrentPage {
     row_reason: Option<RowReason>,
     /// The highest revision that the page had before. `None` if the page is new.
     stored: Option<Revision>,
-    /// The small parts of the page, until its first new revision is taken. Then their revisions.
     /// Whether revisions of the page may be in rows.
     has_rows: bool,
+    /// The small parts of the page, until its first new revision is taken. Then their revisions.
     small_parts: Vec<IndexRow>,
     earlier: Option<EarlierRevisions>,
     highest: Option<HighestRevision>,
@@ -176,7 +177,7 @@ pub trait RowImporter: Debug + Send + Sync {
     /// one of their renders is, in another revision.
     async fn stored(&self, page: &Page, revisions: &[ImportRevision]) -> Result<HashSet<Revision>>;
 
-    /// Stores revisions of a page as rows.
+    /// Stores revisions of a page as rows. Their bodies need not be compressed.
     async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>>;
 
     /// Writes rows of a page that [`Self::new_units`] created. If `is_new` is set, the page has no rows yet,
@@ -201,8 +202,8 @@ impl HistoryArchiver {
             (UnfinishedBlock::new(archive.block_version()).ok()?, SealReport::default());
         let state = Mutex::new(State {
             current: None,
-            unfinished,
             new_pages: NewPages::default(),
+            unfinished,
             placing: None,
             sealed,
             rows: BTreeMap::new(),
@@ -212,9 +213,9 @@ impl HistoryArchiver {
         Some(Self { archive, rows, state, counts: Arc::default(), settings })
     }
 
-    /// Stages a body that is in memory already. Only a large body is compressed.
+    /// Stages a body that is in memory already. Only a large body is copied and compressed.
     #[boxed]
-    pub async fn stage_bytes(&self, page: &Page, name: &PropertyName, body: &[u8]) -> Result<Staged> {
+    pub async fn stage_bytes(&self, page: &Page, name: &PropertyName, body: &Bytes) -> Result<Staged> {
         let limit = self.archive.records.definitions.get(name).max_size;
         match Staged::plain(body).filter(|staged| staged.size <= limit) {
             Some(staged) => Ok(staged),
@@ -273,7 +274,7 @@ impl HistoryArchiver {
         reason: RowReason,
     ) -> Result<Vec<ImportOutcome>> {
         let revs: Vec<_> = revisions.iter().map(|revision| revision.record.rev).collect();
-        let outcomes = self.rows.import(page, revisions.into_iter().map(compressed).collect()).await?;
+        let outcomes = self.rows.import(page, revisions).await?;
         let in_rows = revs.into_iter().zip(&outcomes).filter_map(|(rev, outcome)| match outcome {
             ImportOutcome::Created => Some((rev, ImportedRow::New)),
             ImportOutcome::Unchanged => Some((rev, ImportedRow::Before)),
@@ -283,13 +284,13 @@ impl HistoryArchiver {
         let created = in_rows.iter().filter(|(_, row)| *row == ImportedRow::New).count();
         if created > 0 {
             *state.rows.entry(reason).or_default() += created as u64;
-        }
         } else if !state.current.as_ref().is_none_or(|current| current.has_rows) {
             // All of them are in blocks.
             return Ok(outcomes);
         }
         if let Some(current) = &mut state.current {
             current.has_rows = true;
+        }
         if self.archive.records.is_alone() && !in_rows.is_empty() {
             // If a new revision occurs again, its first outcome counts.
             state.unsealed.entry(page.title.clone()).or_default().extend(in_rows.into_iter().rev());
@@ -338,9 +339,9 @@ impl HistoryArchiver {
         stored: Option<StoredPage>,
     ) -> CurrentPage {
         let policy = self.settings.of_bucket(&page.domain, &page.bucket).policy;
-        let (stored, index) = stored.map(|stored| (stored.latest, stored.index)).unzip();
         // Without a row reason, what is not stored yet goes into blocks.
         let has_rows = stored.as_ref().map_or(row_reason.is_some(), |stored| stored.has_rows);
+        let (stored, index) = stored.map(|stored| (stored.latest, stored.index)).unzip();
         let mut small_parts = index.unwrap_or_default();
         let kept_at = small_parts.iter().filter_map(|row| row.kept_at).max();
         small_parts.retain(has_few_revisions);
@@ -348,8 +349,8 @@ impl HistoryArchiver {
             page: page.clone(),
             row_reason,
             stored,
-            small_parts,
             has_rows,
+            small_parts,
             earlier: None,
             highest: None,
             revs: HashSet::new(),
@@ -405,15 +406,15 @@ impl HistoryArchiver {
         let Some(current) = &mut state.current else { return Ok(ImportOutcome::Created) };
         let highest = current.highest.as_ref();
         if highest.is_some_and(|highest| rev < highest.rev) {
-            self.add_to_block(state, page, &renders, None, RenderSelection::ByPolicy).await?;
+            self.add_to_block(state, page, renders, None, RenderSelection::ByPolicy).await?;
             return Ok(ImportOutcome::Created);
         }
         let is_new = highest.map_or(current.stored.is_none(), |highest| highest.is_new);
         let highest =
             HighestRevision { page: page.clone(), rev, renders, written: None, is_new, is_sealed: false };
         if let Some(before) = current.highest.replace(highest) {
-            self.add_to_block(state, page, &before.renders, before.written, RenderSelection::ByPolicy)
-                .await?;
+            let HighestRevision { renders, written, .. } = before;
+            self.add_to_block(state, page, renders, written, RenderSelection::ByPolicy).await?;
         }
         Ok(ImportOutcome::Created)
     }
@@ -424,7 +425,7 @@ impl HistoryArchiver {
         &self,
         state: &mut State,
         page: &Page,
-        renders: &[ImportUnit],
+        renders: Vec<ImportUnit>,
         written: Option<WrittenRevision>,
         selection: RenderSelection,
     ) -> Result<()> {
@@ -486,16 +487,18 @@ impl HistoryArchiver {
     /// Adds the highest revision of the current page to the block, with all its renders.
     async fn seal_highest(&self, state: &mut State) -> Result<()> {
         let highest = |state: &State| state.current.as_ref().and_then(|current| current.highest.clone());
+        let Some(rev) = state.current.as_ref().and_then(|of| Some(of.highest.as_ref()?.rev)) else {
+            return Ok(());
+        };
+        self.add_earlier(state, Some(rev)).await?;
         let Some(before) = highest(state) else { return Ok(()) };
-        self.add_earlier(state, Some(before.rev)).await?;
-        let before = highest(state).unwrap_or(before);
-        let (unit, _) = unit_of_rows(&before.renders, self.archive.records.clock.now())?;
+        let (unit, _) = unit_of_rows(before.renders, self.archive.records.clock.now())?;
         if state.unfinished.pending.is_full_for(&UnitSize::of_unit(&unit)) {
             // This may write the highest revision into the tables, together with the full block.
             self.end_block(state).await?;
         }
-        let HighestRevision { page, renders, written, .. } = highest(state).unwrap_or(before);
-        self.add_to_block(state, &page, &renders, written, RenderSelection::All).await?;
+        let Some(HighestRevision { page, renders, written, .. }) = highest(state) else { return Ok(()) };
+        self.add_to_block(state, &page, renders, written, RenderSelection::All).await?;
         if let Some(CurrentPage { highest: Some(highest), .. }) = &mut state.current {
             highest.is_sealed = true;
             highest.renders = Vec::new();

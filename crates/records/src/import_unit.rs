@@ -18,3 +18,12 @@ pub struct ImportUnit {
     /// The bodies of the render's properties.
     pub of_render: Bodies,
 }
+
+impl ImportUnit {
+    /// Compresses the bodies that are not compressed, if this makes them smaller.
+    pub fn compress(&mut self) {
+        for body in self.of_revision.values_mut().chain(self.of_render.values_mut()) {
+            body.stored.compress();
+        }
+    }
+}

@@ -24,7 +24,7 @@ pub async fn load(buckets: &RevisionStore, history: Vec<Event>) -> Result<Loaded
     let archiver = buckets.maintenance().history_archiver();
     let staged = async |page: &Page, name: PropertyName, body: &str| {
         let body = match &archiver {
-            Some(archiver) => archiver.stage_bytes(page, &name, body.as_bytes()).await?,
+            Some(archiver) => archiver.stage_bytes(page, &name, &body.to_owned().into()).await?,
             None => buckets.stage_bytes(page, &name, body.as_bytes()).await?,
         };
         Ok::<_, Error>((NewProperty { name, content_type: None, other_headers: BTreeMap::new(), body }, None))

@@ -12,7 +12,6 @@ use rashomon_tables::{Batch, ClusteringRange};
 
 use super::{
     AttachedChanges, Counts, HighestRevision, RowImporter, UnfinishedBlock, earlier::MovedRevisions,
-    units::compressed_unit,
 };
 use crate::{
     Archive, SealReport,
@@ -25,17 +24,17 @@ use crate::{
     verified_block::VerifiedBlock,
 };
 use rashomon_records::{
-    INDEX_PAGE_ROWS, Page, PageChange, Result, Title,
+    INDEX_PAGE_ROWS, ImportUnit, Page, PageChange, Result, Title,
     rows::{TypedRow, partition_of, rows_of},
     schemas::{RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
 
 /// The number of pages that are written at the same time, if other processes write to the store, too.
 const CONCURRENT_PAGES: usize = 16;
+
 /// The number of pages that are written at the same time in a store of a single process: enough for two commits of
 /// SQLite, so that the next one is ready when one ends.
 const CONCURRENT_PAGES_ALONE: usize = 128;
-
 
 /// The part of a page in a new block.
 struct PageInBlock<'a> {
@@ -77,10 +76,10 @@ impl BlockPlacement {
         self.archive.blocks.dequeue(made.id, made.enqueued_at).await?;
         Ok(SealReport { blocks: 1, stored_bytes: made.bytes, ..SealReport::default() })
     }
+
     fn concurrent_pages(&self) -> usize {
         if self.archive.records.is_alone() { CONCURRENT_PAGES_ALONE } else { CONCURRENT_PAGES }
     }
-
 
     async fn write_all_highest(&self, highest_by_page: &[HighestRevision], at: Timestamp) -> Result<()> {
         let mut written = Vec::with_capacity(highest_by_page.len());
@@ -93,7 +92,9 @@ impl BlockPlacement {
     async fn write_highest(&self, highest: &HighestRevision, at: Timestamp) -> Result<()> {
         // Nothing to do if the highest revision was written with an earlier block, or is in this block.
         if highest.written.is_none() && !highest.is_sealed {
-            let renders = highest.renders.iter().cloned().map(compressed_unit).collect();
+            let mut renders = highest.renders.clone();
+            // An import into blocks does not compress the bodies.
+            renders.iter_mut().for_each(ImportUnit::compress);
             let with = AttachedChanges::default();
             self.rows.write_units(&highest.page, renders, highest.is_new, at, with).await?;
             self.counts.placed.fetch_add(1, Relaxed);

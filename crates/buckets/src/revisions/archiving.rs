@@ -11,7 +11,7 @@ use rashomon_admission::Permits;
 use rashomon_clock::Timestamp;
 use rashomon_records::{ImportUnit, VerifyReport};
 
-use super::{Maintenance, StoreInner};
+use super::{Maintenance, StoreInner, import::BodyState};
 use crate::{
     BucketName, DomainName, ImportOutcome, ImportRevision, Page, Result, Revision,
     archive::{
@@ -183,7 +183,7 @@ impl RowImporter for StoreInner {
     }
 
     async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>> {
-        self.importer().import(page, revisions).await
+        self.importer().import(page, revisions, BodyState::Plain).await
     }
 
     async fn write_units(

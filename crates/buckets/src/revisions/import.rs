@@ -54,7 +54,7 @@ impl RevisionStore {
     #[boxed]
     pub async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>> {
         let (this, page) = (self.clone(), page.clone());
-        run_whole(async move { this.0.importer().import(&page, revisions).await }).await
+        run_whole(async move { this.0.importer().import(&page, revisions, BodyState::Staged).await }).await
     }
 }
 
@@ -73,8 +73,32 @@ fn unit_bytes(unit: &ImportUnit) -> usize {
 struct CheckedRevision {
     record: RevisionRecord,
     of_revision: Bodies,
+    /// The properties of `of_revision`.
+    properties: Properties,
     /// The renders, sorted by tid. No tid occurs twice.
     renders: Vec<ImportUnit>,
+}
+
+impl CheckedRevision {
+    /// Returns the units of the revision, which is not stored. The first one has the revision itself.
+    fn into_units(self) -> Vec<ImportUnit> {
+        let Self { record, of_revision, properties, renders: mut units } = self;
+        if let Some(first) = units.first_mut() {
+            let bodies: BTreeMap<_, _> = of_revision.iter().chain(&first.of_render).collect();
+            let digest = digest(bodies.into_iter().map(|(name, body)| (name, &body.info)));
+            first.revision = Some(RevisionRow {
+                record,
+                properties,
+                first_tid: first.render.tid,
+                stored_at: Timestamp::EPOCH,
+                digest,
+                written_at: Timestamp::EPOCH,
+            });
+            first.render.digest = digest;
+            first.of_revision = of_revision;
+        }
+        units
+    }
 }
 
 /// The state of the page that an import needs: the stored revisions, and the revisions and renders that the
@@ -98,6 +122,15 @@ impl PageState {
     }
 }
 
+/// Whether the bodies of an import were compressed, if that makes them smaller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BodyState {
+    Staged,
+    /// Those that the import stores are compressed then. An import into blocks compresses no bodies, and most of those
+    /// that it compares are stored already.
+    Plain,
+}
+
 /// Imports revisions as they are in the input.
 pub(super) struct Importer<'a> {
     pub(super) records: &'a Records,
@@ -109,6 +142,7 @@ impl Importer<'_> {
         &self,
         page: &Page,
         revisions: Vec<ImportRevision>,
+        bodies: BodyState,
     ) -> Result<Vec<ImportOutcome>> {
         if revisions.iter().any(|revision| revision.renders.is_empty()) {
             return Err(Error::Invalid("an imported revision needs at least one render".to_owned()));
@@ -140,6 +174,9 @@ impl Importer<'_> {
         }
         let revs = || units.iter().map(|unit| unit.render.rev);
         if let (Some(lowest), Some(highest)) = (revs().min(), revs().max()) {
+            if bodies == BodyState::Plain {
+                units.iter_mut().for_each(ImportUnit::compress);
+            }
             let at = writer.write_time(lowest..=highest, latest.as_ref()).await?;
             self.write_units(page, units, is_new, at, AttachedChanges::default()).await?;
         }
@@ -168,9 +205,7 @@ impl Importer<'_> {
     /// Returns the units of a revision that is not stored, the oldest render first. The error describes the
     /// fault of the revision.
     pub(super) fn new_units(&self, revision: ImportRevision) -> std::result::Result<Vec<ImportUnit>, String> {
-        let (mut state, mut units) = (PageState::default(), Vec::new());
-        plan_new(self.check_revision(revision)?, &mut state, &mut units);
-        Ok(units)
+        Ok(self.check_revision(revision)?.into_units())
     }
 
     /// Checks a revision. The error describes the fault of the revision.
@@ -182,18 +217,18 @@ impl Importer<'_> {
             ));
         }
         let of_revision = self.bodies_of(revision.properties, Versions::Revision)?;
-        let of_revision_infos = infos(&of_revision);
+        let properties = infos(&of_revision);
         let mut renders = Vec::with_capacity(revision.renders.len());
         for render in revision.renders {
             let unit = self.unit(rev, render)?;
-            check_index(&of_revision_infos, &unit.render.properties).map_err(|error| error.to_string())?;
+            check_index(&properties, &unit.render.properties).map_err(|error| error.to_string())?;
             renders.push(unit);
         }
         renders.sort_by_key(|unit| unit.render.tid);
         if let Some(twice) = renders.windows(2).find(|pair| pair[0].render.tid == pair[1].render.tid) {
             return Err(format!("render {} occurs twice in the input", twice[0].render.tid));
         }
-        Ok(CheckedRevision { record: revision.record, of_revision, renders })
+        Ok(CheckedRevision { record: revision.record, of_revision, properties, renders })
     }
 
     /// Plans the writes of a revision: adds them to `units` and to `state`. Returns the outcome.
@@ -213,7 +248,11 @@ impl Importer<'_> {
         }
         match state.revisions.get(&rev).cloned() {
             None => {
-                plan_new(revision, state, units);
+                let new = revision.into_units();
+                let row = new.first().and_then(|unit| unit.revision.clone());
+                state.revisions.extend(row.map(|row| (rev, row)));
+                new.iter().for_each(|unit| state.add(unit));
+                units.extend(new);
                 Ok(ImportOutcome::Created)
             }
             Some(RevisionRow { record: RevisionRecord { erased: Some(erasure), .. }, .. }) => {
@@ -276,9 +315,9 @@ impl Importer<'_> {
         units: &mut Vec<ImportUnit>,
     ) -> Result<ImportOutcome> {
         let rev = stored.record.rev;
-        let input = infos(&revision.of_revision);
-        let added = missing_texts(&stored.record, &stored.properties, &input);
-        let left_out = missing_texts(&revision.record, &input, &stored.properties);
+        let input = &revision.properties;
+        let added = missing_texts(&stored.record, &stored.properties, input);
+        let left_out = missing_texts(&revision.record, input, &stored.properties);
         let without = |all: &Properties, names: &BTreeSet<PropertyName>| -> Properties {
             all.iter()
                 .filter(|(name, _)| !names.contains(*name))
@@ -286,7 +325,7 @@ impl Importer<'_> {
                 .collect()
         };
         let mut differences = record_differences(&stored.record, &revision.record);
-        let (kept, compared) = (without(&stored.properties, &left_out), without(&input, &added));
+        let (kept, compared) = (without(&stored.properties, &left_out), without(input, &added));
         differences.extend(property_differences(&kept, &compared));
         let mut new = Vec::new();
         for unit in revision.renders.iter().filter(|unit| !unit.of_render.is_empty()) {
@@ -426,29 +465,6 @@ impl Importer<'_> {
         batch.page_batch.mutations.extend(with.mutations);
         if batch.rows() == 0 { Ok(()) } else { writer.write(batch).await }
     }
-}
-
-/// Plans the writes of a revision that is not stored.
-fn plan_new(mut revision: CheckedRevision, state: &mut PageState, units: &mut Vec<ImportUnit>) {
-    let rev = revision.record.rev;
-    if let Some(first) = revision.renders.first_mut() {
-        let bodies: BTreeMap<_, _> = revision.of_revision.iter().chain(&first.of_render).collect();
-        let digest = digest(bodies.into_iter().map(|(name, body)| (name, &body.info)));
-        let row = RevisionRow {
-            record: revision.record,
-            properties: infos(&revision.of_revision),
-            first_tid: first.render.tid,
-            stored_at: Timestamp::EPOCH,
-            digest,
-            written_at: Timestamp::EPOCH,
-        };
-        first.render.digest = digest;
-        first.of_revision = revision.of_revision;
-        first.revision = Some(row.clone());
-        state.revisions.insert(rev, row);
-    }
-    revision.renders.iter().for_each(|unit| state.add(unit));
-    units.extend(revision.renders);
 }
 
 fn infos(bodies: &Bodies) -> Properties {

@@ -58,7 +58,7 @@ pub(super) struct Group {
     /// The number of the file of these revisions.
     pub(super) file: usize,
     /// The permits for the memory of the revisions, released when the group is dropped.
-    _memory: Option<OwnedSemaphorePermit>,
+    pub(super) memory: Option<OwnedSemaphorePermit>,
 }
 
 /// Reads an input, and sends its content.
@@ -345,7 +345,7 @@ impl Feed {
         // The semaphore is never closed.
         let memory = self.runtime.block_on(memory).ok();
         let file = self.file_of_revisions;
-        self.send(Item::Group(Group { title, revisions, file, _memory: memory }))
+        self.send(Item::Group(Group { title, revisions, file, memory }))
     }
 
     fn send(&self, item: Item) -> Result<(), SendError> {

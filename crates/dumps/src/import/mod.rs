@@ -317,10 +317,10 @@ impl ImportRun {
                 let (previous, done) = self.register_task(&title, number);
                 let importer = Arc::clone(&self.importer);
                 self.tasks.spawn(async move {
-                    let Group { revisions, .. } = &group;
-                    let mut stored = importer.store_revisions(&group.title, revisions, previous).await?;
-                    stored.page = Some((group.title.clone(), number));
-                    stored.file = Some(group.file);
+                    let Group { title, revisions, file, memory: _memory } = group;
+                    let mut stored = importer.store_revisions(&title, revisions, previous).await?;
+                    stored.page = Some((title, number));
+                    stored.file = Some(file);
                     drop(done);
                     Ok(stored)
                 });

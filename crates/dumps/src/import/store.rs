@@ -6,7 +6,7 @@ use futures::future::try_join_all;
 use rashomon_buckets::{
     BucketName, CHUNK_SIZE, Catalog, DomainName, HistoryArchiver, ImportOutcome, ImportRender,
     ImportRevision, ImportedRow, ImportedRows, NewProperty, Page, PageInfo, PropertyName, Result, Revision,
-    RevisionStore, RowReason, SealReport, Sha1, SiteInfo, Tid, Title,
+    RevisionRecord, RevisionStore, RowReason, SealReport, Sha1, SiteInfo, Tid, Title,
 };
 use rashomon_clock::{Timestamp, rfc3339};
 use tokio::sync::{Semaphore, oneshot};
@@ -50,6 +50,14 @@ pub(super) struct Importer {
     archiver: Option<HistoryArchiver>,
     /// `None` if rows are not sealed.
     rows: Option<UnsealedRows>,
+}
+
+/// What is reported of a revision after it was stored.
+struct Origin {
+    rev: Revision,
+    line: u64,
+    continued: bool,
+    disagreements: Vec<Disagreement>,
 }
 
 /// Staged properties, each with the time of its last replacement.
@@ -154,17 +162,16 @@ impl Importer {
     pub(super) async fn store_revisions(
         &self,
         title: &Title,
-        revisions: &[SourceRevision],
+        revisions: Vec<SourceRevision>,
         previous: Option<PreviousTask>,
     ) -> std::result::Result<TaskResult, ImportFailure> {
+        let rev = |revision: Option<&SourceRevision>| {
+            revision.map_or(Revision::MAX, |revision| revision.record.rev)
+        };
+        let (first, last) = (rev(revisions.first()), rev(revisions.last()));
         let result = self.try_store_revisions(title, revisions, previous).await;
-        let result = result.map_err(|error| {
-            let rev = |revision: Option<&SourceRevision>| {
-                revision.map_or(Revision::MAX, |revision| revision.record.rev)
-            };
-            let (first, last) = (rev(revisions.first()), rev(revisions.last()));
-            ImportFailure::Store { title: title.clone(), first, last, error }
-        })?;
+        let result =
+            result.map_err(|error| ImportFailure::Store { title: title.clone(), first, last, error })?;
         let (result, in_rows) = result;
         if let Some(rows) = &self.rows {
             let stored = match &self.archiver {
@@ -181,24 +188,24 @@ impl Importer {
     async fn try_store_revisions(
         &self,
         title: &Title,
-        revisions: &[SourceRevision],
+        revisions: Vec<SourceRevision>,
         previous: Option<PreviousTask>,
     ) -> Result<(TaskResult, HashMap<Revision, ImportedRow>)> {
         let page = self.page_of(title.clone());
         let mut report = ImportReport::default();
         let mut staged = Vec::with_capacity(revisions.len());
-        let mut all_disagreements = Vec::with_capacity(revisions.len());
+        let mut all_origins = Vec::with_capacity(revisions.len());
         {
             // The semaphore is never closed.
             let _job = self.staging.acquire().await;
             let mut hashed = 0;
             for revision in revisions {
-                let (import, disagreements) = self.stage_revision(&page, revision, &mut report).await?;
-                staged.push(import);
-                all_disagreements.push(disagreements);
                 // Hashing takes a while, and other tasks may be ready to run. The runtime asks the system for events
                 // at each yield, so a yield costs more than the hash of a short text.
-                hashed += body_bytes(revision);
+                hashed += body_bytes(&revision);
+                let (import, origin) = self.stage_revision(&page, revision, &mut report).await?;
+                staged.push(import);
+                all_origins.push(origin);
                 if hashed >= HASHED_BYTES_AT_A_TIME {
                     hashed = 0;
                     tokio::task::yield_now().await;
@@ -214,11 +221,12 @@ impl Importer {
             None => self.buckets.import(&page, staged).await?,
         };
         let mut in_rows = HashMap::new();
-        for ((revision, outcome), disagreements) in revisions.iter().zip(outcomes).zip(all_disagreements) {
+        for (outcome, origin) in outcomes.into_iter().zip(all_origins) {
+            let Origin { rev, line, continued, disagreements } = origin;
             // SHA-1 mismatches are reported only for stored revisions. For a revision in conflict only the conflict is
             // reported, and an erased revision is reported as left out.
             if !matches!(outcome, ImportOutcome::Conflict(_) | ImportOutcome::Erased(_)) {
-                report_mismatches(title, revision, disagreements, &mut report);
+                report_mismatches(title, (rev, line), disagreements, &mut report);
             }
             let row = match outcome {
                 ImportOutcome::Created => Some(ImportedRow::New),
@@ -226,22 +234,19 @@ impl Importer {
                 _ => None,
             };
             if let Some(row) = row {
-                in_rows.entry(revision.record.rev).or_insert(row);
+                in_rows.entry(rev).or_insert(row);
             }
             match outcome {
-                ImportOutcome::Conflict(difference) => report.conflicts.add(Conflict {
-                    title: title.clone(),
-                    rev: revision.record.rev,
-                    line: revision.line,
-                    difference,
-                }),
+                ImportOutcome::Conflict(difference) => {
+                    report.conflicts.add(Conflict { title: title.clone(), rev, line, difference });
+                }
                 // The first part of the revision has been counted.
-                ImportOutcome::Created | ImportOutcome::Unchanged | ImportOutcome::Erased(_)
-                    if revision.continued => {}
+                ImportOutcome::Created | ImportOutcome::Unchanged | ImportOutcome::Erased(_) if continued => {
+                }
                 ImportOutcome::Erased(erasure) => report.left_out.add(LeftOut {
-                    line: revision.line,
+                    line,
                     title: Some(title.as_str().to_owned()),
-                    rev: Some(revision.record.rev),
+                    rev: Some(rev),
                     revisions: 1,
                     reason: LeftOutReason::Erased(rfc3339::format(erasure.at)),
                 }),
@@ -255,13 +260,15 @@ impl Importer {
     async fn stage_revision(
         &self,
         page: &Page,
-        revision: &SourceRevision,
+        revision: SourceRevision,
         report: &mut ImportReport,
-    ) -> Result<(ImportRevision, Vec<Disagreement>)> {
+    ) -> Result<(ImportRevision, Origin)> {
         let record = &revision.record;
-        if is_large(revision) && self.buckets.is_erased(page, record.rev).await? {
+        let (rev, line, continued) = (record.rev, revision.line, revision.continued);
+        if is_large(&revision) && self.buckets.is_erased(page, rev).await? {
             // No body of an erased revision is stored, not even temporarily.
-            return Ok((without_bodies(page, revision), Vec::new()));
+            let origin = Origin { rev, line, continued, disagreements: Vec::new() };
+            return Ok((without_bodies(page, revision.record), origin));
         }
         let mut disagreements = Vec::new();
         let bytes_before = report.text_bytes;
@@ -272,7 +279,7 @@ impl Importer {
         if disagreements.is_empty() {
             disagreements.extend(check::check_revision(record, &revision.properties, &sha1_of));
         }
-        if revision.continued {
+        if continued {
             // The first part of the revision had the same properties, and they have been counted.
             disagreements.clear();
             report.text_bytes = bytes_before;
@@ -285,9 +292,10 @@ impl Importer {
             renders.push(ImportRender { tid: render.tid, properties });
         }
         if renders.is_empty() {
-            renders.push(render_without_properties(page, revision));
+            renders.push(render_without_properties(page, record));
         }
-        Ok((ImportRevision { record: record.clone(), properties, renders }, disagreements))
+        let import = ImportRevision { record: revision.record, properties, renders };
+        Ok((import, Origin { rev, line, continued, disagreements }))
     }
 
     async fn stage_properties(
@@ -360,24 +368,23 @@ fn is_large(revision: &SourceRevision) -> bool {
     sizes().any(|size| size > CHUNK_SIZE) || sizes().sum::<usize>() > MAX_STAGED_BYTES
 }
 
-fn render_without_properties(page: &Page, revision: &SourceRevision) -> ImportRender {
-    let record = &revision.record;
+fn render_without_properties(page: &Page, record: &RevisionRecord) -> ImportRender {
     ImportRender { tid: Tid::imported(page, record.rev, record.timestamp), properties: Vec::new() }
 }
 
-fn without_bodies(page: &Page, revision: &SourceRevision) -> ImportRevision {
-    let renders = vec![render_without_properties(page, revision)];
-    ImportRevision { record: revision.record.clone(), properties: Vec::new(), renders }
+fn without_bodies(page: &Page, record: RevisionRecord) -> ImportRevision {
+    let renders = vec![render_without_properties(page, &record)];
+    ImportRevision { record, properties: Vec::new(), renders }
 }
 
 fn report_mismatches(
     title: &Title,
-    revision: &SourceRevision,
+    (rev, line): (Revision, u64),
     disagreements: Vec<Disagreement>,
     report: &mut ImportReport,
 ) {
     for Disagreement { what, declared, actual } in disagreements {
-        let (title, rev, line) = (title.clone(), revision.record.rev, revision.line);
+        let title = title.clone();
         report.mismatches.add(Mismatch { title, rev, line, what, declared, actual });
     }
 }

@@ -138,11 +138,11 @@ impl Staged {
     }
 
     /// Stages a body in memory without compression. `None` if the body is larger than a chunk.
-    pub fn plain(plain: &[u8]) -> Option<Self> {
+    pub fn plain(plain: &Bytes) -> Option<Self> {
         (plain.len() <= CHUNK_SIZE).then(|| Self {
             size: plain.len() as u64,
             sha1: Sha1::of(plain),
-            stored: Stored::Identity(Bytes::copy_from_slice(plain)),
+            stored: Stored::Identity(plain.clone()),
         })
     }
 
