@@ -4,7 +4,7 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use moka::future::Cache;
 use rashomon_archive_format::Positions;
-use rashomon_records::{Result, schemas::ARCHIVE_INDEX};
+use rashomon_records::{Error, Result, schemas::ARCHIVE_INDEX};
 use rashomon_tables::{
     Error as StoreError, ReadFrom, Scan, TableStore, Value, VersionedRead, Walk, WalkPage, first_keys,
 };
@@ -67,16 +67,18 @@ impl IndexCache {
         Self(Cache::builder().max_capacity(MAX_CACHED_BYTES).weigher(bytes).build())
     }
 
-    /// Returns the highest revision that a block of the page may have. In a store without partition versions, reads
-    /// only the first row of the index, which has the highest revision.
+    /// Returns the highest revision that a block of the page may have. In a store without partition versions, and if a
+    /// row of the index is damaged, reads only the first key of the index, which has the highest revision.
     pub(super) async fn highest(
         &self,
         store: &dyn TableStore,
         partition: &[Value],
         read_from: ReadFrom,
     ) -> Result<Option<i64>> {
-        if let Some(state) = self.state(store, partition, read_from).await? {
-            return Ok(state.index.iter().map(|row| row.revs.1.get()).max());
+        match self.state(store, partition, read_from).await {
+            Ok(Some(state)) => return Ok(state.index.iter().map(|row| row.revs.1.get()).max()),
+            Ok(None) | Err(Error::Store(StoreError::Corrupt(_))) => {}
+            Err(error) => return Err(error),
         }
         let scan = Scan { read_from, ..Scan::new(partition.to_vec(), NonZeroUsize::MIN) };
         let keys = first_keys(store, &ARCHIVE_INDEX, scan).await?;

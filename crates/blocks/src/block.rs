@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use xxhash_rust::xxh3::xxh3_64;
-
 use crate::{
+    checks::check,
     chunks::{ChunkStart, Chunks},
     columns::{Column, Value, Values},
     contents::Contents,
@@ -386,26 +385,6 @@ impl<'a> Block<'a> {
 /// The names of the streams that these chunks name.
 pub(crate) fn stream_names(chunks: &[Entries]) -> Vec<Vec<u8>> {
     chunks.iter().flat_map(|entries| entries.new_streams.iter()).map(<[u8]>::to_vec).collect()
-}
-
-/// The number of bytes of a checksum.
-pub(crate) const CHECK_BYTES: usize = 4;
-
-/// The checksum of a content, or of a piece of the literals. It detects accidental damage of these bytes, even if other
-/// parts of the block are damaged too. The hash of the block detects every change of its bytes.
-pub(crate) fn checksum(bytes: &[u8]) -> [u8; CHECK_BYTES] {
-    (xxh3_64(bytes) as u32).to_le_bytes()
-}
-
-/// Returns an error if a content does not agree with its checksum, if the block has one.
-pub(crate) fn check(bytes: &[u8], checks: Option<&[u8]>, place: usize, ordinal: u64) -> Result<(), Error> {
-    let Some(checks) = checks else { return Ok(()) };
-    let stated = checks.chunks_exact(CHECK_BYTES).nth(place);
-    // The fuzzer cannot guess checksums, so fuzzing does not check them.
-    if stated == Some(checksum(bytes).as_slice()) || cfg!(fuzzing) {
-        return Ok(());
-    }
-    Err(Damage::Entry(ordinal).into())
 }
 
 #[cfg(test)]

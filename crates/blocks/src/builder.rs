@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use crate::{
-    block::{Block, checksum},
+    block::Block,
+    checks::checksum,
     columns::{self, Column, Value, check_columns, check_values},
     delta::{encoder::DeltaEncoder, reader::checks_of_literals, script::ScriptWriter},
     directory::{Chunk, Codec, Directory, SCRIPTS, TEXTS, Version},

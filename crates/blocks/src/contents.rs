@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    block::{Block, check},
+    block::Block,
+    checks::check,
     chunks::Chunks,
     delta::reader::{DeltaReader, SegmentLists},
     directory::Codec,

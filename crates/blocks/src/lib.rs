@@ -14,6 +14,7 @@
 
 mod block;
 mod builder;
+mod checks;
 mod chunks;
 mod columns;
 mod contents;

@@ -3,7 +3,8 @@
 use std::{ops::Range, sync::Arc};
 
 use crate::{
-    block::{Block, check},
+    block::Block,
+    checks::check,
     chunks::{ChunkStart, Chunks},
     delta::reader::{DeltaReader, SegmentListCache},
     directory::{Codec, Directory},

@@ -12,7 +12,7 @@ use super::{
     segments::{CACHED_LIST_INTERVAL, ScriptToFold, fold, fold_all, fold_from, length},
 };
 use crate::{
-    block::{CHECK_BYTES, checksum},
+    checks::{CHECK_BYTES, checksum},
     chunks::Chunks,
     directory::{CHECKS, SCRIPTS, TEXTS, Version},
     error::{Damage, Error},
@@ -26,7 +26,7 @@ const MAX_KEPT_SEGMENTS: usize = 4 << 20;
 const MAX_UNPACKED_SEGMENTS: usize = 16 << 10;
 
 /// The number of bytes of a piece of the literals that has a checksum of its own.
-const PIECE_BYTES: usize = 1 << 10;
+const PIECE_BYTES: usize = 128;
 
 /// The checksums of all pieces of a chunk's literals.
 pub(crate) fn checks_of_literals(literals: &[u8]) -> Vec<u8> {

@@ -153,7 +153,7 @@ async fn revisions_behind_a_damaged_part_are_returned(world: World) {
         let lost = world.buckets.maintenance().skipped_damage();
         if lost.iter().all(|lost| lost.count == 1) && (25..520).contains(&lost.len()) {
             found = true;
-            assert!(bodies.len() >= 500 - lost.len(), "at {place}");
+            assert!(bodies.len() + lost.len() >= 500, "at {place}");
             let counted = rashomon_service::stats(&world.buckets, &domain, &mut |_| {}).await.unwrap().page;
             assert_eq!(counted.revisions, 530);
             let bodies = |stats: &rashomon_service::PageStats| stats.properties[&name("wikitext")].bodies;
@@ -171,16 +171,25 @@ async fn readable_revisions(world: &World, page: &rashomon_buckets::Page) -> Vec
     let mut readable = Vec::new();
     for (rev, property) in bodies.into_iter().filter(|(rev, _)| rev.get() < 20) {
         let text = crate::support::bytes(&property).await;
-        assert_eq!(text, super::text(rev.get()).into_bytes(), "{rev}");
+        assert_eq!(text, own_text(rev.get()).into_bytes(), "{rev}");
         readable.push(rev.get());
     }
     readable
 }
 
+/// A text that has nothing in common with that of another revision, so that damage loses some of them.
+fn own_text(number: i64) -> String {
+    (1..=50)
+        .map(|word| format!("{:x} ", (number * 1_000_003 + word).wrapping_mul(0x9e37_79b9_7f4a)))
+        .collect()
+}
+
 async fn erase_in_a_damaged_block_succeeds_if_unreadable_revisions_are_given_up(world: World) {
     let world = with_archive(world).await;
     let page = page("Main_Page");
-    world.edit(&page, 1..=20).await;
+    for number in 1..=20 {
+        world.put_revision(&page, number, &[("wikitext", &own_text(number))]).await.unwrap();
+    }
     world.pass(seal_delay());
     world.seal().await;
     let row = world.rows(&schemas::ARCHIVE_BLOCKS).await.remove(0);
