@@ -248,7 +248,7 @@ fn vacuum_survives_kills() {
         on(home, "killed", words).ends_with(0).stdout_contains(&["; 0 B are free"]);
         on(home, "killed", &["verify"]).ends_with(0).stdout_contains(&["sound"]);
     }
-    assert!(killed > rounds / 3, "{killed} of {rounds} were killed before they were done");
+    assert!(killed >= rounds / 3, "{killed} of {rounds} were killed before they were done");
     assert!(begun > 0, "no run was killed between its first and its last step");
 }
 

@@ -198,7 +198,8 @@ impl Importer {
         {
             // The semaphore is never closed.
             let _job = self.staging.acquire().await;
-            let mut hashed = 0;
+            // Each task lets others run once.
+            let mut hashed = HASHED_BYTES_AT_A_TIME;
             for revision in revisions {
                 // Hashing takes a while, and other tasks may be ready to run. The runtime asks the system for events
                 // at each yield, so a yield costs more than the hash of a short text.
