@@ -34,6 +34,9 @@ pub struct Settings {
     pub group_pool: usize,
     /// The same for the first group, whose text the other groups share.
     pub first_group_pool: usize,
+    /// A group is not full before its new text has this many times the size of the largest of the last contents. Long
+    /// pages share much text with one another, and a reader of one needs much text anyway.
+    pub group_contents: usize,
     /// The number of entries at which a group is full.
     pub group_entries: usize,
     /// The compression level of zstd. With a level above 17, building a block takes about 1.5 times as long,
@@ -50,6 +53,7 @@ impl Default for Settings {
             entries: 4096,
             group_pool: 16 << 10,
             first_group_pool: 32 << 10,
+            group_contents: 64,
             group_entries: 1024,
             level: 17,
             version: Version::Two,
@@ -89,6 +93,7 @@ impl Settings {
     pub(crate) fn ends_group(&self, size: &GroupSize, is_page: bool) -> bool {
         let pool = if size.is_first { self.first_group_pool } else { self.group_pool };
         if is_page {
+            let pool = pool.max(self.group_contents * size.largest);
             return size.literals >= pool || size.entries >= self.group_entries;
         }
         // The first text after it is stored without an earlier revision.

@@ -60,6 +60,7 @@ const SETTINGS: Settings = Settings {
     entries: 40,
     group_pool: 64,
     first_group_pool: 64,
+    group_contents: 0,
     group_entries: 2,
     level: 1,
     version: Version::Two,

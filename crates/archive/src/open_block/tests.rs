@@ -15,7 +15,7 @@ use rashomon_tables::{Memory, TableStore};
 use super::*;
 use crate::{BlockVersion, blocks::BlockStore, pending::PendingBlock};
 
-const PAGES: i64 = 40;
+const PAGES: i64 = 600;
 const REVISIONS: i64 = 5;
 const ID: BlockId = 7_i128.to_be_bytes();
 
@@ -59,7 +59,7 @@ fn revision(page: &Page, number: i64) -> (Unit, Texts) {
 
 /// Text that is different for each title.
 fn noise(title: &str) -> String {
-    (0..250).map(|number| format!("{:x}", xxh3_64(format!("{title} {number}").as_bytes()))).collect()
+    (0..10).map(|number| format!("{:x}", xxh3_64(format!("{title} {number}").as_bytes()))).collect()
 }
 
 /// A block of several pages, in several groups.

@@ -54,7 +54,14 @@ fn history() -> Vec<(&'static str, String, Vec<Value>)> {
 }
 
 fn settings() -> Settings {
-    Settings { group_entries: 3, group_pool: 100, first_group_pool: 100, level: 19, ..Settings::default() }
+    Settings {
+        group_entries: 3,
+        group_pool: 100,
+        first_group_pool: 100,
+        group_contents: 0,
+        level: 19,
+        ..Settings::default()
+    }
 }
 
 /// The last two columns: one has repeated strings, and one has no values.

@@ -102,7 +102,14 @@ pub(crate) fn history(most: usize) -> impl Strategy<Value = Vec<Version>> {
 
 /// Settings with small groups, so that a small history has several.
 pub(crate) fn small() -> Settings {
-    Settings { group_entries: 3, group_pool: 50, first_group_pool: 50, level: 3, ..Settings::default() }
+    Settings {
+        group_entries: 3,
+        group_pool: 50,
+        first_group_pool: 50,
+        group_contents: 0,
+        level: 3,
+        ..Settings::default()
+    }
 }
 
 /// A block of these versions. The first one has the ordinal `first`.
