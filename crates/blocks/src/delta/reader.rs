@@ -61,7 +61,7 @@ impl DeltaReader {
             let (earlier, literals) = reader.literals.split_at_mut(before);
             chunks.unpack_into(chunk, TEXTS, prefix(reader.shared.as_deref(), earlier), literals)?;
         }
-        reader.undamaged = vec![0..reader.literals.len()];
+        reader.add_undamaged(0..reader.literals.len());
         Ok(reader)
     }
 
