@@ -3,7 +3,7 @@
 //! A [`BlockBuilder`] builds a block from *entries*, one after the other. Each entry has a content, which is
 //! a sequence of any bytes, and a value for each [`Column`] of the block. Each entry belongs to a *stream*:
 //! the versions of one thing, such as a property of a page. The *ordinal* of an entry is its number in the
-//! block; appending never changes it.
+//! block.
 //!
 //! A [`Block`] is read in place: [`Block::get`] unpacks only what one content needs, and [`Block::iter`]
 //! decodes each content once. If bytes of a block are damaged, a read returns either the content that was

@@ -113,22 +113,6 @@ pub(crate) struct StoredScript {
     pub(crate) literals_at: u32,
 }
 
-impl Sources {
-    /// Whether an entry may derive its content from the entry this many entries earlier.
-    fn has_parent(&self, index: usize, distance: u32) -> bool {
-        let parent = index.checked_sub(distance as usize);
-        parent.is_none_or(|parent| parent < self.shared_entries || parent >= self.first)
-    }
-
-    /// Whether an edit may copy these bytes of the pool. `end` is the end of the literals of earlier edits and its own.
-    fn has_literals(&self, at: u32, len: u32, end: u32) -> bool {
-        let is_one_piece = self.shared_pool == self.pool.start;
-        at.checked_add(len).is_some_and(|copied| {
-            copied <= end && (is_one_piece || copied <= self.shared_pool || at >= self.pool.start)
-        })
-    }
-}
-
 /// The scripts of a chunk.
 #[derive(Debug)]
 pub(crate) struct Scripts {
