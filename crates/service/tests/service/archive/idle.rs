@@ -10,7 +10,7 @@ use rashomon_clock::{Clock, ManualClock};
 use rashomon_service::EraseOptions;
 use rashomon_tables::{Call, Fault, Faulty, Memory, Plan};
 
-use super::{DAY, HOUR, hour, seal_delay, settings, text};
+use super::{DAY, HOUR, archived_tables, hour, seal_delay, settings, text};
 use crate::support::{AnyStore, Cluster, START, World, name, noise, on_every_store, page, rev};
 
 on_every_store! {
@@ -38,15 +38,7 @@ async fn with_idle_sealing(world: World) -> World {
 impl World {
     /// Asserts that all pages are sealed whole: the tables have no rows of revisions, renders or bodies.
     pub(super) async fn assert_sealed_whole(&self) {
-        let tables = [
-            &schemas::REVISIONS,
-            &schemas::RENDERS,
-            &schemas::REVISIONS_BY_TIME,
-            &schemas::REVISIONS_BY_TID,
-            &schemas::REVISION_CONTENT,
-            &schemas::RENDER_CONTENT,
-        ];
-        for table in tables {
+        for table in archived_tables() {
             assert_eq!(self.rows(table).await.len(), 0, "{}", table.name());
         }
     }

@@ -27,9 +27,22 @@ use rashomon_buckets::{
     SealReport, Settings, Tid, schemas,
 };
 use rashomon_clock::Timestamp;
+use rashomon_tables::Schema;
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// The tables whose rows are in blocks after a seal.
+pub(crate) fn archived_tables() -> [&'static Schema; 6] {
+    [
+        &schemas::REVISIONS,
+        &schemas::RENDERS,
+        &schemas::REVISIONS_BY_TIME,
+        &schemas::REVISIONS_BY_TID,
+        &schemas::REVISION_CONTENT,
+        &schemas::RENDER_CONTENT,
+    ]
+}
 
 /// Settings with which revisions are sealed a day after they were superseded.
 pub(crate) fn settings() -> Settings {

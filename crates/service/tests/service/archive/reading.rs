@@ -11,7 +11,7 @@ use rashomon_tables::{
     Counting, Counts, Cursor, Decorator, Kind, Memory, Partition, Schema, TableCounts, TableStore as _,
 };
 
-use super::{DAY, HOUR, hour, seal_delay, settings, with_archive};
+use super::{DAY, HOUR, archived_tables, hour, seal_delay, settings, with_archive};
 use crate::support::{World, at, name, noise, on_every_store, page, record, rev};
 
 on_every_store! {
@@ -205,15 +205,7 @@ async fn archive_adds_one_call_to_the_searches_for_the_latest() {
     world.edit(&page, 7..=7).await;
     world.pass(seal_delay());
     assert_eq!(world.seal().await.revisions, 6);
-    let tables = [
-        &schemas::ARCHIVE_INDEX,
-        &schemas::REVISIONS,
-        &schemas::RENDERS,
-        &schemas::REVISIONS_BY_TIME,
-        &schemas::REVISIONS_BY_TID,
-        &schemas::REVISION_CONTENT,
-        &schemas::RENDER_CONTENT,
-    ];
+    let tables = archived_tables().into_iter().chain([&*schemas::ARCHIVE_INDEX]);
     expected.extend(tables.map(|table| ((table.name(), "Walk".to_owned()), 1)));
     assert_eq!(calls_of_a_read_and_an_edit(&world, &counting, 8).await, expected);
 }
@@ -281,7 +273,7 @@ async fn latest_of_a_page_that_is_sealed_whole_takes_two_calls() {
     world.pass(seal_delay());
     world.reopened().await.seal().await;
     world.assert_sealed_whole().await;
-    // A page that exists only after the first reads is not taken for a sealed one.
+    // After an edit, the page is not taken for a sealed one.
     for edited in [false, true] {
         let world = world.reopened().await;
         if edited {
