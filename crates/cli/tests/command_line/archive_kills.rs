@@ -1,20 +1,14 @@
 //! `rashomon archive` is killed with SIGKILL many times. No readable revision is lost. Erased revisions stay
 //! erased, or are erased when the same command is repeated.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    thread,
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use rashomon_clock::{Clock as _, SystemClock};
-use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
     home::Home,
-    kills::kill_rounds,
-    process::{RunningProcess, rashomon, run},
+    kills::{Kills, kill_rounds},
+    process::{rashomon, run},
 };
 
 /// The number of pages, and the number of revisions that each page gets in a round.
@@ -72,30 +66,23 @@ fn revisions(export: &str) -> BTreeMap<u64, Vec<Value>> {
     all
 }
 
-/// A pseudo-random number.
-fn chance(state: &mut u64) -> u64 {
-    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *state >> 33
-}
-
 #[test]
 fn an_archive_survives_kills() {
     let Some(home) = Home::new() else { return };
     let on_sqlite = |words: &[&str]| run(home.path(), &[words, &["--data", "killed"]].concat());
-    let rounds = kill_rounds(6);
-    let (mut state, clock) = (7, SystemClock::new());
+    let mut kills = Kills::new(kill_rounds(4), 7);
     let mut model: BTreeMap<u64, Vec<Value>> = BTreeMap::new();
     let mut begun: BTreeSet<u64> = BTreeSet::new();
-    let (mut killed, mut longest) = (0, Duration::from_millis(300));
-    for round in 0..rounds {
+    while !kills.is_enough() {
+        let round = kills.next_round();
         home.write("more.xml", &dump(round));
         on_sqlite(&["import", "--rows", "--domain", "wiki", "more.xml"]).ends_with(0);
         let export = ["export", "--domain", "wiki", "--history", "--format", "jsonl"];
         for (rev, lines) in revisions(&on_sqlite(&export).ends_with(0).stdout) {
             model.entry(rev).or_insert(lines);
         }
-        let (page, number) =
-            (chance(&mut state) % PAGES + 1, chance(&mut state) % ((round + 1) * REVISIONS_PER_ROUND) + 1);
+        let page = kills.random() % PAGES + 1;
+        let number = kills.random() % ((round + 1) * REVISIONS_PER_ROUND) + 1;
         let (title, rev) = (format!("P{page}"), page * 10_000 + number);
         let erase = ["--title", &title, "--rev", &rev.to_string(), "--domain", "wiki"].map(str::to_owned);
         let command: Vec<String> = match round % 3 {
@@ -112,16 +99,7 @@ fn an_archive_survives_kills() {
         }
         let mut process = rashomon(home.path());
         process.arg("archive").args(&command).args(["--data", "killed"]);
-        let started = clock.monotonic();
-        let process = RunningProcess::start(&mut process);
-        thread::sleep(longest.mul_f64((chance(&mut state) % 1000) as f64 / 1000.0));
-        process.signal(Signal::KILL);
-        let ran = process.wait();
-        killed += u64::from(ran.code.is_none());
-        if ran.code == Some(0) {
-            // The command ended before the kill, so the next kill comes earlier.
-            longest = longest.min(clock.monotonic() - started);
-        }
+        kills.kill(["seal", "merge", "erase"][(round % 3) as usize], &mut process);
         on_sqlite(&["verify"]);
         let found = revisions(&on_sqlite(&export).ends_with(0).stdout);
         assert_eq!(found.len(), model.len(), "round {round}: {command:?}");
@@ -144,6 +122,5 @@ fn an_archive_survives_kills() {
         assert_eq!(found[rev][0].get("erased").is_some(), begun.contains(rev), "{rev}");
         assert!(begun.contains(rev) || found[rev] == *lines, "{rev}");
     }
-    assert!(killed > rounds / 3, "{killed} of {rounds} were killed before they were done");
     on_sqlite(&["archive", "erase", "--status"]).ends_with(0).stdout_contains(&[": erased from all files"]);
 }
