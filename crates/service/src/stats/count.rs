@@ -1,10 +1,10 @@
 //! Counts the pages of buckets by a walk through their rows, and block by block.
 //!
-//! A walk returns the rows of each page: those of the tables, and those of its index. Most pages are either in the
-//! tables or in blocks, and the blocks of a page have different revisions. For such a page, the rows of the tables are
-//! counted as they come, and each block is visited once, for all its pages. The other pages are *mixed*: a row in a
-//! table, or in one of two blocks, may hide a row in a block. They are read page by page, and so are the parts in a
-//! block that does not have what the indexes of its pages say.
+//! A walk returns the rows of each page: those of the tables, and those of its index. Of most pages, the tables and each
+//! of the blocks have different revisions. For such a page, the rows of the tables are counted as they come, and each
+//! block is visited once, for all its pages. The other pages are *mixed*: a row in a table, or in one of two blocks, may
+//! hide a row in a block. They are read page by page, and so are the parts in a block that does not have what the
+//! indexes of its pages say.
 
 mod pages;
 
@@ -211,7 +211,7 @@ impl Counter<'_> {
             let revs: Vec<_> = unlike.iter().map(|part| part.revs).collect();
             let found = self.count_page_by_page(page.bucket, &page.title, Some(&revs), progress).await?;
             // The page was counted because its index names revisions.
-            if !found && unlike.len() == page.parts.len() {
+            if !found && unlike.len() == page.parts.len() && page.in_tables.revisions == 0 {
                 self.stats[page.bucket].pages -= 1;
                 self.sums.pages -= 1;
             }

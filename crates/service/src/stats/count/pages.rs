@@ -7,7 +7,7 @@ use std::{
 };
 
 use rashomon_archive::{Archive, PartCounts};
-use rashomon_buckets::{PropertyName, Result};
+use rashomon_buckets::{PropertyName, Result, Revision};
 use rashomon_records::{
     Records,
     content::{ChunkSet, Stored},
@@ -106,7 +106,7 @@ impl<'a> PageReader<'a> {
             });
             let mut next = Some(row);
             let is_counted = page.is_some();
-            let mut page = PageSums { page: page.unwrap_or_default(), has_rows: false, is_counted };
+            let mut page = PageSums { page: page.unwrap_or_default(), revs: None, is_counted };
             while let Some((table, row)) = next {
                 page.add(table, &row)?;
                 next = self.next_row_of(&partition).await?;
@@ -196,8 +196,8 @@ fn title_of(partition: &[Value]) -> &str {
 /// The sums of a page whose rows are being read.
 struct PageSums {
     page: WalkedPage,
-    /// Whether the page has rows in tables that blocks have rows of.
-    has_rows: bool,
+    /// The lowest and the highest revision of its rows in tables that blocks have rows of.
+    revs: Option<(Revision, Revision)>,
     /// Whether the bucket of the page is counted.
     is_counted: bool,
 }
@@ -212,13 +212,22 @@ impl PageSums {
             self.page.parts.push(PartCounts::read(row).ok_or_else(|| unreadable(name, row))?);
             return Ok(());
         }
-        self.has_rows |= name != CURRENT.name();
-        if name == REVISIONS.name() {
+        let column = if name == REVISIONS.name() {
             self.page.in_tables.revisions += 1;
+            0
         } else if name == RENDERS.name() {
             self.page.in_tables.renders += 1;
+            0
         } else {
             self.add_body(row).ok_or_else(|| unreadable(name, row))?;
+            // The property comes before the revision.
+            1
+        };
+        if name != CURRENT.name() {
+            let rev = row.key.clustering.get(column).and_then(Revision::from_value);
+            let rev = rev.ok_or_else(|| unreadable(name, row))?;
+            let (first, last) = self.revs.unwrap_or((rev, rev));
+            self.revs = Some((first.min(rev), last.max(rev)));
         }
         Ok(())
     }
@@ -237,10 +246,13 @@ impl PageSums {
     }
 
     fn finish(self, is_damaged: bool) -> WalkedPage {
-        let Self { mut page, has_rows, .. } = self;
+        let Self { mut page, revs, .. } = self;
         // The parts come in the order of their last revisions, the highest first.
-        let overlaps = page.parts.windows(2).any(|parts| parts[1].revs.1 >= parts[0].revs.0);
-        page.is_mixed = !page.parts.is_empty() && (has_rows || is_damaged || overlaps);
+        let overlap = page.parts.windows(2).any(|parts| parts[1].revs.1 >= parts[0].revs.0);
+        let meets =
+            |part: &PartCounts| revs.is_some_and(|(first, last)| first <= part.revs.1 && part.revs.0 <= last);
+        let is_hidden = is_damaged || overlap || page.parts.iter().any(meets);
+        page.is_mixed = !page.parts.is_empty() && is_hidden;
         page
     }
 }
