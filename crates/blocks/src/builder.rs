@@ -245,7 +245,7 @@ impl BlockBuilder {
         if let Texts::Delta { encoder, pool_start, .. } = &self.texts
             && self.directory.version == Version::Two
         {
-            chunk.checks = checks_of_literals(&encoder.pool().bytes()[*pool_start..]);
+            chunk.checks = checks_of_literals(&encoder.pool().bytes()[*pool_start..], entries);
         }
         let level = self.settings.level;
         let (body, mut sections) = (&mut self.body, Vec::new());

@@ -25,12 +25,17 @@ const MAX_KEPT_SEGMENTS: usize = 4 << 20;
 /// take 128 KiB.
 const MAX_UNPACKED_SEGMENTS: usize = 16 << 10;
 
-/// The number of bytes of a piece of the literals that has a checksum of its own.
-const PIECE_BYTES: usize = 128;
+/// The minimum number of bytes of a piece of the literals that has a checksum of its own.
+const MIN_PIECE_BYTES: usize = 128;
 
-/// The checksums of all pieces of a chunk's literals.
-pub(crate) fn checks_of_literals(literals: &[u8]) -> Vec<u8> {
-    literals.chunks(PIECE_BYTES).flat_map(checksum).collect()
+/// The checksums of all pieces of a chunk's literals. The chunk has this many entries.
+pub(crate) fn checks_of_literals(literals: &[u8], entries: usize) -> Vec<u8> {
+    literals.chunks(piece_bytes(literals.len(), entries)).flat_map(checksum).collect()
+}
+
+/// The size of a piece. A chunk has no more pieces than entries, since checksums cannot be compressed.
+fn piece_bytes(literals: usize, entries: usize) -> usize {
+    literals.div_ceil(entries.max(1)).next_power_of_two().max(MIN_PIECE_BYTES)
 }
 
 /// The unpacked scripts and literals of a group of chunks.
@@ -86,7 +91,7 @@ impl DeltaReader {
                 Version::One => reader.add_undamaged(before..before + reached),
                 Version::Two => {
                     let checks = chunks.unpack(chunk, CHECKS, &[]).unwrap_or_default();
-                    reader.add_undamaged_pieces(reached, &checks);
+                    reader.add_undamaged_pieces(reached, &checks, chunks.get(chunk).entries);
                 }
             }
         }
@@ -101,10 +106,11 @@ impl DeltaReader {
     }
 
     /// Adds the pieces that agree with their checksums, of as many literals as were unpacked.
-    fn add_undamaged_pieces(&mut self, unpacked: usize, checks: &[u8]) {
+    fn add_undamaged_pieces(&mut self, unpacked: usize, checks: &[u8], entries: usize) {
         let literals = std::mem::take(&mut self.literals);
+        let pieces = literals.chunks(piece_bytes(literals.len(), entries));
         let mut start = 0;
-        for (piece, check) in literals.chunks(PIECE_BYTES).zip(checks.chunks_exact(CHECK_BYTES)) {
+        for (piece, check) in pieces.zip(checks.chunks_exact(CHECK_BYTES)) {
             let end = start + piece.len();
             // The fuzzer cannot guess checksums, so fuzzing does not check them.
             if end <= unpacked && (checksum(piece) == *check || cfg!(fuzzing)) {
