@@ -199,15 +199,17 @@ impl AuditConnection {
         Ok(())
     }
 
-    /// Returns the definitions of the tables. Reads them from the file again if this key belongs to no known
-    /// table.
-    pub(crate) fn tables_for(&self, key: &[u8]) -> Result<Arc<Tables>> {
+    /// Returns the definitions of the tables in the snapshot. Reads them again only if there is a new table: tables are
+    /// not deleted, and each gets the next number.
+    pub(crate) fn tables(&self) -> Result<Arc<Tables>> {
+        let sqlite = |error| self.failure(&error, 1);
+        let mut newest = self.prepare_cached("SELECT max(number) FROM schemas").map_err(sqlite)?;
+        let newest: Option<u16> = newest.query_row((), |row| row.get(0)).map_err(sqlite)?;
         let known = Arc::clone(&self.tables.borrow());
-        if known.index_of(key).is_ok() {
+        if known.newest() == newest {
             return Ok(known);
         }
-        let tables = definitions::read_all(self).map_err(|error| self.failure(&error, 1))?;
-        let tables = Arc::new(Tables::new(tables));
+        let tables = Arc::new(Tables::new(definitions::read_all(self).map_err(sqlite)?));
         *self.tables.borrow_mut() = Arc::clone(&tables);
         Ok(tables)
     }
@@ -216,7 +218,7 @@ impl AuditConnection {
     /// search may then go to the wrong page. A row with damaged values is accepted, since its key still
     /// separates the pages correctly.
     fn check_separator(&self, number: u32, page: &Arc<TreePage>, row: usize) -> Result<()> {
-        let tables = self.tables_for(page.key(row))?;
+        let tables = self.tables()?;
         let record = self.record(&Neighbour { number, page: Arc::clone(page), row })?;
         let envelope = record.envelope(self)?;
         let stored = record.stored(envelope.as_deref());

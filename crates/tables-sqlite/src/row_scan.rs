@@ -22,6 +22,11 @@ impl Tables {
         Self { all, seeds }
     }
 
+    /// The highest number of a table.
+    pub(crate) fn newest(&self) -> Option<u16> {
+        self.all.iter().map(|table| table.number).max()
+    }
+
     pub(crate) fn all(&self) -> &[StoredSchema] {
         &self.all
     }

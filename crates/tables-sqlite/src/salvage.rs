@@ -105,8 +105,7 @@ pub(crate) type RowVisitor<'v> = dyn FnMut(&SalvagedRow, KeyBounds<'_>) -> Resul
 
 impl<'a> Salvage<'a> {
     pub(crate) fn new(connection: &'a AuditConnection) -> Result<Self> {
-        // No table has an empty key, so `tables_for` reads the tables from the file.
-        Ok(Self { connection, tables: connection.tables_for(&[])?, leaf_depth: Cell::default() })
+        Ok(Self { connection, tables: connection.tables()?, leaf_depth: Cell::default() })
     }
 
     pub(crate) fn tables(&self) -> &Tables {

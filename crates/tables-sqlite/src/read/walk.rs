@@ -75,8 +75,7 @@ fn read_and_audit(
     let sqlite = |error| from_sqlite(&error);
     let mut statement = prepare_scan(connection, Order::Forward).map_err(sqlite)?;
     let mut rows = statement.query([&span.start, &span.end]).map_err(sqlite)?;
-    // No table has an empty key, so the tables are read from the file.
-    let all_tables = connection.tables_for(&[])?;
+    let all_tables = connection.tables()?;
     let mut page = PageBuilder::new(walk);
     let (mut last, mut seen) = (Vec::new(), 0);
     // The partition of the last row, and the prefix of its keys.

@@ -282,7 +282,7 @@ impl OldFile {
 
     /// Describes a row whose checksum does not agree, in a sentence.
     pub(super) fn describe_damage(&self, key: &[u8]) -> String {
-        let tables = self.connection.tables_for(key);
+        let tables = self.connection.tables();
         let name = tables.ok().and_then(|tables| {
             let index = tables.index_of(key).ok()?;
             Some(tables.all()[index].definition.name.clone())
