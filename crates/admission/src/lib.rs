@@ -68,10 +68,18 @@ pub struct Limits {
 /// The permits for one class of work.
 #[derive(Debug)]
 pub struct Permits {
-    running: Arc<Semaphore>,
+    any: Class,
+    /// The permits for short work.
+    short: Class,
+    refused: AtomicU64,
+}
+
+/// Permits, and the callers that wait for them.
+#[derive(Debug)]
+struct Class {
+    permits: Arc<Semaphore>,
     limits: Limits,
     queue: Mutex<Queue>,
-    refused: AtomicU64,
 }
 
 /// The state of the queue of waiting callers.
@@ -96,10 +104,17 @@ struct Period {
     granted: usize,
 }
 
+/// The number of permits for short work that are in use at once for each permit.
+const SHORT_FOR_EACH: NonZeroUsize = NonZeroUsize::new(4).expect("not zero");
+
 /// A permit. It ends when the value is dropped.
 #[derive(Debug)]
 #[must_use]
-pub struct Permit(#[allow(dead_code)] OwnedSemaphorePermit);
+pub struct Permit {
+    _permit: OwnedSemaphorePermit,
+    /// The mark of the request before it got the permit.
+    before: Refusal,
+}
 
 /// The error of a request that was refused: the queue was full, or no permit was free in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -110,12 +125,9 @@ impl Permits {
     /// Creates permits with these limits.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self {
-            running: Arc::new(Semaphore::new(limits.running.get().min(Semaphore::MAX_PERMITS))),
-            limits,
-            queue: Mutex::default(),
-            refused: AtomicU64::new(0),
-        }
+        let short = limits.running.saturating_mul(SHORT_FOR_EACH);
+        let short = Limits { running: short, ..limits };
+        Self { any: Class::new(limits), short: Class::new(short), refused: AtomicU64::new(0) }
     }
 
     /// Takes a permit, and waits for it if necessary. The caller must not hold a permit of the same class.
@@ -125,27 +137,66 @@ impl Permits {
     /// Returns an error if the caller is [`refusable`], has got no permit yet, and either finds the queue full or
     /// waits for longer than [`Limits::wait`].
     pub async fn take(&self) -> Result<Permit, Refused> {
-        if let Ok(permit) = Arc::clone(&self.running).try_acquire_owned() {
+        self.take_from(&self.any).await
+    }
+
+    /// Takes a permit for short work, which takes little of the time for which others keep a permit, or finds out how much
+    /// work there is. More of these are in use at once. See [`Self::take`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::take`].
+    pub async fn take_short(&self) -> Result<Permit, Refused> {
+        self.take_from(&self.short).await
+    }
+
+    /// Gives a permit for short work back, and takes one for any work. A caller that was refusable before is refused if it
+    /// waits for longer than [`Limits::wait`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::take`].
+    pub async fn exchange(&self, short: Permit) -> Result<Permit, Refused> {
+        set_refusal(match short.before {
+            Refusal::Possible => Refusal::AfterWait,
+            before => before,
+        });
+        drop(short);
+        self.take().await
+    }
+
+    async fn take_from(&self, class: &Class) -> Result<Permit, Refused> {
+        let before = refusal();
+        let granted = |permit| {
+            set_refusal(Refusal::Never);
+            Permit { _permit: permit, before }
+        };
+        if let Ok(permit) = Arc::clone(&class.permits).try_acquire_owned() {
             return Ok(granted(permit));
         }
-        self.refuse_if_full()?;
-        let _waiting = WaitingCaller::new(self);
-        let acquire = Arc::clone(&self.running).acquire_owned();
-        let acquired = if refusal() == Refusal::Never {
+        self.refuse_if(class.is_full())?;
+        let _waiting = WaitingCaller::new(class);
+        let acquire = Arc::clone(&class.permits).acquire_owned();
+        let wait = class.limits.wait;
+        let acquired = if before == Refusal::Never {
             acquire.await
         } else {
             set_refusal(Refusal::AfterWait);
-            timeout(self.limits.wait, acquire).await.map_err(|_elapsed| self.refuse())?
+            timeout(wait, acquire).await.map_err(|_elapsed| self.refuse())?
         };
-        self.queue().grant(self.limits.wait);
-        // The semaphore is never closed.
+        class.queue().grant(wait);
+        // The semaphores are never closed.
         acquired.map(granted).map_err(|_closed| self.refuse())
+    }
+
+    fn refuse_if(&self, is_full: bool) -> Result<(), Refused> {
+        if is_full && refusal() == Refusal::Possible { Err(self.refuse()) } else { Ok(()) }
     }
 
     /// Whether the queue is full, so that [`Self::take`] would refuse a refusable caller at once.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.running.available_permits() == 0 && self.queue().is_full(&self.limits)
+        self.any.is_full()
     }
 
     /// Refuses the caller if it is refusable and [`Self::is_full`]. A caller that will need a permit calls this early,
@@ -155,23 +206,19 @@ impl Permits {
     ///
     /// Returns an error if the caller is refused.
     pub fn refuse_if_full(&self) -> Result<(), Refused> {
-        if refusal() == Refusal::Possible && self.is_full() { Err(self.refuse()) } else { Ok(()) }
+        self.refuse_if(self.is_full())
     }
 
     /// The limits.
     #[must_use]
     pub const fn limits(&self) -> Limits {
-        self.limits
+        self.any.limits
     }
 
     /// The number of callers that wait for a permit.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.queue().waiting
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.any.queue().waiting + self.short.queue().waiting
     }
 
     /// The number of requests that were refused.
@@ -197,10 +244,19 @@ fn set_refusal(refusal: Refusal) {
     let _ = REFUSAL.try_with(|current| current.set(refusal));
 }
 
-/// Makes a permit. Marks the request of this task as no longer refusable.
-fn granted(permit: OwnedSemaphorePermit) -> Permit {
-    set_refusal(Refusal::Never);
-    Permit(permit)
+impl Class {
+    fn new(limits: Limits) -> Self {
+        let permits = limits.running.get().min(Semaphore::MAX_PERMITS);
+        Self { permits: Arc::new(Semaphore::new(permits)), limits, queue: Mutex::default() }
+    }
+
+    fn is_full(&self) -> bool {
+        self.permits.available_permits() == 0 && self.queue().is_full(&self.limits)
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Queue {
@@ -253,12 +309,12 @@ impl Queue {
 }
 
 /// Counts one caller as waiting until this value is dropped.
-struct WaitingCaller<'a>(&'a Permits);
+struct WaitingCaller<'a>(&'a Class);
 
 impl<'a> WaitingCaller<'a> {
-    fn new(permits: &'a Permits) -> Self {
-        permits.queue().join(permits.limits.wait);
-        Self(permits)
+    fn new(class: &'a Class) -> Self {
+        class.queue().join(class.limits.wait);
+        Self(class)
     }
 }
 
@@ -292,6 +348,49 @@ mod tests {
         drop(first);
         drop(refusable(permits.take()).await.unwrap());
         assert_eq!(permits.refused(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn short_work_has_more_permits_of_its_own() {
+        let permits = permits(1, 8);
+        let held = permits.take().await.unwrap();
+        let mut short = Vec::new();
+        for _ in 0..SHORT_FOR_EACH.get() {
+            short.push(permits.take_short().await.unwrap());
+        }
+        assert!(refusable(permits.take_short()).await.is_err());
+        assert!(refusable(permits.take()).await.is_err());
+        drop(held);
+        drop(refusable(permits.take()).await.unwrap());
+        short.pop();
+        drop(refusable(permits.take_short()).await.unwrap());
+        assert_eq!((permits.waiting(), permits.refused()), (0, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_permit_for_short_work_is_exchanged_in_time_or_the_request_is_refused() {
+        let permits = permits(1, 0);
+        let exchange = || async {
+            let short = permits.take_short().await?;
+            permits.exchange(short).await
+        };
+        drop(refusable(exchange()).await.unwrap());
+        let held = permits.take().await.unwrap();
+        // The queue is full, but the request has begun, so it waits.
+        let begun = Instant::now();
+        assert!(refusable(exchange()).await.is_err());
+        assert_eq!(begun.elapsed(), WAIT);
+        // A request that has had a permit before is not refused.
+        let other = async {
+            drop(permits.take_short().await?);
+            exchange().await
+        };
+        let released = async {
+            tokio::time::sleep(2 * WAIT).await;
+            drop(held);
+        };
+        let (permit, ()) = tokio::join!(refusable(other), released);
+        drop(permit.unwrap());
     }
 
     #[tokio::test(start_paused = true)]

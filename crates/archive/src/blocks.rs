@@ -46,6 +46,10 @@ const OVERLOADED: Outage = Outage::Overloaded(
     "too many reads wait until blocks of the archive are unpacked (max_unpacks, overload_wait)",
 );
 
+/// The maximum number of bytes that a task checks, or unpacks, itself, and with a permit for short work. This takes about
+/// a quarter of a millisecond.
+const SHORT_WORK_BYTES: usize = 128 << 10;
+
 /// Reads and writes blocks.
 #[derive(Debug)]
 pub struct BlockStore {
@@ -177,15 +181,17 @@ impl BlockStore {
     }
 
     /// Returns a block of a page, with the groups of the page unpacked: from memory, or from the store with a permit. The
-    /// permits bound the processor time that unpacking takes from other tasks. Returns `Unavailable` if the caller gets
-    /// no permit. If several callers with a permit request a block at once, one of them reads it for all.
+    /// permits bound the processor time that unpacking takes from other tasks. Returns `Unavailable` if the caller gets none.
+    /// If several callers request a block at once, one of them reads it for all.
     pub(super) async fn open(&self, page: &Page, id: BlockId) -> Result<Arc<OpenBlock>> {
         if let Some(block) = self.in_memory(id).await
             && block.is_unpacked_for(&page.title)
         {
             return Ok(block);
         }
-        let _permit = self.permits.take().await.map_err(|_refused| StoreError::Unavailable(OVERLOADED))?;
+        let refused = |_refused| StoreError::Unavailable(OVERLOADED);
+        self.permits.refuse_if_full().map_err(refused)?;
+        let short = self.permits.take_short().await.map_err(refused)?;
         // Another caller may have read the block meanwhile.
         let block = match self.in_memory(id).await {
             Some(block) => block,
@@ -193,27 +199,38 @@ impl BlockStore {
                 let block = self.unpacked.try_get_with(id, async {
                     self.opened.fetch_add(1, Ordering::Relaxed);
                     let bytes = self.read(page, id).await?;
-                    let page = page.clone();
-                    let opened = blocking(move || {
-                        let block = OpenBlock::new(&page, id, bytes)?;
-                        block.unpack_for(&page.title);
-                        Ok::<_, StoreError>(block)
-                    });
-                    opened.await.map(Arc::new)
+                    let (page, is_short) = (page.clone(), bytes.len() <= SHORT_WORK_BYTES);
+                    let open = move || OpenBlock::new(&page, id, bytes);
+                    let opened = if is_short { open() } else { blocking(open).await };
+                    opened.map(Arc::new)
                 });
                 Box::pin(block).await.map_err(|error: Arc<StoreError>| (*error).clone())?
             }
         };
         self.with_last(|last| *last = Some(Arc::clone(&block)));
-        if !block.is_unpacked_for(&page.title) {
-            let (block, title) = (Arc::clone(&block), page.title.clone());
+        if block.is_unpacked_for(&page.title) {
+            return Ok(block);
+        }
+        if block.bytes_to_unpack_for(&page.title) <= SHORT_WORK_BYTES {
+            block.unpack_for(&page.title);
+        } else {
+            let _permit = self.permits.exchange(short).await.map_err(refused)?;
+            let (unpacked, title) = (Arc::clone(&block), page.title.clone());
             blocking(move || {
-                block.unpack_for(&title);
+                unpacked.unpack_for(&title);
                 Ok::<_, StoreError>(())
             })
             .await?;
         }
+        self.weigh_again(&block).await;
         Ok(block)
+    }
+
+    /// The cache weighs a block only when it is inserted.
+    async fn weigh_again(&self, block: &Arc<OpenBlock>) {
+        if block.has_grown() {
+            self.unpacked.insert(block.id(), Arc::clone(block)).await;
+        }
     }
 
     /// Returns an error if no further request may wait for a permit, and a read of this row would have to
@@ -241,10 +258,7 @@ impl BlockStore {
             return last;
         }
         let block = self.unpacked.get(&id).await?;
-        if block.has_grown() {
-            // The cache weighs a block only when it is inserted.
-            self.unpacked.insert(id, Arc::clone(&block)).await;
-        }
+        self.weigh_again(&block).await;
         self.with_last(|last| *last = Some(Arc::clone(&block)));
         Some(block)
     }

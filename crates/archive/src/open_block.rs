@@ -234,6 +234,13 @@ impl OpenBlock {
         })
     }
 
+    /// The number of bytes that are unpacked for a reader of the page, if nothing was unpacked before.
+    pub(super) fn bytes_to_unpack_for(&self, title: &Title) -> usize {
+        let of_first = if self.groups.is_empty() { 0 } else { self.opened.unpacked_bytes(0) };
+        let others = self.groups_of(title).filter(|group| *group > 0);
+        of_first + others.map(|group| self.opened.unpacked_bytes(group)).sum::<usize>()
+    }
+
     /// Unpacks what a reader of the page needs. An error is returned to the reader.
     pub(super) fn unpack_for(&self, title: &Title) {
         for group in self.groups_of(title) {

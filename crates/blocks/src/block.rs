@@ -54,6 +54,13 @@ impl Opened {
         Some(Chunks::new(&self.directory, &self.starts, &[], self.limits).group_of(chunk))
     }
 
+    /// The number of bytes of a group, unpacked.
+    #[must_use]
+    pub fn unpacked_bytes(&self, group: usize) -> usize {
+        let chunks = Chunks::new(&self.directory, &self.starts, &[], self.limits).of_group(group);
+        chunks.map(|chunk| self.directory.chunks[chunk].unpacked()).sum()
+    }
+
     /// The approximate use of memory, in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {

@@ -94,6 +94,10 @@ impl Chunk {
     pub(crate) fn stored(&self) -> usize {
         self.sections.iter().map(|section| section.stored).sum()
     }
+
+    pub(crate) fn unpacked(&self) -> usize {
+        self.sections.iter().map(|section| section.raw).sum()
+    }
 }
 
 /// The directory of a block.

@@ -209,7 +209,7 @@ async fn refusal_that_is_certain_is_delayed_only_briefly() {
         archive_with(Settings { overload_milliseconds: 60_000, ..Settings::default() }).await;
     let maintenance = world.buckets().maintenance();
     let unpacks = maintenance.unpacks().unwrap();
-    assert_eq!(world.get(&one).await.expect(200).text(), "One1");
+    assert_eq!(world.get(&one).await.expect(200).text(), sealed_html("One", 1));
     let _held = unpacks.take().await.unwrap();
     let waiting = fill_queue(&world, unpacks, &two).await;
     let begun = Instant::now();
@@ -289,11 +289,27 @@ fn archiving() -> rashomon_buckets::Settings {
     rashomon_buckets::Settings { archive, unpacks, ..rashomon_buckets::Settings::default() }
 }
 
+/// The html of a sealed revision: so much that it is not short work to unpack it.
+fn sealed_html(page: &str, rev: usize) -> String {
+    let mut noise = 7 * rev as u64 + page.len() as u64;
+    let words = std::iter::repeat_with(|| {
+        noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        format!("{noise:016x}")
+    });
+    format!("{page}{rev}{}", words.take(10_000).collect::<String>())
+}
+
 /// Stores two revisions of a page, and seals all revisions before the latest that are not sealed yet into one block.
 /// Returns the path of the html of the first of the two.
-async fn seal_before_latest(world: &World, buckets: &RevisionStore, page: &str, rev: usize) -> String {
+async fn seal_before_latest(
+    world: &World,
+    buckets: &RevisionStore,
+    page: &str,
+    rev: usize,
+    html: &str,
+) -> String {
     let url = format!("/v1/enwiki/page/{page}?rev/");
-    let sealed = world.post(&url, &format!("_rev={rev}&html={page}{rev}")).await.expect(201);
+    let sealed = world.post(&url, &format!("_rev={rev}&html={html}")).await.expect(201);
     world.clock.advance(DAY);
     world.post(&url, &format!("_rev={}&html=latest", rev + 1)).await.expect(201);
     world.clock.advance(3 * DAY);
@@ -315,9 +331,10 @@ async fn archive_with(settings: Settings) -> (Arc<World>, [String; 2]) {
     let world = World::in_memory().await;
     let (store, clock) = (world.store.clone(), world.clock.clone());
     let buckets = RevisionStore::open(store.clone(), clock.clone(), archiving(), 8).await.unwrap();
-    let one = seal_before_latest(&world, &buckets, "One", 1).await;
-    seal_before_latest(&world, &buckets, "One", 3).await;
-    let two = seal_before_latest(&world, &buckets, "Two", 1).await;
+    let one = seal_before_latest(&world, &buckets, "One", 1, &sealed_html("One", 1)).await;
+    seal_before_latest(&world, &buckets, "One", 3, &sealed_html("One", 3)).await;
+    let two = seal_before_latest(&world, &buckets, "Two", 1, &sealed_html("Two", 1)).await;
+    seal_before_latest(&world, &buckets, "Short", 1, "short").await;
     (Arc::new(World::of(store, clock, settings, archiving()).await), [one, two])
 }
 
@@ -334,7 +351,7 @@ async fn fill_queue(world: &Arc<World>, unpacks: &Permits, path: &str) -> Vec<Jo
 async fn read_without_a_permit_to_unpack_its_block_is_refused_after_the_wait() {
     let (world, [one, two]) = archive().await;
     let maintenance = world.buckets().maintenance();
-    assert_eq!(world.get(&one).await.expect(200).text(), "One1");
+    assert_eq!(world.get(&one).await.expect(200).text(), sealed_html("One", 1));
 
     let held = maintenance.unpacks().unwrap().take().await.unwrap();
     let begun = Instant::now();
@@ -343,7 +360,7 @@ async fn read_without_a_permit_to_unpack_its_block_is_refused_after_the_wait() {
     check_refusal(&refused, ["max_unpacks", "overload_wait"]);
     assert_eq!(metric(&world, "overload_refusals_total{class=\"unpack\"}").await, "1");
     // Blocks in memory, and reads and writes of the latest, need no permit.
-    assert_eq!(world.get(&one).await.expect(200).text(), "One1");
+    assert_eq!(world.get(&one).await.expect(200).text(), sealed_html("One", 1));
     for page in ["One", "Two"] {
         let latest = world.get(&format!("/v1/enwiki/page/{page}?rev/latest/html")).await.expect(200);
         assert_eq!(latest.text(), "latest");
@@ -354,7 +371,25 @@ async fn read_without_a_permit_to_unpack_its_block_is_refused_after_the_wait() {
     tokio::time::sleep(WAIT / 2).await;
     assert_eq!(metric(&world, "overload_waiting{class=\"unpack\"}").await, "1");
     drop(held);
-    assert_eq!(waiting.await.unwrap().expect(200).text(), "Two1");
+    assert_eq!(waiting.await.unwrap().expect(200).text(), sealed_html("Two", 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn read_that_unpacks_little_needs_no_permit_of_those_that_unpack_much() {
+    let (world, [_, two]) = archive().await;
+    let maintenance = world.buckets().maintenance();
+    let unpacks = maintenance.unpacks().unwrap();
+    let held = unpacks.take().await.unwrap();
+    let waiting = send(&world, "GET", two, Body::empty());
+    tokio::time::sleep(WAIT / 4).await;
+    let begun = Instant::now();
+    let by_number = world.get("/v1/enwiki/page/Short?rev/1/html").await.expect(302);
+    let short = world.get(by_number.header("location")).await.expect(200);
+    assert_eq!(short.text(), "short");
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    assert_eq!(unpacks.waiting(), 1);
+    drop(held);
+    waiting.await.unwrap().expect(200);
 }
 
 #[tokio::test(start_paused = true)]
@@ -362,7 +397,7 @@ async fn full_queue_refuses_reads_of_blocks_before_the_store_is_asked() {
     let (world, [one, two]) = archive().await;
     let maintenance = world.buckets().maintenance();
     let unpacks = maintenance.unpacks().unwrap();
-    assert_eq!(world.get(&one).await.expect(200).text(), "One1");
+    assert_eq!(world.get(&one).await.expect(200).text(), sealed_html("One", 1));
     let held = unpacks.take().await.unwrap();
     let waiting = fill_queue(&world, unpacks, &two).await;
 
@@ -371,13 +406,13 @@ async fn full_queue_refuses_reads_of_blocks_before_the_store_is_asked() {
     tokio::time::sleep(WAIT / 4).await;
     assert_eq!([Call::Get, Call::Scan].map(|call| world.store.calls(call)), calls);
     // Blocks in memory and the latest are read as before.
-    assert_eq!(world.get(&one).await.expect(200).text(), "One1");
+    assert_eq!(world.get(&one).await.expect(200).text(), sealed_html("One", 1));
     for page in ["One", "Two"] {
         world.get(&format!("/v1/enwiki/page/{page}?rev/latest/html")).await.expect(200);
     }
     drop(held);
     for waiting in waiting {
-        assert_eq!(waiting.await.unwrap().expect(200).text(), "Two1");
+        assert_eq!(waiting.await.unwrap().expect(200).text(), sealed_html("Two", 1));
     }
     // The answer is delayed, so that a client that repeats its request at once takes little of the processor.
     let refused = refused.await.unwrap().expect(503);
@@ -398,7 +433,8 @@ async fn request_of_a_batch_waits_for_its_block() {
     assert!(!batch.is_finished());
     drop(held);
     let answers = batch.await.unwrap().expect(200).json();
-    assert_eq!((&answers[0]["body"], &answers[1]["body"]), (&json!("One1"), &json!("Two1")), "{answers}");
+    assert_eq!(answers[0]["body"], sealed_html("One", 1));
+    assert_eq!(answers[1]["body"], sealed_html("Two", 1));
 }
 
 #[tokio::test(start_paused = true)]

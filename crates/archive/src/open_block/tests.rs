@@ -144,6 +144,7 @@ async fn the_cache_weighs_a_block_again_when_its_parts_were_built() {
     blocks.write(&of, ID, &bytes, Timestamp::EPOCH).await.expect("the store works");
     let block = blocks.open(&of, ID).await.expect("an undamaged block");
     let before = blocks.weight_in_cache().await;
+    assert_eq!(before, block.weigh() as u64, "what the first reader unpacked counts");
     for number in 0..PAGES {
         block.unpack_for(&page(number).title);
     }
