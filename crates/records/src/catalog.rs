@@ -231,7 +231,8 @@ impl Catalog {
         after: Option<&Title>,
         limit: usize,
     ) -> Result<Listing<Title, Title>> {
-        let per_shard = NonZeroUsize::MIN.saturating_add(limit);
+        // The titles are spread evenly, so each shard probably has few of the smallest titles.
+        let per_shard = NonZeroUsize::MIN.saturating_add(limit.min(limit / (TITLE_SHARDS as usize / 2) + 16));
         let range = match after {
             Some(title) => ClusteringRange::all().above(title.as_str()),
             None => ClusteringRange::all(),

@@ -5,10 +5,10 @@ use std::vec::IntoIter;
 use super::Catalog;
 use crate::{BucketName, DomainName, Page, Result, Title};
 
-/// The number of titles that are read at a time.
-const TITLES_PER_READ: usize = 500;
+/// The number of titles that are read at a time. Each read asks all shards.
+const TITLES_PER_READ: usize = 2_000;
 
-/// A stream of the pages of a bucket, in byte order of their titles. The titles are read in groups of 500. A group is
+/// A stream of the pages of a bucket, in byte order of their titles. The titles are read in groups of 2,000. A group is
 /// read when its first page is requested.
 ///
 /// As in [`Catalog::titles`], a page may have no revision.
