@@ -30,7 +30,7 @@ mod verify_report;
 mod visible;
 pub mod write;
 
-pub use catalog::Catalog;
+pub use catalog::{Catalog, PageStream};
 pub use content::{Body, CHUNK_SIZE, Chunk, ChunkedBody, InlineBody, Property, PropertySink, Staged};
 pub use content_sha1::Sha1;
 pub use damaged_rows::{DamagedRows, FoundDamage};

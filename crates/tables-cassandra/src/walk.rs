@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
 
 use rashomon_clock::PassedTime;
-use rashomon_tables::{Cursor, DamagedRow, Partition, Result, Row, Scan, Schema, Walk, WalkPage};
+use rashomon_tables::{Cursor, DamagedRow, Error, Partition, Result, Row, Scan, Schema, Walk, WalkPage};
 
 use crate::{
     partitions::{FoundPartition, next_partitions},
@@ -28,6 +28,10 @@ pub(crate) async fn walk(
     walk: &Walk,
     passed: PassedTime,
 ) -> Result<WalkPage> {
+    if walk.from.is_some() {
+        let what = "a walk from a partition: Cassandra has no order of partitions";
+        return Err(Error::Unsupported(what.to_owned()));
+    }
     let mut reader = WalkReader { cluster, walk, passed, page: WalkPage::default(), bytes: 0, skipped: 0 };
     let mut after = None;
     if let Some(cursor) = &walk.after {

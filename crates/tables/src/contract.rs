@@ -183,6 +183,7 @@ macro_rules! contract_tests {
             lasting_partitions_are_listed_once
             a_walk_has_the_rows_of_its_tables
             a_walk_visits_the_partitions_with_its_first_values
+            a_walk_from_a_partition_visits_the_others_in_order
             a_walk_returns_each_lasting_row_once
             walks_that_do_not_fit_are_invalid
             a_row_is_invisible_from_its_expiry_on

@@ -146,6 +146,7 @@ impl<S: TableStore> TableStore for Isolated<S> {
     async fn walk(&self, mut walk: Walk) -> Result<WalkPage> {
         // Without a first value, the rows of all namespaces are read, as in `partitions`.
         walk.within = self.with_namespace(walk.within)?;
+        walk.from = walk.from.map(|from| self.with_namespace(from)).transpose()?;
         let WalkPage { rows, damaged, next } = self.store.walk(walk).await?;
         let rows = rows.into_iter().filter_map(|(table, mut row)| {
             row.key.partition = self.without_namespace(row.key.partition)?;

@@ -20,6 +20,7 @@ mod isolated;
 mod memory;
 mod partition_versions;
 mod query;
+mod read_ahead;
 #[cfg(feature = "replicas")]
 mod replicas;
 mod schema;
@@ -39,6 +40,7 @@ pub use isolated::Isolated;
 pub use memory::Memory;
 pub use partition_versions::{PartitionVersions, Slot, VersionedRead};
 pub use query::{ClusteringRange, Cursor, DamagedRow, OnDamage, Order, Page, Partition, ReadFrom, Scan};
+pub use read_ahead::ReadAhead;
 #[cfg(feature = "replicas")]
 pub use replicas::{REPLICAS, Reach, ReplicaStore};
 pub use schema::{Column, ColumnType, Direction, Schema, SchemaBuilder};

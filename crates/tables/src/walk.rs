@@ -12,6 +12,9 @@ pub struct Walk {
     /// The values of the first partition columns. Only partitions that begin with them are visited. Empty for all
     /// partitions.
     pub within: Partition,
+    /// The first partition that is visited: the partitions are visited in the order of their values. `Unsupported` by
+    /// stores that have no such order.
+    pub from: Option<Partition>,
     /// The maximum number of rows in a result page.
     pub limit: NonZeroUsize,
     /// A result page ends at the latest with the row that reaches this many bytes ([`Row::size`]).
@@ -29,6 +32,7 @@ impl Walk {
         Self {
             tables,
             within: Vec::new(),
+            from: None,
             limit,
             max_bytes: Scan::DEFAULT_MAX_BYTES,
             after: None,
@@ -40,6 +44,13 @@ impl Walk {
     #[must_use]
     pub fn within(mut self, first_values: Partition) -> Self {
         self.within = first_values;
+        self
+    }
+
+    /// Begins at this partition, or at the first one after it.
+    #[must_use]
+    pub fn from(mut self, partition: Partition) -> Self {
+        self.from = Some(partition);
         self
     }
 
@@ -66,7 +77,8 @@ impl Walk {
                 return Err(Error::Invalid(format!("a walk through {} and again {0}", other.name())));
             }
         }
-        first.check_partition_prefix(&self.within)
+        first.check_partition_prefix(&self.within)?;
+        self.from.as_ref().map_or(Ok(()), |from| first.check_partition(from))
     }
 }
 

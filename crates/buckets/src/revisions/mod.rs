@@ -13,6 +13,7 @@ mod listing;
 mod mementos;
 mod parts;
 mod read;
+mod reading_ahead;
 mod replacing;
 mod rewrite;
 mod write;
@@ -25,7 +26,7 @@ use rashomon_admission::Limits;
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_records::{Records, content::Lifetime, write::WritePipeline};
 use rashomon_retention::RetentionEngine;
-use rashomon_tables::TableStore;
+use rashomon_tables::{ReadAhead, TableStore};
 
 use self::{collect::ChunkCollector, generated::RendersInFlight, import::Importer, latest::LatestCache};
 pub use self::{
@@ -98,6 +99,8 @@ pub(crate) struct StoreInner {
     renders_in_flight: RendersInFlight,
     /// The archive. `None` if it is not configured and the store has no blocks.
     pub(crate) archive: Option<Arc<Archive>>,
+    /// The store below all others.
+    ahead: Arc<ReadAhead>,
 }
 
 impl StoreInner {
@@ -131,6 +134,8 @@ impl RevisionStore {
         for schema in schemas::all() {
             store.create(schema).await?;
         }
+        let ahead = Arc::new(ReadAhead::new(store, Arc::clone(&clock)));
+        let store: Arc<dyn TableStore> = Arc::clone(&ahead) as _;
         let blocks = archive::blocks_of(&store, settings.archive.as_ref(), settings.unpacks).await?;
         let has_only_retention = settings.retention.is_on() && settings.archive.is_none();
         if has_only_retention && blocks.is_some() && archive::has_sealed_revisions(&store).await? {
@@ -157,6 +162,7 @@ impl RevisionStore {
             }),
             records,
             settings,
+            ahead,
         })))
     }
 

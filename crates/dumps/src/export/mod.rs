@@ -1,9 +1,11 @@
 //! `export`: writes the pages of a bucket, with all revisions or with the latest.
 //!
-//! Pages are read one after another, and written to a buffer. Full buffers go through a bounded channel to a
-//! separate thread, which compresses and writes them.
+//! The pages of an export are in the order of their titles. They are read ahead, in the order in which that costs least,
+//! as far as their output fits into memory: see [`captured`]. The output goes through a bounded channel to a separate
+//! thread, which compresses and writes it.
 
 mod bodies;
+mod captured;
 mod pages;
 mod pipe;
 mod report;
@@ -67,22 +69,19 @@ pub async fn export<W: Write + Send + 'static>(
         }
         site => site?.map(|(site, _)| SiteInfo { as_of: None, ..site }),
     };
-    let sink = match options.format {
-        Format::Xml => Sink::Xml(XmlWriter::new(Vec::new(), site.as_ref())?),
-        Format::JsonLines => {
-            let headers = buckets.settings().definitions.headers.clone();
-            Sink::JsonLines(JsonLinesWriter::new(Vec::new(), site.as_ref())?.with_headers(headers))
-        }
-    };
+    let sink = Sink::new(options.format, buckets, site.as_ref())?;
     let mut export = Export {
         buckets,
         catalog,
         history: options.history,
+        format: options.format,
         site,
         sink,
         pipe,
+        is_capturing: false,
         report: ExportReport { damaged, ..ExportReport::default() },
         numbers: report::WrittenNumbers::default(),
+        new_numbers: Vec::new(),
     };
     let page_of = |title| Page { domain: domain.clone(), bucket: options.bucket.clone(), title };
     if let Some(titles) = &options.titles {
@@ -93,10 +92,7 @@ pub async fn export<W: Write + Send + 'static>(
             }
         }
     } else {
-        let mut pages = catalog.pages(domain, &options.bucket);
-        while let Some(page) = pages.next().await? {
-            export.export_page(page, &mut progress).await?;
-        }
+        export.export_pages(catalog.pages(domain, &options.bucket), &mut progress).await?;
     }
     export.finish().await
 }
@@ -106,11 +102,16 @@ struct Export<'a, W> {
     buckets: &'a RevisionStore,
     catalog: &'a Catalog,
     history: bool,
-    site: Option<rashomon_buckets::SiteInfo>,
+    format: Format,
+    site: Option<SiteInfo>,
     sink: Sink,
     pipe: Pipe<W>,
+    /// Whether the output of a page is captured, instead of being passed to the thread that writes it.
+    is_capturing: bool,
     report: ExportReport,
     numbers: report::WrittenNumbers,
+    /// The numbers that the page has in the output, until they are compared with those of earlier pages.
+    new_numbers: Vec<report::NewNumber>,
 }
 
 /// The writer of pages. Its output is a buffer, which is passed on when it is full.
@@ -120,6 +121,16 @@ enum Sink {
 }
 
 impl Sink {
+    fn new(format: Format, buckets: &RevisionStore, site: Option<&SiteInfo>) -> std::io::Result<Self> {
+        Ok(match format {
+            Format::Xml => Self::Xml(XmlWriter::new(Vec::new(), site)?),
+            Format::JsonLines => {
+                let headers = buckets.settings().definitions.headers.clone();
+                Self::JsonLines(JsonLinesWriter::new(Vec::new(), site)?.with_headers(headers))
+            }
+        })
+    }
+
     fn buffer(&mut self) -> &mut Vec<u8> {
         match self {
             Self::Xml(writer) => writer.get_mut(),
@@ -142,9 +153,11 @@ impl<W: Write + Send + 'static> Export<'_, W> {
         page: Page,
         progress: &mut (impl FnMut(&ExportProgress) + Send),
     ) -> Result<bool, ExportError> {
+        let title = page.title.clone();
         let mut page = PageExport::new(self, page).await?;
         loop {
             let more = page.write_part().await?;
+            page.export.check_numbers(&title);
             page.export.flush_buffer(false).await?;
             progress(&page.export.report.progress());
             if !more {
@@ -153,8 +166,20 @@ impl<W: Write + Send + 'static> Export<'_, W> {
         }
     }
 
+    /// Reports the numbers of a page that earlier pages have, too.
+    fn check_numbers(&mut self, title: &Title) {
+        for number in std::mem::take(&mut self.new_numbers) {
+            if let Some(loss) = self.numbers.add(number) {
+                self.report.invalid.add(Warning { title: title.clone(), rev: number.rev(), loss });
+            }
+        }
+    }
+
     /// Passes the buffer to the thread that writes it, if the buffer is full, or if `all` is set.
     async fn flush_buffer(&mut self, all: bool) -> Result<(), ExportError> {
+        if self.is_capturing {
+            return Ok(());
+        }
         let buffer = self.sink.buffer();
         if all || buffer.len() >= pipe::PART_BYTES {
             let part = std::mem::take(buffer);

@@ -11,7 +11,7 @@ use rashomon_buckets::{
     StoredRevision,
 };
 
-use super::{Export, ExportError, Sink, Unreadable, Warning, bodies, bodies::Bodies};
+use super::{Export, ExportError, Sink, Unreadable, Warning, bodies, bodies::Bodies, report::NewNumber};
 use crate::{
     Loss,
     json_lines::WrittenProperty,
@@ -111,6 +111,9 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             if self.state == ExportState::Begun {
                 self.write_revision(&revision, last).await?;
                 self.export.flush_buffer(false).await?;
+                if self.export.is_capture_too_large() {
+                    return Ok(false);
+                }
             }
         }
         self.after = part.next;
@@ -138,10 +141,8 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             }
             Sink::Xml(writer) => {
                 let head = xml::page_head(&title, self.info.as_ref(), self.export.site.as_ref());
-                match (writer.begin_page(&head)?, self.export.numbers.add_page(head.page_id)) {
-                    (Outcome::Written, Some(loss)) => Outcome::Invalid(loss),
-                    (outcome, _) => outcome,
-                }
+                self.export.new_numbers.push(NewNumber::Page(head.page_id));
+                writer.begin_page(&head)?
             }
         };
         if matches!(outcome, Outcome::LeftOut(_)) {
@@ -298,12 +299,11 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             slots: roles.into_iter().map(|(role, slot)| (role, slot_of(role, slot))).collect(),
         };
         let Sink::Xml(writer) = &mut self.export.sink else { return Ok(None) };
-        Ok(Some(match writer.revision(&written)? {
-            Outcome::Written => {
-                self.export.numbers.add_revision(record.rev).map_or(Outcome::Written, Outcome::Invalid)
-            }
-            outcome => outcome,
-        }))
+        let outcome = writer.revision(&written)?;
+        if matches!(outcome, Outcome::Written) {
+            self.export.new_numbers.push(NewNumber::Revision(record.rev));
+        }
+        Ok(Some(outcome))
     }
 
     /// Reads a body of a property of the revision.

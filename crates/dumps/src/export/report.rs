@@ -102,6 +102,30 @@ impl ExportReport {
             && self.unreadable.is_empty()
     }
 
+    /// Adds the report of a page.
+    pub(super) fn append(&mut self, page: Self) {
+        let Self {
+            pages,
+            revisions,
+            bytes,
+            missing,
+            left_out,
+            invalid,
+            properties_left_out,
+            damaged,
+            unreadable,
+        } = page;
+        self.pages += pages;
+        self.revisions += revisions;
+        self.bytes += bytes;
+        self.missing.extend(missing);
+        self.left_out.append(left_out);
+        self.invalid.append(invalid);
+        self.properties_left_out += properties_left_out;
+        self.damaged.append(damaged);
+        self.unreadable.append(unreadable);
+    }
+
     pub(super) fn add_damage(&mut self, found: &FoundDamage) {
         self.damaged.add(format!("table {}, {}: {}", found.table, found.row, found.reason));
     }
@@ -119,16 +143,31 @@ pub(super) struct WrittenNumbers {
     revisions: RoaringTreemap,
 }
 
-impl WrittenNumbers {
-    /// Records the number of a page. Returns a loss if the number has occurred before.
-    pub(super) fn add_page(&mut self, number: i64) -> Option<Loss> {
-        let is_new = self.pages.insert(number.unsigned_abs());
-        (!is_new).then_some(Loss::NotUnique { field: "page id", number })
-    }
+/// A number that an export contains.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum NewNumber {
+    Page(i64),
+    Revision(Revision),
+}
 
-    /// Records the number of a revision. Returns a loss if the number has occurred before.
-    pub(super) fn add_revision(&mut self, rev: Revision) -> Option<Loss> {
-        let is_new = self.revisions.insert(rev.get().unsigned_abs());
-        (!is_new).then_some(Loss::NotUnique { field: "revision id", number: rev.get() })
+impl NewNumber {
+    /// The revision, if it is the number of one.
+    pub(super) const fn rev(self) -> Option<Revision> {
+        match self {
+            Self::Page(_) => None,
+            Self::Revision(rev) => Some(rev),
+        }
+    }
+}
+
+impl WrittenNumbers {
+    /// Records a number. Returns a loss if the number has occurred before.
+    pub(super) fn add(&mut self, number: NewNumber) -> Option<Loss> {
+        let (known, field, number) = match number {
+            NewNumber::Page(number) => (&mut self.pages, "page id", number),
+            NewNumber::Revision(rev) => (&mut self.revisions, "revision id", rev.get()),
+        };
+        let is_new = known.insert(number.unsigned_abs());
+        (!is_new).then_some(Loss::NotUnique { field, number })
     }
 }

@@ -35,6 +35,9 @@ pub(crate) fn walk(
     let Some(first) = tables.first().copied() else { return Ok(WalkPage::default()) };
     let prefix = span::partition_key(first.shape, &walk.within);
     let mut span = Span { end: key::successor(prefix.clone()), start: prefix };
+    if let Some(from) = &walk.from {
+        span.start = span.start.max(span::partition_key(first.shape, from));
+    }
     let resumed = match &walk.after {
         Some(Cursor(cursor)) => {
             let (tag, position) = cursor.split_first().ok_or_else(unknown_cursor)?;

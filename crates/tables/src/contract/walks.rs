@@ -7,7 +7,7 @@ use super::{
     fixtures::{World, assert_invalid, blob, key, limit, numbered, plain},
     partitions::{TITLES, similar_partitions},
 };
-use crate::{Batch, ColumnType, Direction, Key, Partition, Row, Schema, Value, Walk};
+use crate::{Batch, ColumnType, Direction, Error, Key, Partition, Row, Schema, Value, Walk};
 
 static PAGES: LazyLock<Schema> = LazyLock::new(|| plain("pages").build());
 static OTHER: LazyLock<Schema> = LazyLock::new(|| plain("other").build());
@@ -110,6 +110,27 @@ pub async fn a_walk_visits_the_partitions_with_its_first_values(factory: &dyn Fa
             expected.sort();
             assert_eq!(found, expected, "{within:?}, {rows} rows a page");
         }
+    }
+}
+
+/// A walk from a partition visits this one and those after it, in their order, or is `Unsupported` by a store that has no
+/// versions of partitions.
+pub async fn a_walk_from_a_partition_visits_the_others_in_order(factory: &dyn Factory) {
+    let world = World::new(factory, &[&TITLES, &OF_TITLES]).await;
+    let (mut expected, last) = (similar_partitions(), vec!["zz".into(), blob(b"z"), "z".into()]);
+    for partition in &expected {
+        world.put(&OF_TITLES, &Key::new(partition.clone(), Vec::new()), Vec::new()).await;
+    }
+    expected.sort();
+    for from in expected.iter().chain([&vec!["".into(), blob(b""), "".into()], &last]) {
+        let walk = Walk::new(vec![&TITLES, &OF_TITLES], limit(3)).from(from.clone());
+        let is_unordered = world.store.partition_versions().is_none();
+        if is_unordered && matches!(world.store.walk(walk.clone()).await, Err(Error::Unsupported(_))) {
+            return;
+        }
+        let found: Vec<_> = world.walk(walk).await.into_iter().map(|(_, row)| row.key.partition).collect();
+        let after: Vec<_> = expected.iter().filter(|partition| *partition >= from).cloned().collect();
+        assert_eq!(found, after, "{from:?}");
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) fn walk(tables: &[&Table], walk: &Walk, passed: PassedTime) -> Result
     };
     let mut next = match &position {
         Some(position) => Some(position.partition.clone()),
-        None => first(Bound::Included(&walk.within)),
+        None => first(Bound::Included(walk.from.as_deref().unwrap_or_default().max(&walk.within))),
     };
     while let Some(partition) = next {
         let resumed = position.take();

@@ -1,0 +1,119 @@
+//! Reads pages ahead, and captures their output.
+//!
+//! The pages of an import are in blocks of the archive in the order of the import, and each block has hundreds of short
+//! pages. In the order of their titles, each page would be in another block. So the pages of a window are read block by
+//! block, and their output waits in memory for its turn. A page whose output is large is read in its turn.
+
+use std::io::Write;
+
+use rashomon_buckets::{Page, PageStream};
+
+use super::{Export, ExportError, ExportProgress, ExportReport, Sink, pages::PageExport, report::NewNumber};
+
+/// The maximum number of bytes of captured output in memory, except for a page that turns out to be too large.
+const MAX_CAPTURED_BYTES: usize = 64 << 20;
+
+/// A page with more bytes of output is not captured.
+const MAX_BYTES_OF_A_PAGE: usize = 1 << 20;
+
+/// The number of pages in the first window. The later ones have as many as probably fit into memory.
+const PAGES_IN_FIRST_WINDOW: usize = 64;
+const MAX_PAGES_IN_WINDOW: usize = 16 << 10;
+
+/// The output of a page, before its turn.
+struct CapturedPage {
+    output: Vec<u8>,
+    report: ExportReport,
+    numbers: Vec<NewNumber>,
+}
+
+impl<W: Write + Send + 'static> Export<'_, W> {
+    /// Writes all pages.
+    pub(super) async fn export_pages(
+        &mut self,
+        mut pages: PageStream<'_>,
+        progress: &mut (impl FnMut(&ExportProgress) + Send),
+    ) -> Result<(), ExportError> {
+        let (mut window, mut size) = (Vec::new(), PAGES_IN_FIRST_WINDOW);
+        loop {
+            while window.len() < size
+                && let Some(page) = pages.next().await?
+            {
+                window.push(page);
+            }
+            if window.is_empty() {
+                return Ok(());
+            }
+            let order = self.buckets.read_ahead(&window).await?;
+            let read: Vec<Page> = window.drain(..order.len()).collect();
+            let (mut captured, mut bytes, mut count) = (Vec::new(), 0, 0);
+            captured.resize_with(read.len(), || None);
+            for index in order {
+                if bytes < MAX_CAPTURED_BYTES && read.len() > 1 {
+                    captured[index] = self.capture(read[index].clone()).await?;
+                    bytes += captured[index].as_ref().map_or(0, |page| page.output.len());
+                    count += 1;
+                }
+            }
+            for (page, captured) in read.into_iter().zip(captured) {
+                match captured {
+                    Some(captured) => self.write_captured(&page, captured, progress).await?,
+                    None => drop(self.export_page(page, progress).await?),
+                }
+            }
+            if let Some(bytes_of_page) = bytes.checked_div(count) {
+                // A window is at most four times as large as the last one, whose pages may not be typical.
+                size = (MAX_CAPTURED_BYTES / bytes_of_page.max(1)).min(4 * count);
+                size = size.clamp(PAGES_IN_FIRST_WINDOW, MAX_PAGES_IN_WINDOW);
+            }
+        }
+    }
+
+    /// Reads a page. Returns `None` if it has too much output.
+    async fn capture(&mut self, page: Page) -> Result<Option<CapturedPage>, ExportError> {
+        let mut sink = Sink::new(self.format, self.buckets, self.site.as_ref())?;
+        sink.buffer().clear();
+        std::mem::swap(&mut self.sink, &mut sink);
+        let report = std::mem::take(&mut self.report);
+        self.is_capturing = true;
+        let captured = self.capture_into_sink(page).await;
+        self.is_capturing = false;
+        std::mem::swap(&mut self.sink, &mut sink);
+        let report = std::mem::replace(&mut self.report, report);
+        let numbers = std::mem::take(&mut self.new_numbers);
+        let is_whole = captured?;
+        Ok(is_whole.then(|| CapturedPage { output: std::mem::take(sink.buffer()), report, numbers }))
+    }
+
+    /// Returns whether the whole page was written.
+    async fn capture_into_sink(&mut self, page: Page) -> Result<bool, ExportError> {
+        let mut page = PageExport::new(self, page).await?;
+        while page.write_part().await? {}
+        if page.export.is_capture_too_large() {
+            return Ok(false);
+        }
+        page.end_page()?;
+        Ok(true)
+    }
+
+    /// Whether a page is captured whose output turns out to be too large.
+    pub(super) fn is_capture_too_large(&mut self) -> bool {
+        self.is_capturing && self.sink.buffer().len() > MAX_BYTES_OF_A_PAGE
+    }
+
+    async fn write_captured(
+        &mut self,
+        page: &Page,
+        captured: CapturedPage,
+        progress: &mut (impl FnMut(&ExportProgress) + Send),
+    ) -> Result<(), ExportError> {
+        let CapturedPage { output, report, numbers } = captured;
+        self.report.append(report);
+        self.new_numbers = numbers;
+        self.check_numbers(&page.title);
+        self.sink.buffer().extend_from_slice(&output);
+        self.flush_buffer(false).await?;
+        progress(&self.report.progress());
+        Ok(())
+    }
+}
