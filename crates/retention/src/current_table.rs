@@ -5,6 +5,8 @@
 //! notes themselves call this an abuse. Here the row is set by compare-and-set: the value of the highest
 //! (revision, tid) stays, in whatever order the writes arrive.
 
+use std::num::NonZeroUsize;
+
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
 use rashomon_records::{
@@ -14,7 +16,7 @@ use rashomon_records::{
         self, BodyKey, Column, CurrentKey, RenderRow, RowKey, content_of, partition_of, render_key, rev_key,
         unreadable,
     },
-    schemas::{CURRENT, RENDERS, REVISIONS, has_rows},
+    schemas::{CURRENT, RENDERS, REVISIONS},
     write::PageBatch,
 };
 use rashomon_tables::{Batch, ClusteringRange, Error as StoreError, Key, Row, Scan, Swap, Value};
@@ -116,9 +118,13 @@ pub(crate) async fn current_row(core: &Core, page: &Page, name: &PropertyName) -
     }
 }
 
-/// Whether `current` may have rows. Even if no policy uses the table now, an earlier policy may have used it.
+/// Whether `current` may have rows. Even if no policy uses the table now, an earlier policy may have used it. One result
+/// page decides: to look for a row among those of all pages of a large wiki would take seconds.
 async fn current_table_may_have_rows(core: &Core) -> Result<bool> {
-    let look = || async { Ok(has_rows(&*core.records.store, &CURRENT).await?) };
+    let look = || async {
+        let found = core.records.store.partitions(&CURRENT, None, NonZeroUsize::MIN).await?;
+        Ok(!found.items.is_empty() || found.next.is_some())
+    };
     core.current_table_may_have_rows.get_or_try_init(look).await.copied()
 }
 
