@@ -61,6 +61,7 @@ impl<W: Write + Send + 'static> Export<'_, W> {
                     None => drop(self.export_page(page, progress).await?),
                 }
             }
+            self.flush_buffer(true).await?;
             if let Some(bytes_of_page) = bytes.checked_div(count) {
                 // A window is at most four times as large as the last one, whose pages may not be typical.
                 size = (MAX_CAPTURED_BYTES / bytes_of_page.max(1)).min(4 * count);
