@@ -22,7 +22,7 @@ const MAX_PAGES_IN_WINDOW: usize = 16 << 10;
 
 /// The output of a page, before its turn.
 struct CapturedPage {
-    output: Vec<u8>,
+    output: Sink,
     report: ExportReport,
     numbers: Vec<NewNumber>,
 }
@@ -51,7 +51,7 @@ impl<W: Write + Send + 'static> Export<'_, W> {
             for index in order {
                 if bytes < MAX_CAPTURED_BYTES && read.len() > 1 {
                     captured[index] = self.capture(read[index].clone()).await?;
-                    bytes += captured[index].as_ref().map_or(0, |page| page.output.len());
+                    bytes += captured[index].as_mut().map_or(0, |page| page.output.buffer().len());
                     count += 1;
                 }
             }
@@ -82,8 +82,12 @@ impl<W: Write + Send + 'static> Export<'_, W> {
         std::mem::swap(&mut self.sink, &mut sink);
         let report = std::mem::replace(&mut self.report, report);
         let numbers = std::mem::take(&mut self.new_numbers);
+        let mut damage = std::mem::take(&mut self.found_damage);
         let is_whole = captured?;
-        Ok(is_whole.then(|| CapturedPage { output: std::mem::take(sink.buffer()), report, numbers }))
+        if !is_whole {
+            self.returned_damage.append(&mut damage);
+        }
+        Ok(is_whole.then_some(CapturedPage { output: sink, report, numbers }))
     }
 
     /// Returns whether the whole page was written.
@@ -109,10 +113,9 @@ impl<W: Write + Send + 'static> Export<'_, W> {
         progress: &mut (impl FnMut(&ExportProgress) + Send),
     ) -> Result<(), ExportError> {
         let CapturedPage { output, report, numbers } = captured;
+        numbers.into_iter().for_each(|number| self.add_number(&page.title, number));
         self.report.append(report);
-        self.new_numbers = numbers;
-        self.check_numbers(&page.title);
-        self.sink.buffer().extend_from_slice(&output);
+        self.sink.append(output);
         self.flush_buffer(false).await?;
         progress(&self.report.progress());
         Ok(())

@@ -13,11 +13,11 @@ mod report;
 use std::io::Write;
 
 use rashomon_buckets::{
-    BucketName, Catalog, DomainName, Error, Page, RevisionStore, SiteInfo, StoreError, Title,
+    BucketName, Catalog, DomainName, Error, FoundDamage, Page, RevisionStore, SiteInfo, StoreError, Title,
 };
 
 pub use self::report::{ExportError, ExportProgress, ExportReport, Unreadable, Warning};
-use self::{pages::PageExport, pipe::Pipe};
+use self::{pages::PageExport, pipe::Pipe, report::NewNumber};
 use crate::{json_lines::JsonLinesWriter, xml::XmlWriter};
 
 /// The format of an export.
@@ -79,6 +79,8 @@ pub async fn export<W: Write + Send + 'static>(
         sink,
         pipe,
         is_capturing: false,
+        found_damage: Vec::new(),
+        returned_damage: Vec::new(),
         report: ExportReport { damaged, ..ExportReport::default() },
         numbers: report::WrittenNumbers::default(),
         new_numbers: Vec::new(),
@@ -108,10 +110,14 @@ struct Export<'a, W> {
     pipe: Pipe<W>,
     /// Whether the output of a page is captured, instead of being passed to the thread that writes it.
     is_capturing: bool,
+    /// The damage that was found while the output of a page is captured.
+    found_damage: Vec<FoundDamage>,
+    /// The damage of pages that were not captured after all. It is not found again when they are read in their turn.
+    returned_damage: Vec<FoundDamage>,
     report: ExportReport,
     numbers: report::WrittenNumbers,
-    /// The numbers that the page has in the output, until they are compared with those of earlier pages.
-    new_numbers: Vec<report::NewNumber>,
+    /// The numbers of the page that is captured.
+    new_numbers: Vec<NewNumber>,
 }
 
 /// The writer of pages. Its output is a buffer, which is passed on when it is full.
@@ -138,6 +144,15 @@ impl Sink {
         }
     }
 
+    /// Adds the pages of another sink of the same format, which has only whole pages.
+    fn append(&mut self, mut pages: Self) {
+        let output = std::mem::take(pages.buffer());
+        self.buffer().extend_from_slice(&output);
+        if let (Self::JsonLines(writer), Self::JsonLines(pages)) = (self, pages) {
+            writer.count_lines_of(&pages);
+        }
+    }
+
     fn finish(self) -> std::io::Result<Vec<u8>> {
         match self {
             Self::Xml(writer) => writer.finish(),
@@ -153,11 +168,9 @@ impl<W: Write + Send + 'static> Export<'_, W> {
         page: Page,
         progress: &mut (impl FnMut(&ExportProgress) + Send),
     ) -> Result<bool, ExportError> {
-        let title = page.title.clone();
         let mut page = PageExport::new(self, page).await?;
         loop {
             let more = page.write_part().await?;
-            page.export.check_numbers(&title);
             page.export.flush_buffer(false).await?;
             progress(&page.export.report.progress());
             if !more {
@@ -166,12 +179,23 @@ impl<W: Write + Send + 'static> Export<'_, W> {
         }
     }
 
-    /// Reports the numbers of a page that earlier pages have, too.
-    fn check_numbers(&mut self, title: &Title) {
-        for number in std::mem::take(&mut self.new_numbers) {
-            if let Some(loss) = self.numbers.add(number) {
-                self.report.invalid.add(Warning { title: title.clone(), rev: number.rev(), loss });
-            }
+    /// Returns the damage that was found since the last call, and that of the page which was found before.
+    fn take_found_damage(&mut self, page: &Page) -> Vec<FoundDamage> {
+        let mut found: Vec<_> =
+            self.returned_damage.extract_if(.., |found| found.page.as_ref() == Some(page)).collect();
+        found.extend(self.buckets.found_damage());
+        if self.is_capturing {
+            self.found_damage.extend_from_slice(&found);
+        }
+        found
+    }
+
+    /// Reports a number that an earlier page has, too. The numbers of a page that is captured are compared in its turn.
+    fn add_number(&mut self, title: &Title, number: NewNumber) {
+        if self.is_capturing {
+            self.new_numbers.push(number);
+        } else if let Some(loss) = self.numbers.add(number) {
+            self.report.invalid.add(Warning { title: title.clone(), rev: number.rev(), loss });
         }
     }
 
@@ -190,7 +214,8 @@ impl<W: Write + Send + 'static> Export<'_, W> {
     }
 
     async fn finish(mut self) -> Result<(ExportReport, W), ExportError> {
-        self.buckets.found_damage().iter().for_each(|found| self.report.add_damage(found));
+        let found = self.returned_damage.drain(..).chain(self.buckets.found_damage());
+        found.for_each(|found| self.report.add_damage(&found));
         self.flush_buffer(true).await?;
         let rest = self.sink.finish()?;
         self.report.bytes += rest.len() as u64;

@@ -141,8 +141,11 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             }
             Sink::Xml(writer) => {
                 let head = xml::page_head(&title, self.info.as_ref(), self.export.site.as_ref());
-                self.export.new_numbers.push(NewNumber::Page(head.page_id));
-                writer.begin_page(&head)?
+                let outcome = writer.begin_page(&head)?;
+                if !matches!(outcome, Outcome::LeftOut(_)) {
+                    self.export.add_number(&title, NewNumber::Page(head.page_id));
+                }
+                outcome
             }
         };
         if matches!(outcome, Outcome::LeftOut(_)) {
@@ -179,7 +182,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
                 self.export.report.unreadable.add_many(count, Unreadable { title, revisions, count, why });
             }
         }
-        for found in self.export.buckets.found_damage() {
+        for found in self.export.take_found_damage(&self.page) {
             match found.rev.filter(|_| found.page.as_ref() == Some(&self.page)) {
                 Some(rev) => drop(self.lost.insert(rev, found.reason)),
                 None => self.export.report.add_damage(&found),
@@ -301,7 +304,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         let Sink::Xml(writer) = &mut self.export.sink else { return Ok(None) };
         let outcome = writer.revision(&written)?;
         if matches!(outcome, Outcome::Written) {
-            self.export.new_numbers.push(NewNumber::Revision(record.rev));
+            self.export.add_number(&self.page.title, NewNumber::Revision(record.rev));
         }
         Ok(Some(outcome))
     }

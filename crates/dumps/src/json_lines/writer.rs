@@ -67,6 +67,13 @@ impl<W: Write> JsonLinesWriter<W> {
         self.line(&RevisionLine::new(record, properties))
     }
 
+    /// Counts the lines of another writer in the last line, too.
+    pub(crate) const fn count_lines_of(&mut self, other: &Self) {
+        self.counts.pages += other.counts.pages;
+        self.counts.revisions += other.counts.revisions;
+        self.counts.renders += other.counts.renders;
+    }
+
     /// Writes a render of the last revision, with the properties of the render.
     pub fn render(&mut self, tid: Tid, properties: &[WrittenProperty<'_>]) -> io::Result<()> {
         self.counts.renders += 1;
@@ -74,7 +81,8 @@ impl<W: Write> JsonLinesWriter<W> {
         self.line(&RenderLine { kind: Kind::Render, tid, properties })
     }
 
-    /// Returns the underlying writer. The caller may take written data out of it, but must not write to it.
+    /// Returns the underlying writer. The caller may take written data out of it, and may only write lines to it that
+    /// [`Self::count_lines_of`] counts.
     pub(crate) const fn get_mut(&mut self) -> &mut W {
         &mut self.out
     }

@@ -6,6 +6,7 @@ mod damage;
 mod export;
 mod import;
 mod properties;
+mod reading_order;
 mod real_data;
 mod unexpected;
 mod wiki;
