@@ -44,7 +44,43 @@ struct Window {
     rows: Memory,
 }
 
+/// Rows of a partition that are being read.
+struct PartitionRows {
+    batch: Batch,
+    /// Rows of tables that are written by swap alone.
+    swapped: Vec<(&'static Schema, Row)>,
+}
+
+impl PartitionRows {
+    fn new(partition: &[Value]) -> Self {
+        Self { batch: Batch::new(partition.to_vec()), swapped: Vec::new() }
+    }
+
+    fn push(&mut self, table: &'static Schema, row: Row) {
+        if table.swap_only() {
+            self.swapped.push((table, row));
+            return;
+        }
+        let Row { key, values, written_at, expires_at } = row;
+        let clustering = key.clustering;
+        self.batch.mutations.push(Mutation::Put { table, clustering, values, written_at, expires_at });
+    }
+}
+
 impl Window {
+    /// Adds the rows of a partition. If the store in memory does not take them, the partition is not kept.
+    async fn add(&mut self, rows: PartitionRows) {
+        let partition = rows.batch.partition.clone();
+        let mut is_kept = self.rows.write(Vec::new(), rows.batch).await.is_ok();
+        for (table, row) in rows.swapped {
+            let key = row.key.clone();
+            is_kept &= self.rows.swap(Vec::new(), table, &key, None, Some(row)).await.is_ok();
+        }
+        if !is_kept {
+            self.versions.remove(&partition);
+        }
+    }
+
     fn has_table(&self, table: &Schema) -> bool {
         self.tables.iter().any(|known| known.name() == table.name())
     }
@@ -112,7 +148,7 @@ impl ReadAhead {
         bytes: usize,
     ) -> Result<usize> {
         let (mut place, mut of_all, mut of_partition) = (0, 0, 0);
-        let mut rows = Batch::new(partitions[0].clone());
+        let mut rows = PartitionRows::new(&partitions[0]);
         loop {
             let page = self.below().walk(walk.clone()).await?;
             for (_, row) in &page.damaged {
@@ -120,10 +156,10 @@ impl ReadAhead {
             }
             for (table, row) in page.rows {
                 let partition = &row.key.partition;
-                if rows.partition != *partition {
+                if rows.batch.partition != *partition {
                     // All partitions before this one were read.
-                    let whole = std::mem::replace(&mut rows, Batch::new(partition.clone()));
-                    window.rows.write(Vec::new(), whole).await?;
+                    let whole = std::mem::replace(&mut rows, PartitionRows::new(partition));
+                    window.add(whole).await;
                     place = partitions.partition_point(|other| other < partition);
                     if place == partitions.len() || (place > 0 && of_all >= bytes) {
                         return Ok(place);
@@ -137,18 +173,11 @@ impl ReadAhead {
                     window.versions.remove(partition);
                     return Ok((place + usize::from(partitions[place] == *partition)).max(1));
                 }
-                let Row { key, values, written_at, expires_at } = row;
-                rows.mutations.push(Mutation::Put {
-                    table,
-                    clustering: key.clustering,
-                    values,
-                    written_at,
-                    expires_at,
-                });
+                rows.push(table, row);
             }
             walk.after = page.next;
             if walk.after.is_none() {
-                window.rows.write(Vec::new(), rows).await?;
+                window.add(rows).await;
                 return Ok(partitions.len());
             }
         }
@@ -217,6 +246,7 @@ mod tests {
     static REVISIONS: LazyLock<Schema> =
         LazyLock::new(|| of_a_page("revisions").value("text", ColumnType::Text).build());
     static RENDERS: LazyLock<Schema> = LazyLock::new(|| of_a_page("renders").build());
+    static CURRENT: LazyLock<Schema> = LazyLock::new(|| of_a_page("current").swap_only().build());
     static OTHERS: LazyLock<Schema> = LazyLock::new(|| of_a_page("others").build());
 
     fn of_a_page(table: &'static str) -> crate::SchemaBuilder {
@@ -246,11 +276,15 @@ mod tests {
             let clock = Arc::new(ManualClock::new(at(1_000)));
             let counting = Arc::new(Counting::new(Memory::new(Arc::clone(&clock) as _)));
             let ahead = ReadAhead::new(Arc::clone(&counting) as _, clock);
-            for table in [&*REVISIONS, &*RENDERS, &*OTHERS] {
+            for table in [&*REVISIONS, &*RENDERS, &*CURRENT, &*OTHERS] {
                 TableStore::create(&ahead, table).await.unwrap();
             }
             let this = Self { counting, ahead };
             for page in 0..pages {
+                let key = Key::new(partition(page), vec![Value::Int(2)]);
+                let row = Row { key: key.clone(), values: Vec::new(), written_at: at(1), expires_at: None };
+                let store = &this.ahead as &dyn TableStore;
+                store.swap(Vec::new(), &CURRENT, &key, None, Some(row)).await.unwrap();
                 for rev in 0..page {
                     this.put(page, rev, &format!("text {rev}")).await;
                 }
@@ -269,7 +303,7 @@ mod tests {
 
         async fn read_ahead(&self, pages: std::ops::Range<i64>, bytes: usize) -> usize {
             let partitions: Vec<_> = pages.map(partition).collect();
-            self.ahead.read_ahead(&[&REVISIONS, &RENDERS], &partitions, bytes).await.unwrap()
+            self.ahead.read_ahead(&[&REVISIONS, &RENDERS, &CURRENT], &partitions, bytes).await.unwrap()
         }
 
         /// Reads a page in several ways. Returns the rows, and how many calls the store below got.
@@ -282,7 +316,7 @@ mod tests {
             let (before, store) = (reads(), &self.ahead as &dyn TableStore);
             let all = NonZeroUsize::new(1_000).unwrap();
             let mut rows = Vec::new();
-            for table in [&*REVISIONS, &*RENDERS] {
+            for table in [&*REVISIONS, &*RENDERS, &*CURRENT] {
                 let range = ClusteringRange::all().at_least(1);
                 let mut scan = Scan::new(partition(page), all).range(range);
                 rows.extend(store.scan(table, scan.clone()).await.unwrap().items);
