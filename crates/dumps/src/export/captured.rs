@@ -6,7 +6,7 @@
 
 use std::io::Write;
 
-use rashomon_buckets::{Page, PageStream};
+use rashomon_buckets::{FoundDamage, Page, PageStream};
 
 use super::{Export, ExportError, ExportProgress, ExportReport, Sink, pages::PageExport, report::NewNumber};
 
@@ -19,6 +19,14 @@ const MAX_BYTES_OF_A_PAGE: usize = 1 << 20;
 /// The number of pages in the first window. The later ones have as many as probably fit into memory.
 const PAGES_IN_FIRST_WINDOW: usize = 64;
 const MAX_PAGES_IN_WINDOW: usize = 16 << 10;
+
+/// What is found, besides the output, while a page is captured.
+#[derive(Debug, Default)]
+pub(super) struct Capture {
+    pub(super) damage: Vec<FoundDamage>,
+    /// The numbers of the page and of its revisions in the output.
+    pub(super) numbers: Vec<NewNumber>,
+}
 
 /// The output of a page, before its turn.
 struct CapturedPage {
@@ -72,17 +80,14 @@ impl<W: Write + Send + 'static> Export<'_, W> {
 
     /// Reads a page. Returns `None` if it has too much output.
     async fn capture(&mut self, page: Page) -> Result<Option<CapturedPage>, ExportError> {
-        let mut sink = Sink::new(self.format, self.buckets, self.site.as_ref())?;
-        sink.buffer().clear();
+        let mut sink = self.sink.for_pages();
         std::mem::swap(&mut self.sink, &mut sink);
         let report = std::mem::take(&mut self.report);
-        self.is_capturing = true;
+        self.capture = Some(Capture::default());
         let captured = self.capture_into_sink(page).await;
-        self.is_capturing = false;
+        let Capture { mut damage, numbers } = self.capture.take().unwrap_or_default();
         std::mem::swap(&mut self.sink, &mut sink);
         let report = std::mem::replace(&mut self.report, report);
-        let numbers = std::mem::take(&mut self.new_numbers);
-        let mut damage = std::mem::take(&mut self.found_damage);
         let is_whole = captured?;
         if !is_whole {
             self.returned_damage.append(&mut damage);
@@ -103,7 +108,7 @@ impl<W: Write + Send + 'static> Export<'_, W> {
 
     /// Whether a page is captured whose output turns out to be too large.
     pub(super) fn is_capture_too_large(&mut self) -> bool {
-        self.is_capturing && self.sink.buffer().len() > MAX_BYTES_OF_A_PAGE
+        self.capture.is_some() && self.sink.buffer().len() > MAX_BYTES_OF_A_PAGE
     }
 
     async fn write_captured(

@@ -17,7 +17,7 @@ use rashomon_buckets::{
 };
 
 pub use self::report::{ExportError, ExportProgress, ExportReport, Unreadable, Warning};
-use self::{pages::PageExport, pipe::Pipe, report::NewNumber};
+use self::{captured::Capture, pages::PageExport, pipe::Pipe, report::NewNumber};
 use crate::{json_lines::JsonLinesWriter, xml::XmlWriter};
 
 /// The format of an export.
@@ -69,21 +69,24 @@ pub async fn export<W: Write + Send + 'static>(
         }
         site => site?.map(|(site, _)| SiteInfo { as_of: None, ..site }),
     };
-    let sink = Sink::new(options.format, buckets, site.as_ref())?;
+    let sink = match options.format {
+        Format::Xml => Sink::Xml(XmlWriter::new(Vec::new(), site.as_ref())?),
+        Format::JsonLines => {
+            let headers = buckets.settings().definitions.headers.clone();
+            Sink::JsonLines(JsonLinesWriter::new(Vec::new(), site.as_ref())?.with_headers(headers))
+        }
+    };
     let mut export = Export {
         buckets,
         catalog,
         history: options.history,
-        format: options.format,
         site,
         sink,
         pipe,
-        is_capturing: false,
-        found_damage: Vec::new(),
+        capture: None,
         returned_damage: Vec::new(),
         report: ExportReport { damaged, ..ExportReport::default() },
         numbers: report::WrittenNumbers::default(),
-        new_numbers: Vec::new(),
     };
     let page_of = |title| Page { domain: domain.clone(), bucket: options.bucket.clone(), title };
     if let Some(titles) = &options.titles {
@@ -104,20 +107,15 @@ struct Export<'a, W> {
     buckets: &'a RevisionStore,
     catalog: &'a Catalog,
     history: bool,
-    format: Format,
     site: Option<SiteInfo>,
     sink: Sink,
     pipe: Pipe<W>,
-    /// Whether the output of a page is captured, instead of being passed to the thread that writes it.
-    is_capturing: bool,
-    /// The damage that was found while the output of a page is captured.
-    found_damage: Vec<FoundDamage>,
+    /// Set while the output of a page is captured, instead of being passed to the thread that writes it.
+    capture: Option<Capture>,
     /// The damage of pages that were not captured after all. It is not found again when they are read in their turn.
     returned_damage: Vec<FoundDamage>,
     report: ExportReport,
     numbers: report::WrittenNumbers,
-    /// The numbers of the page that is captured.
-    new_numbers: Vec<NewNumber>,
 }
 
 /// The writer of pages. Its output is a buffer, which is passed on when it is full.
@@ -127,14 +125,12 @@ enum Sink {
 }
 
 impl Sink {
-    fn new(format: Format, buckets: &RevisionStore, site: Option<&SiteInfo>) -> std::io::Result<Self> {
-        Ok(match format {
-            Format::Xml => Self::Xml(XmlWriter::new(Vec::new(), site)?),
-            Format::JsonLines => {
-                let headers = buckets.settings().definitions.headers.clone();
-                Self::JsonLines(JsonLinesWriter::new(Vec::new(), site)?.with_headers(headers))
-            }
-        })
+    /// An empty sink for pages of this one, see [`Self::append`].
+    fn for_pages(&self) -> Self {
+        match self {
+            Self::Xml(_) => Self::Xml(XmlWriter::for_pages()),
+            Self::JsonLines(writer) => Self::JsonLines(writer.for_pages()),
+        }
     }
 
     fn buffer(&mut self) -> &mut Vec<u8> {
@@ -144,7 +140,7 @@ impl Sink {
         }
     }
 
-    /// Adds the pages of another sink of the same format, which has only whole pages.
+    /// Adds the pages of a sink of [`Self::for_pages`], which has only whole pages.
     fn append(&mut self, mut pages: Self) {
         let output = std::mem::take(pages.buffer());
         self.buffer().extend_from_slice(&output);
@@ -184,16 +180,16 @@ impl<W: Write + Send + 'static> Export<'_, W> {
         let mut found: Vec<_> =
             self.returned_damage.extract_if(.., |found| found.page.as_ref() == Some(page)).collect();
         found.extend(self.buckets.found_damage());
-        if self.is_capturing {
-            self.found_damage.extend_from_slice(&found);
+        if let Some(capture) = &mut self.capture {
+            capture.damage.extend_from_slice(&found);
         }
         found
     }
 
     /// Reports a number that an earlier page has, too. The numbers of a page that is captured are compared in its turn.
     fn add_number(&mut self, title: &Title, number: NewNumber) {
-        if self.is_capturing {
-            self.new_numbers.push(number);
+        if let Some(capture) = &mut self.capture {
+            capture.numbers.push(number);
         } else if let Some(loss) = self.numbers.add(number) {
             self.report.invalid.add(Warning { title: title.clone(), rev: number.rev(), loss });
         }
@@ -201,7 +197,7 @@ impl<W: Write + Send + 'static> Export<'_, W> {
 
     /// Passes the buffer to the thread that writes it, if the buffer is full, or if `all` is set.
     async fn flush_buffer(&mut self, all: bool) -> Result<(), ExportError> {
-        if self.is_capturing {
+        if self.capture.is_some() {
             return Ok(());
         }
         let buffer = self.sink.buffer();

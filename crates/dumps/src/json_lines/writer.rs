@@ -15,6 +15,9 @@ use super::{
     line::{EndLine, Kind, PageLine, PropertyValue, RenderLine, RevisionLine, SiteLine, Time},
 };
 
+/// The counts before the first page.
+const NO_LINES: EndLine = EndLine { kind: Kind::End, pages: 0, revisions: 0, renders: 0 };
+
 /// Writes JSON lines, piece by piece.
 #[derive(Debug)]
 pub struct JsonLinesWriter<W> {
@@ -38,10 +41,20 @@ pub struct WrittenProperty<'a> {
 impl<W: Write> JsonLinesWriter<W> {
     /// Begins a history.
     pub fn new(out: W, site: Option<&SiteInfo>) -> io::Result<Self> {
-        let counts = EndLine { kind: Kind::End, pages: 0, revisions: 0, renders: 0 };
-        let mut writer = Self { out, buffer: Vec::new(), counts, headers: StoredHeaders::default() };
+        let mut writer =
+            Self { out, buffer: Vec::new(), counts: NO_LINES, headers: StoredHeaders::default() };
         writer.line(&SiteLine { kind: Kind::Siteinfo, version: VERSION, site: site.cloned() })?;
         Ok(writer)
+    }
+
+    /// A writer of further pages of this history, without its first line.
+    pub(crate) fn for_pages(&self) -> JsonLinesWriter<Vec<u8>> {
+        JsonLinesWriter {
+            out: Vec::new(),
+            buffer: Vec::new(),
+            counts: NO_LINES,
+            headers: self.headers.clone(),
+        }
     }
 
     /// Sets which headers of properties are written.

@@ -90,6 +90,13 @@ pub struct XmlWriter<W> {
     buffer: Vec<u8>,
 }
 
+impl XmlWriter<Vec<u8>> {
+    /// A writer of further pages of an export, without the beginning of the export.
+    pub(crate) const fn for_pages() -> Self {
+        Self { out: Vec::new(), buffer: Vec::new() }
+    }
+}
+
 impl<W: Write> XmlWriter<W> {
     /// Begins an export. Omits parts of `site` that the schema or XML does not allow.
     pub fn new(out: W, site: Option<&SiteInfo>) -> io::Result<Self> {
@@ -218,7 +225,8 @@ impl<W: Write> XmlWriter<W> {
         Ok(true)
     }
 
-    /// Returns the underlying writer. The caller may take written data out of it, but must not write to it.
+    /// Returns the underlying writer. The caller may take written data out of it, and may only write whole pages
+    /// of [`XmlWriter::for_pages`] to it.
     pub(crate) const fn get_mut(&mut self) -> &mut W {
         &mut self.out
     }
