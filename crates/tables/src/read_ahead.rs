@@ -134,7 +134,7 @@ impl ReadAhead {
     }
 
     /// Forgets what was read ahead.
-    pub fn forget(&self) {
+    fn forget(&self) {
         self.window.write().unwrap_or_else(PoisonError::into_inner).take();
     }
 

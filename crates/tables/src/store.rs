@@ -53,10 +53,10 @@ pub trait TableStore: Debug + Send + Sync + 'static {
     /// to the limits of the walk, and the cursor of the next result page. A store reads them as it has them, so a walk
     /// through all rows costs less than the scans of all partitions.
     ///
-    /// The order of the partitions is unspecified, unless the walk begins at a partition. All rows of a partition come one after the other, also over result
-    /// pages, and among them the rows of each table, in the order of the table. As with [`TableStore::scan`], each row
-    /// that exists during the whole walk is returned exactly once over all result pages, and damaged rows are reported
-    /// in the same way.
+    /// The order of the partitions is unspecified, unless the walk begins at a partition. All rows of a partition come
+    /// one after the other, also over result pages, and among them the rows of each table, in the order of the table.
+    /// As with [`TableStore::scan`], each row that exists during the whole walk is returned exactly once over all
+    /// result pages, and damaged rows are reported in the same way.
     async fn walk(&self, walk: Walk) -> Result<WalkPage>;
 
     /// Applies batches, each completely or not at all. The batches of `first` are applied in any order, or at the
