@@ -251,3 +251,115 @@ fn hash(block: &[u8]) -> blake3::Hash {
     hasher.update(&block[AFTER_HASH..]);
     hasher.finalize()
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)] // A panic in a test names its line.
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::{Block, BlockBuilder, Settings, Value};
+
+    /// A block of several groups, and its contents.
+    fn block() -> (Vec<u8>, BTreeMap<u64, Vec<u8>>) {
+        let settings =
+            Settings { group_entries: 4, group_pool: 100, first_group_pool: 100, ..Settings::default() };
+        let mut builder = BlockBuilder::new(settings, vec![Column::bytes("user")], 0).unwrap();
+        let mut contents = BTreeMap::new();
+        for number in 0..40_u64 {
+            builder.may_begin_group(true).unwrap();
+            let content = format!("content {number}: {:x}", xxh3_64(&number.to_le_bytes())).repeat(9);
+            let user = Value::Bytes(format!("user {}", number % 5).into_bytes());
+            builder.push(format!("page {}", number / 2).as_bytes(), content.as_bytes(), &[user]).unwrap();
+            contents.insert(number, content.into_bytes());
+        }
+        (builder.finish().unwrap(), contents)
+    }
+
+    /// The directories that say something else of this chunk.
+    fn lies(directory: &Directory, chunk: usize) -> Vec<(String, Directory)> {
+        let mut lies = Vec::new();
+        let mut add = |what: String, lie: &dyn Fn(&mut Vec<Chunk>)| {
+            let mut lying = directory.clone();
+            lie(&mut lying.chunks);
+            if lying.chunks != directory.chunks {
+                lies.push((what, lying));
+            }
+        };
+        for section in 0..=FIRST_COLUMN {
+            for raw in [1, 2, 1 << 20, 1 << 32, usize::MAX >> 2] {
+                add(format!("section {section}: {raw} bytes more"), &|chunks| {
+                    chunks[chunk].sections[section].raw += raw;
+                });
+                add(format!("section {section}: {raw} stored bytes more"), &|chunks| {
+                    chunks[chunk].sections[section].raw += raw;
+                    chunks[chunk].sections[section].stored += raw;
+                });
+            }
+            add(format!("section {section}: a stored byte less"), &|chunks| {
+                let section = &mut chunks[chunk].sections[section];
+                section.stored = section.stored.saturating_sub(1);
+            });
+            add(format!("section {section}: empty"), &|chunks| {
+                chunks[chunk].sections[section] = Section::default();
+            });
+            add(format!("section {section}: that of another chunk"), &|chunks| {
+                let other = (chunk + 1) % chunks.len();
+                chunks[chunk].sections[section] = chunks[other].sections[section];
+            });
+        }
+        add("all sections of another chunk".to_owned(), &|chunks| {
+            let other = (chunk + 1) % chunks.len();
+            chunks[chunk].sections = chunks[other].sections.clone();
+        });
+        add("an erased entry".to_owned(), &|chunks| chunks[chunk].erased += 1);
+        add("an ordinal that is not used".to_owned(), &|chunks| {
+            chunks[chunk..].iter_mut().for_each(|chunk| chunk.last += 1);
+            chunks[chunk + 1..].iter_mut().for_each(|chunk| chunk.first += 1);
+        });
+        add("an entry more".to_owned(), &|chunks| {
+            chunks[chunk].entries += 1;
+            chunks[chunk..].iter_mut().for_each(|chunk| chunk.last += 1);
+            chunks[chunk + 1..].iter_mut().for_each(|chunk| chunk.first += 1);
+        });
+        add("no chunk".to_owned(), &|chunks| drop(chunks.remove(chunk)));
+        lies
+    }
+
+    /// The checksums of these directories are right. A directory that gives entries other numbers may return a content
+    /// under another number, as a forged block may return anything. But no content is made of parts of others.
+    #[test]
+    fn directory_that_lies_is_found_out() {
+        let (bytes, contents) = block();
+        let opened = Directory::open(&bytes, &Limits::default()).unwrap();
+        assert!(opened.directory.chunks.len() > 4);
+        for chunk in 0..opened.directory.chunks.len() {
+            for (what, lying) in lies(&opened.directory, chunk) {
+                let numbers = |directory: &Directory| {
+                    directory.chunks.iter().map(|chunk| (chunk.first, chunk.last)).collect::<Vec<_>>()
+                };
+                let is_numbered_alike = numbers(&lying) == numbers(&opened.directory);
+                let lying = lying.seal(opened.body);
+                let found = Block::open(&lying, Limits::default()).and_then(|block| block.verify());
+                assert!(found.is_err(), "chunk {chunk}, {what}");
+                let Ok(block) = Block::salvage(&lying, Limits::default()) else { continue };
+                let check = |ordinal: u64, content: &Vec<u8>| {
+                    let is_right = if is_numbered_alike {
+                        contents.get(&ordinal) == Some(content)
+                    } else {
+                        contents.values().any(|known| known == content)
+                    };
+                    assert!(is_right, "chunk {chunk}, {what}: {ordinal}");
+                };
+                let groups: Vec<_> =
+                    (0..block.groups()).filter_map(|group| block.unpack(group, None).ok()).collect();
+                for ordinal in 0..50 {
+                    block.get(ordinal).iter().for_each(|content| check(ordinal, content));
+                    for group in &groups {
+                        group.get(ordinal).iter().for_each(|content| check(ordinal, content));
+                    }
+                }
+            }
+        }
+    }
+}
