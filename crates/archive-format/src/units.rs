@@ -191,7 +191,8 @@ impl UnitEntries {
         self.entries.clone().map(move |index| StoredLine::new(table, index as usize))
     }
 
-    fn rev(&self, table: &Table) -> Option<Revision> {
+    /// The number of the revision. `None` if it cannot be read.
+    pub fn rev(&self, table: &Table) -> Option<Revision> {
         Revision::new(self.lines(table).next()?.get_int(Field::Rev)?)
     }
 

@@ -22,7 +22,7 @@ use super::{
     damage::Damage,
     index::IndexRow,
     index_cache::IndexCache,
-    open_block::OpenBlock,
+    open_block::{Needs, OpenBlock},
     pending::settings,
     rows::{BlockId, BlockPiece},
     too_large::TooLarge,
@@ -48,7 +48,7 @@ const OVERLOADED: Outage = Outage::Overloaded(
 
 /// The maximum number of bytes that a task checks, or unpacks, itself, and with a permit for short work. This takes about
 /// a quarter of a millisecond.
-const SHORT_WORK_BYTES: usize = 128 << 10;
+pub(super) const SHORT_WORK_BYTES: usize = 128 << 10;
 
 /// Reads and writes blocks.
 #[derive(Debug)]
@@ -184,8 +184,17 @@ impl BlockStore {
     /// permits bound the processor time that unpacking takes from other tasks. Returns `Unavailable` if the caller gets none.
     /// If several callers request a block at once, one of them reads it for all.
     pub(super) async fn open(&self, page: &Page, id: BlockId) -> Result<Arc<OpenBlock>> {
+        self.open_for(page, id, Needs::Rows).await
+    }
+
+    /// Like [`Self::open`], but for a caller that decodes revisions, and finds no rows.
+    pub(super) async fn open_for_units(&self, page: &Page, id: BlockId) -> Result<Arc<OpenBlock>> {
+        self.open_for(page, id, Needs::Units).await
+    }
+
+    async fn open_for(&self, page: &Page, id: BlockId, needs: Needs) -> Result<Arc<OpenBlock>> {
         if let Some(block) = self.in_memory(id).await
-            && block.is_unpacked_for(&page.title)
+            && block.is_unpacked_for(&page.title, needs)
         {
             return Ok(block);
         }
@@ -208,16 +217,16 @@ impl BlockStore {
             }
         };
         self.with_last(|last| *last = Some(Arc::clone(&block)));
-        if block.is_unpacked_for(&page.title) {
+        if block.is_unpacked_for(&page.title, needs) {
             return Ok(block);
         }
         if block.bytes_to_unpack_for(&page.title) <= SHORT_WORK_BYTES {
-            block.unpack_for(&page.title);
+            block.unpack_for(&page.title, needs);
         } else {
             let _permit = self.permits.exchange(short).await.map_err(refused)?;
             let (unpacked, title) = (Arc::clone(&block), page.title.clone());
             blocking(move || {
-                unpacked.unpack_for(&title);
+                unpacked.unpack_for(&title, needs);
                 Ok::<_, StoreError>(())
             })
             .await?;
@@ -244,7 +253,7 @@ impl BlockStore {
         let Some(id) = block_with(table, key, &state.index) else { return Ok(()) };
         let title = page_of(&key.partition).map(|page| page.title);
         if let Some((block, title)) = self.in_memory(id).await.zip(title)
-            && block.is_unpacked_for(&title)
+            && block.is_unpacked_for(&title, Needs::Rows)
         {
             return Ok(());
         }

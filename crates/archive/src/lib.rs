@@ -33,6 +33,7 @@ mod replace;
 mod rewrite;
 mod rows;
 mod seal;
+mod sealed;
 mod stats;
 mod too_large;
 mod union;
@@ -49,7 +50,7 @@ use rashomon_records::{
 };
 use rashomon_tables::{Error as StoreError, TableStore};
 
-pub use rashomon_archive_format::{BlockSums, BodySums};
+pub use rashomon_archive_format::{BlockSums, BodySums, Unit};
 pub use rashomon_blocks::Version as BlockVersion;
 
 pub use self::{
@@ -63,6 +64,7 @@ pub use self::{
     policy::ArchivePolicy,
     replace::{BlockReplacement, BodyInArchive, BodyReplacer, CheckedBlocks, NewBody},
     seal::{ImportedRow, ImportedRows, MAX_PLACED_BYTES, MAX_PLACED_ROWS, SealOptions, SealReport},
+    sealed::{SealedBody, SealedRange, SealedRevision, SealedRevisions},
     stats::{ArchiveStats, BlockCounts, ExpectedParts, PartCounts, PropertySpace},
     union_store::UnionStore,
 };

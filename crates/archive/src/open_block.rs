@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    ops::RangeInclusive,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -9,7 +10,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use rashomon_archive_format::{PageEntries, Unit, name_and_title, page_entries};
+use rashomon_archive_format::{
+    Hashes, PageEntries, Unit, UnitEntries, hash_of, name_and_title, page_entries,
+};
 use rashomon_blocks::{Block, Error as BlockError, Limits, Opened, Table, Unpacked};
 use rashomon_records::{Page, Revision, Title};
 use rashomon_tables::{ClusteringRange, Error as StoreError, Result, Schema};
@@ -40,6 +43,23 @@ pub(super) struct OpenBlock {
     memory: AtomicUsize,
     /// What [`Self::memory`] was when the cache weighed the block.
     weighed: AtomicUsize,
+}
+
+/// What a reader needs of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Needs {
+    /// Its rows, which a [`Part`] finds.
+    Rows,
+    /// Its revisions.
+    Units,
+}
+
+/// A revision of a page that is not decoded.
+#[derive(Debug)]
+pub(super) struct PackedEntries {
+    rev: Revision,
+    group: usize,
+    entries: UnitEntries,
 }
 
 /// A group of the block. Nothing is unpacked at first.
@@ -222,12 +242,12 @@ impl OpenBlock {
     }
 
     /// Whether everything that a reader of the page needs is unpacked.
-    pub(super) fn is_unpacked_for(&self, title: &Title) -> bool {
+    pub(super) fn is_unpacked_for(&self, title: &Title, needs: Needs) -> bool {
         self.groups_of(title).all(|group| {
             let Group { records, texts } = &self.groups[group];
             let has_part = |records: &Records| match records.find(title.as_str()) {
-                Some(index) => records.parts().contains_key(&index),
-                None => true,
+                Some(index) if needs == Needs::Rows => records.parts().contains_key(&index),
+                _ => true,
             };
             texts.get().is_some()
                 && records.get().is_some_and(|records| records.as_ref().map_or(true, has_part))
@@ -242,10 +262,13 @@ impl OpenBlock {
     }
 
     /// Unpacks what a reader of the page needs. An error is returned to the reader.
-    pub(super) fn unpack_for(&self, title: &Title) {
+    pub(super) fn unpack_for(&self, title: &Title, needs: Needs) {
         for group in self.groups_of(title) {
             let _ = self.texts(group);
-            let _ = self.part(group, title);
+            let _ = match needs {
+                Needs::Rows => self.part(group, title).map(drop),
+                Needs::Units => self.records(group).map(drop),
+            };
         }
     }
 
@@ -277,15 +300,20 @@ impl OpenBlock {
         if !parts.is_empty() {
             return Ok(parts);
         }
+        Err(self.lacks(page))
+    }
+
+    /// The error for a page whose index references the block, and that the block does not have.
+    fn lacks(&self, page: &Page) -> StoreError {
         if let GroupsByTitle::Hashed(_, Some(damage)) = &self.titles {
-            return Err(unreadable(self.id, damage));
+            return unreadable(self.id, damage);
         }
         let what = format!(
             "the archive index of page {} references block {}, which does not contain the page",
             page.title,
             in_hex(self.id)
         );
-        Err(StoreError::Corrupt(what))
+        StoreError::Corrupt(what)
     }
 
     /// Returns `Corrupt` if the block is damaged, and the records of any page cannot be read.
@@ -330,13 +358,42 @@ impl OpenBlock {
     }
 
     /// All revisions of a page in the block, the lowest first. Returns `Corrupt` if the block has none.
-    pub(super) fn units(&self, page: &Page) -> Result<Vec<Arc<Unit>>> {
-        let mut units = Vec::new();
-        for part in self.parts_of(page)? {
-            units.extend(part.revisions().map(|packed| self.unit(packed)).collect::<Result<Vec<_>>>()?);
+    pub(super) fn units(&self, page: &Page) -> Result<Vec<Unit>> {
+        let entries = self.entries_of(page, &(Revision::MIN..=Revision::MAX))?;
+        entries.iter().map(|entries| Ok(self.decode(page, entries)?.0)).collect()
+    }
+
+    /// The revisions of a page in a range, the lowest first. Returns `Corrupt` if the block has no revision of the page.
+    pub(super) fn entries_of(
+        &self,
+        page: &Page,
+        revs: &RangeInclusive<Revision>,
+    ) -> Result<Vec<PackedEntries>> {
+        let (mut found, mut has_page) = (Vec::new(), false);
+        for group in self.groups_of(&page.title) {
+            let Records { table, pages, .. } = self.records(group)?;
+            let Some(index) = self.records(group)?.find(page.title.as_str()) else { continue };
+            has_page = true;
+            for entries in pages[index as usize].units(table).ok_or_else(|| not_understood(self.id))? {
+                let rev = entries.rev(table).ok_or_else(|| not_understood(self.id))?;
+                if revs.contains(&rev) {
+                    found.push(PackedEntries { rev, group, entries });
+                }
+            }
         }
-        units.sort_by_key(|unit| unit.revision.record.rev);
-        Ok(units)
+        found.sort_by_key(|entries| entries.rev);
+        if has_page { Ok(found) } else { Err(self.lacks(page)) }
+    }
+
+    /// Decodes a revision. Also returns the texts that had to be read for this, by the ordinals of their entries.
+    pub(super) fn decode(&self, page: &Page, packed: &PackedEntries) -> Result<(Unit, Vec<(u64, Bytes)>)> {
+        let PackedEntries { group, entries, .. } = packed;
+        let table = &self.records(*group)?.table;
+        let read = |ordinal| Some((ordinal, Bytes::from(self.content(ordinal).ok()?)));
+        let texts: Vec<_> = entries.hashed(table).filter_map(read).collect();
+        let hashes: Hashes = texts.iter().map(|(ordinal, text)| (*ordinal, hash_of(text))).collect();
+        let unit = entries.read(table, page, &hashes).ok_or_else(|| not_understood(self.id))?;
+        Ok((unit, texts))
     }
 
     /// A revision of a page, if the block has it.

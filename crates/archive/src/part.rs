@@ -112,11 +112,6 @@ impl Part {
         Some(part)
     }
 
-    /// The revisions of the part, the lowest first.
-    pub(super) fn revisions(&self) -> impl Iterator<Item = &PackedUnit> {
-        self.revisions.values().map(|(.., packed)| &**packed)
-    }
-
     pub(super) fn revision(&self, rev: Revision) -> Option<&PackedUnit> {
         self.revisions.get(&rev).map(|(.., packed)| &**packed)
     }

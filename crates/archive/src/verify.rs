@@ -213,7 +213,7 @@ async fn matches_index(blocks: &BlockStore, page: &Page, row: &IndexRow) -> Resu
         return Ok(true);
     }
     let units = if block.has_part(&page.title) { block.units(page)? } else { Vec::new() };
-    let found = IndexRow::of(row.block, units.iter().map(|unit| &**unit));
+    let found = IndexRow::of(row.block, &units);
     Ok(found.is_some_and(|found| row.matches(found)))
 }
 

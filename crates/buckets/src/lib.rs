@@ -13,7 +13,7 @@ pub use rashomon_archive::{
     ArchivePolicy, ArchiveSettings, ArchiveStats, BlockReplacement, BlockVersion, BodyInArchive,
     BodyReplacer, BucketArchive, CheckedBlocks, CompactionOptions, CompactionReport, HistoryArchiver,
     ImportedRow, ImportedRows, MAX_PLACED_BYTES, MAX_PLACED_ROWS, NewBody, RowReason, SealOptions,
-    SealReport, SkippedDamage, unpack_limits,
+    SealReport, SealedRange, SkippedDamage, unpack_limits,
 };
 pub use rashomon_migration as migration;
 pub use rashomon_records::{

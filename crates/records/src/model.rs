@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use rashomon_clock::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Headers, PropertyName, Result, Revision, Sha1, Tid};
+use crate::{Error, Headers, PropertyName, Result, Revision, Sha1, Tid, content::Body};
 
 /// The revision from which an edit was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -296,6 +296,8 @@ pub struct StoredRevision {
     pub stored: bool,
     /// The renders, oldest first. They do not include the properties of the revision.
     pub renders: Vec<RenderInfo>,
+    /// The bodies that were read together with the revision: of its own properties, or of a render.
+    pub bodies: BTreeMap<(Option<Tid>, PropertyName), Body>,
 }
 
 /// A result page, and the position of the next result page.

@@ -8,7 +8,7 @@ use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_records::{
     ExportRecord, Headers, PropertyInfo, PropertyName, RevisionRecord, Sha1, Tid,
     rows::{Properties, RevisionRow},
-    schemas::ARCHIVE_BLOCKS,
+    schemas::{ARCHIVE_BLOCKS, REVISIONS as REVISION_ROWS},
 };
 use rashomon_tables::{Memory, TableStore};
 
@@ -92,12 +92,23 @@ fn what_a_page_needs_is_unpacked_when_it_is_requested_and_nothing_else() {
     assert_eq!(block.titles().expect("no damage"), (0..PAGES).map(|number| page(number).title).collect());
 
     let last = page(PAGES - 1);
-    assert!(!block.is_unpacked_for(&last.title));
-    block.unpack_for(&last.title);
-    assert!(block.is_unpacked_for(&last.title) && !block.is_unpacked_for(&page(0).title));
+    assert!(!block.is_unpacked_for(&last.title, Needs::Rows));
+    block.unpack_for(&last.title, Needs::Units);
+    assert!(
+        block.is_unpacked_for(&last.title, Needs::Units),
+        "revisions are decoded without the part of the page"
+    );
+    assert!(!block.is_unpacked_for(&last.title, Needs::Rows));
+    block.unpack_for(&last.title, Needs::Rows);
+    assert!(
+        block.is_unpacked_for(&last.title, Needs::Rows)
+            && !block.is_unpacked_for(&page(0).title, Needs::Rows)
+    );
     assert_eq!(unpacked(), [block.groups.len() - 1]);
     let parts = block.parts_of(&last).expect("the page is in the block");
-    assert_eq!(parts.iter().map(|part| part.revisions().count()).sum::<usize>(), REVISIONS as usize);
+    let all = ClusteringRange::all();
+    let rows = parts.iter().map(|part| part.rows(&REVISION_ROWS, &all).len());
+    assert_eq!(rows.sum::<usize>(), REVISIONS as usize);
     assert!(Arc::ptr_eq(&parts[0], &block.parts_of(&last).expect("the page is in the block")[0]));
     let (weight, built) = (block.weigh(), before + parts[0].memory());
     assert!(weight > built, "{weight} {built}");
@@ -146,7 +157,7 @@ async fn the_cache_weighs_a_block_again_when_its_parts_were_built() {
     let before = blocks.weight_in_cache().await;
     assert_eq!(before, block.weigh() as u64, "what the first reader unpacked counts");
     for number in 0..PAGES {
-        block.unpack_for(&page(number).title);
+        block.unpack_for(&page(number).title, Needs::Rows);
     }
     // Another block takes the place of the one that was requested last.
     blocks.forget_last();

@@ -11,6 +11,7 @@ use super::{RevisionStore, StoreInner};
 use crate::{
     Listing, Page, Property, PropertyName, PropertyVersion, RenderInfo, Result, Revision, StoredRevision,
     Tid,
+    archive::{SealedBody, SealedRange, SealedRevision, SealedRevisions, Unit},
     content::BodyRow,
     rows::{
         BodyKey, RenderKey, RenderRow, RevisionBodyKey, RevisionKey, RevisionRow, RowKey, of_property,
@@ -31,6 +32,12 @@ impl RevisionStore {
         after: Option<Revision>,
         limit: usize,
     ) -> Result<Listing<StoredRevision, Revision>> {
+        let first = after.map_or(Some(Revision::MIN), Revision::next);
+        if let Some(first) = first
+            && let Some(sealed) = self.0.sealed_history(page, SealedRange::From(first), limit).await?
+        {
+            return Ok(sealed);
+        }
         let range = match after {
             Some(rev) => ClusteringRange::all().above(rev.get()),
             None => ClusteringRange::all(),
@@ -58,10 +65,24 @@ impl RevisionStore {
                     record: Arc::new(revision.record),
                     properties: revision.properties,
                     renders,
+                    bodies: BTreeMap::new(),
                 })
             })
             .collect();
         Ok(Listing { items, next })
+    }
+
+    /// Returns a part of the history of a page whose rows are all in blocks of the archive, as [`Self::history`] does, or
+    /// only the latest revision. The bodies come with the revisions. Returns `None` for another page, and if blocks of
+    /// the page are damaged.
+    #[boxed]
+    pub async fn sealed_history(
+        &self,
+        page: &Page,
+        range: SealedRange,
+        limit: usize,
+    ) -> Result<Option<Listing<StoredRevision, Revision>>> {
+        self.0.sealed_history(page, range, limit).await
     }
 
     /// Returns the stored bodies of `name`, which is a property of the revision, for the revisions from
@@ -115,6 +136,43 @@ impl RevisionStore {
 }
 
 impl StoreInner {
+    /// See [`RevisionStore::sealed_history`].
+    async fn sealed_history(
+        &self,
+        page: &Page,
+        range: SealedRange,
+        limit: usize,
+    ) -> Result<Option<Listing<StoredRevision, Revision>>> {
+        let Some(archive) = &self.archive else { return Ok(None) };
+        let found = archive.sealed_revisions(page, range, limit).await?;
+        let Some(SealedRevisions { revisions, more }) = found else { return Ok(None) };
+        let rev = |revision: &SealedRevision| revision.unit.revision.record.rev;
+        let (Some(first), Some(last)) = (revisions.first().map(rev), revisions.last().map(rev)) else {
+            return Ok(Some(Listing { items: Vec::new(), next: None }));
+        };
+        let culls = self.retention.culls(page, first, last).await?;
+        let mut items = Vec::with_capacity(revisions.len());
+        for SealedRevision { unit: Unit { revision, renders, .. }, bodies } in revisions {
+            let chunks = &self.records.chunks;
+            let body =
+                |SealedBody { name, of, size, stored }| Ok(((of, name), stored.into_body(size, chunks)?));
+            let bodies = bodies.into_iter().map(body).collect::<Result<_>>()?;
+            let render = |(row, _): (RenderRow, _)| RenderInfo {
+                stored: culls.spare_render(&row),
+                tid: row.tid,
+                properties: row.properties,
+            };
+            items.push(StoredRevision {
+                stored: culls.spare_revision(&revision),
+                record: Arc::new(revision.record),
+                properties: revision.properties,
+                renders: renders.into_iter().map(render).collect(),
+                bodies,
+            });
+        }
+        Ok(Some(Listing { items, next: more.then_some(last) }))
+    }
+
     /// Returns the renders of the revisions from `first` to `last`, the oldest of each revision first.
     async fn renders_between(
         &self,

@@ -24,7 +24,7 @@ use std::{collections::BTreeMap, time::Duration};
 use crate::support::{World, at, bytes, name, rev};
 use rashomon_buckets::{
     ArchiveSettings, BucketArchive, BucketName, DomainName, Page, Property, Revision, SealOptions,
-    SealReport, Settings, Tid, schemas,
+    SealReport, Settings, StoredRevision, Tid, schemas,
 };
 use rashomon_clock::Timestamp;
 use rashomon_tables::Schema;
@@ -162,11 +162,28 @@ impl World {
         let (mut lines, mut after) = (Vec::new(), None);
         loop {
             let history = self.buckets.history(page, after, limit).await.unwrap();
-            lines.extend(history.items.iter().map(|revision| format!("{revision:?}")));
+            for mut revision in history.items {
+                self.check_bodies(page, &mut revision).await;
+                lines.push(format!("{revision:?}"));
+            }
             after = history.next;
             if after.is_none() {
                 return lines;
             }
+        }
+    }
+
+    /// Compares the bodies that came with a revision with reads of the single properties, and removes them.
+    async fn check_bodies(&self, page: &Page, revision: &mut StoredRevision) {
+        let newest = revision.renders.last().map(|render| render.tid);
+        let is_stored = |of: &Option<Tid>| match of {
+            None => revision.stored,
+            Some(tid) => revision.renders.iter().any(|render| render.tid == *tid && render.stored),
+        };
+        let bodies = std::mem::take(&mut revision.bodies);
+        for ((of, name), body) in bodies.into_iter().filter(|((of, _), _)| is_stored(of)) {
+            let property = self.buckets.property(page, of.or(newest).unwrap(), &name).await.unwrap();
+            assert_eq!(body.whole().await.unwrap(), bytes(&property).await, "{name} of {of:?}");
         }
     }
 }
