@@ -4,11 +4,17 @@
 //! pages. In the order of their titles, each page would be in another block. So the pages of a window are read block by
 //! block, and their output waits in memory for its turn. A page whose output is large is read in its turn.
 
-use std::io::Write;
+use std::{io::Write, iter};
 
+use futures::{StreamExt, stream};
 use rashomon_buckets::{FoundDamage, Page, PageStream};
+use tokio_util::task::AbortOnDropHandle;
 
-use super::{Export, ExportError, ExportProgress, ExportReport, Sink, pages::PageExport, report::NewNumber};
+use super::{
+    Export, ExportError, ExportProgress, ExportReport, Sink,
+    pages::{PageExport, Part, read_first_parts},
+    report::NewNumber,
+};
 
 /// The maximum number of bytes of captured output in memory, except for a page that turns out to be too large.
 const MAX_CAPTURED_BYTES: usize = 64 << 20;
@@ -19,6 +25,12 @@ const MAX_BYTES_OF_A_PAGE: usize = 1 << 20;
 /// The number of pages in the first window. The later ones have as many as probably fit into memory.
 const PAGES_IN_FIRST_WINDOW: usize = 64;
 const MAX_PAGES_IN_WINDOW: usize = 16 << 10;
+
+/// The number of pages that a task reads while the output of others is made.
+const PAGES_OF_A_TASK: usize = 32;
+
+/// The maximum number of such tasks.
+const MAX_TASKS: usize = 2;
 
 /// What is found, besides the output, while a page is captured.
 #[derive(Debug, Default)]
@@ -56,13 +68,28 @@ impl<W: Write + Send + 'static> Export<'_, W> {
             let read: Vec<Page> = window.drain(..order.len()).collect();
             let (mut captured, mut bytes, mut count) = (Vec::new(), 0, 0);
             captured.resize_with(read.len(), || None);
-            for index in order {
-                if bytes < MAX_CAPTURED_BYTES && read.len() > 1 {
-                    captured[index] = self.capture(read[index].clone()).await?;
-                    bytes += captured[index].as_mut().map_or(0, |page| page.output.buffer().len());
-                    count += 1;
+            let (buckets, history) = (self.buckets.clone(), self.history);
+            let first_parts = |indexes: &[usize]| {
+                let pages = indexes.iter().map(|index| read[*index].clone()).collect();
+                let parts = read_first_parts(buckets.clone(), pages, history);
+                let parts = AbortOnDropHandle::new(tokio::spawn(parts));
+                let indexes = indexes.to_vec();
+                async move {
+                    let parts = parts.await.unwrap_or_default().into_iter().chain(iter::repeat_with(|| None));
+                    stream::iter(indexes.into_iter().zip(parts))
                 }
+            };
+            let first_parts = stream::iter(order.chunks(PAGES_OF_A_TASK).map(first_parts));
+            let mut first_parts = first_parts.buffered(MAX_TASKS).flatten();
+            while bytes < MAX_CAPTURED_BYTES
+                && read.len() > 1
+                && let Some((index, first)) = first_parts.next().await
+            {
+                captured[index] = self.capture(read[index].clone(), first).await?;
+                bytes += captured[index].as_mut().map_or(0, |page| page.output.buffer().len());
+                count += 1;
             }
+            drop(first_parts);
             for (page, captured) in read.into_iter().zip(captured) {
                 match captured {
                     Some(captured) => self.write_captured(&page, captured, progress).await?,
@@ -79,12 +106,16 @@ impl<W: Write + Send + 'static> Export<'_, W> {
     }
 
     /// Reads a page. Returns `None` if it has too much output.
-    async fn capture(&mut self, page: Page) -> Result<Option<CapturedPage>, ExportError> {
+    async fn capture(
+        &mut self,
+        page: Page,
+        first: Option<Part>,
+    ) -> Result<Option<CapturedPage>, ExportError> {
         let mut sink = self.sink.for_pages();
         std::mem::swap(&mut self.sink, &mut sink);
         let report = std::mem::take(&mut self.report);
         self.capture = Some(Capture::default());
-        let captured = self.capture_into_sink(page).await;
+        let captured = self.capture_into_sink(page, first).await;
         let Capture { mut damage, numbers } = self.capture.take().unwrap_or_default();
         std::mem::swap(&mut self.sink, &mut sink);
         let report = std::mem::replace(&mut self.report, report);
@@ -96,8 +127,8 @@ impl<W: Write + Send + 'static> Export<'_, W> {
     }
 
     /// Returns whether the whole page was written.
-    async fn capture_into_sink(&mut self, page: Page) -> Result<bool, ExportError> {
-        let mut page = PageExport::new(self, page).await?;
+    async fn capture_into_sink(&mut self, page: Page, first: Option<Part>) -> Result<bool, ExportError> {
+        let mut page = PageExport::new(self, page, first).await?;
         while page.write_part().await? {}
         if page.export.is_capture_too_large() {
             return Ok(false);

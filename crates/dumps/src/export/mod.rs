@@ -164,7 +164,7 @@ impl<W: Write + Send + 'static> Export<'_, W> {
         page: Page,
         progress: &mut (impl FnMut(&ExportProgress) + Send),
     ) -> Result<bool, ExportError> {
-        let mut page = PageExport::new(self, page).await?;
+        let mut page = PageExport::new(self, page, None).await?;
         loop {
             let more = page.write_part().await?;
             page.export.flush_buffer(false).await?;

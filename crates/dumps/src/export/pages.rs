@@ -7,8 +7,8 @@ use std::{
 
 use bytes::Bytes;
 use rashomon_buckets::{
-    Error, Missing, Page, PageInfo, PropertyInfo, PropertyName, Revision, SlotRecord, StoreError,
-    StoredRevision,
+    Body, Error, Listing, Missing, Page, PageInfo, PropertyInfo, PropertyName, Revision, RevisionStore,
+    SealedRange, SlotRecord, StoreError, StoredRevision,
 };
 
 use super::{Export, ExportError, Sink, Unreadable, Warning, bodies, bodies::Bodies, report::NewNumber};
@@ -22,11 +22,42 @@ use crate::{
 /// each property.
 const REVISIONS_PER_CALL: usize = 64;
 
+/// The number of bytes of bodies after which [`read_first_parts`] ends.
+const MAX_FIRST_BYTES: usize = 4 << 20;
+
+/// Revisions of a page.
+pub(super) type Part = Listing<StoredRevision, Revision>;
+
+/// Reads the first part of each page, or its latest revision, if the page is in blocks of the archive. Ends when the parts
+/// have about [`MAX_FIRST_BYTES`]. Reports nothing: a page that is not read in this way is read in its turn.
+pub(super) async fn read_first_parts(
+    buckets: RevisionStore,
+    pages: Vec<Page>,
+    history: bool,
+) -> Vec<Option<Part>> {
+    let range = if history { SealedRange::From(Revision::MIN) } else { SealedRange::Latest };
+    let (mut parts, mut bytes) = (Vec::with_capacity(pages.len()), 0);
+    for page in pages {
+        if bytes >= MAX_FIRST_BYTES {
+            break;
+        }
+        let part = buckets.sealed_history(&page, range, REVISIONS_PER_CALL).await.ok().flatten();
+        let bodies = part.iter().flat_map(|part| &part.items).flat_map(|revision| revision.bodies.values());
+        bytes += bodies
+            .map(|body| if let Body::Inline(body) = body { body.plain.len() } else { 0 })
+            .sum::<usize>();
+        parts.push(part);
+    }
+    parts
+}
+
 /// Writes one page, part by part.
 pub(super) struct PageExport<'a, 'b, W> {
     pub(super) export: &'a mut Export<'b, W>,
     page: Page,
     info: Option<PageInfo>,
+    /// The first part of the page, if it was read already.
+    first: Option<Part>,
     after: Option<Revision>,
     bodies: Bodies,
     /// The reasons why bodies of revisions could not be read, until `report_lost` reports them.
@@ -46,7 +77,12 @@ enum ExportState {
 }
 
 impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
-    pub(super) async fn new(export: &'a mut Export<'b, W>, page: Page) -> Result<Self, ExportError> {
+    /// `first` is a result of [`read_first_parts`].
+    pub(super) async fn new(
+        export: &'a mut Export<'b, W>,
+        page: Page,
+        first: Option<Part>,
+    ) -> Result<Self, ExportError> {
         let info = match export.catalog.page_info(&page).await {
             Err(Error::Store(StoreError::Corrupt(why))) => {
                 export.report.damaged.add(format!("the imported metadata of page {}: {why}", page.title));
@@ -58,13 +94,14 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             export,
             page,
             info,
+            first,
             after: None,
             bodies: Bodies::default(),
             lost: BTreeMap::new(),
             lost_blocks: BTreeSet::new(),
             state: ExportState::NotBegun,
         };
-        if !this.export.history {
+        if !this.export.history && this.first.is_none() {
             match this.number_before_latest().await {
                 Err(ExportError::Store(Error::Store(StoreError::Corrupt(why)))) => {
                     let what = format!("the latest revision of {} is left out: {why}", this.page.title);
@@ -96,9 +133,12 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
     }
 
     async fn write_revisions(&mut self) -> Result<bool, ExportError> {
-        let part = match self.export.buckets.history(&self.page, self.after, REVISIONS_PER_CALL).await {
-            Err(Error::NotFound(Missing::Page)) => return Ok(false),
-            part => part?,
+        let part = match self.first.take() {
+            Some(part) => part,
+            None => match self.export.buckets.history(&self.page, self.after, REVISIONS_PER_CALL).await {
+                Err(Error::NotFound(Missing::Page)) => return Ok(false),
+                part => part?,
+            },
         };
         let Some(last) = part.items.last().map(|revision| revision.record.rev) else {
             self.after = part.next;
@@ -219,7 +259,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         let mut kept = revision.stored;
         let stored = revision.properties.iter().filter(|_| revision.stored);
         for (name, info) in stored {
-            match self.read_body(name, revision.record.rev, last).await? {
+            match self.read_body(name, revision, last).await? {
                 BodyRead::Body(body) => of_revision.push((name, info, body)),
                 BodyRead::Lost => return Ok(None),
                 BodyRead::NotKept => {
@@ -236,7 +276,10 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             let mut of_render = Vec::with_capacity(render.properties.len());
             kept &= render.stored;
             for (name, info) in render.properties.iter().filter(|_| render.stored) {
-                let body = bodies::read_render_body(self.export.buckets, &self.page, render.tid, name).await;
+                let body = match revision.bodies.get(&(Some(render.tid), name.clone())) {
+                    Some(body) => body.clone().whole().await,
+                    None => bodies::read_render_body(self.export.buckets, &self.page, render.tid, name).await,
+                };
                 match self.classify_read(revision.record.rev, body)? {
                     BodyRead::Body(body) => of_render.push((name, info, body)),
                     // A render that has lost a property is left out as a whole.
@@ -274,7 +317,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         let mut texts = BTreeMap::new();
         for (name, info) in &revision.properties {
             if *name == wikitext || role_of(name).is_some() {
-                match self.read_body(name, record.rev, last).await? {
+                match self.read_body(name, revision, last).await? {
                     BodyRead::Body(body) => drop(texts.insert(name, (info, body))),
                     BodyRead::Lost => return Ok(None),
                     BodyRead::NotKept => return Ok(Some(Outcome::LeftOut(Loss::NotKept))),
@@ -313,9 +356,13 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
     async fn read_body(
         &mut self,
         name: &PropertyName,
-        rev: Revision,
+        revision: &StoredRevision,
         last: Revision,
     ) -> Result<BodyRead, ExportError> {
+        let rev = revision.record.rev;
+        if let Some(body) = revision.bodies.get(&(None, name.clone())) {
+            return self.classify_read(rev, body.clone().whole().await);
+        }
         let body = self.bodies.read_revision_body(self.export.buckets, &self.page, name, rev, last).await;
         let found = match body {
             Ok(None) if self.lost.contains_key(&rev) => BodyRead::Lost,
