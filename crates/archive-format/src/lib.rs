@@ -21,5 +21,6 @@ pub use self::{
     sums::{BlockSums, BodySums},
     units::{
         Hashes, PageEntries, Pages, UnitEntries, UnitKeys, hash_of, name_and_title, page_entries, read_units,
+        verify_units,
     },
 };

@@ -36,17 +36,42 @@ pub type Hashes = HashMap<u64, (u64, Sha1)>;
 /// the body gets the SHA-1 [`Sha1::UNKNOWN`].
 pub fn read_units(of: &Page, block: &Block<'_>) -> Result<Option<(Pages, Hashes)>, BlockError> {
     let tables = (0..block.groups()).map(|group| block.table(group)).collect::<Result<Vec<_>, _>>()?;
-    let groups = tables.iter().map(|table| entries_by_page(of, table)).collect::<Option<Vec<_>>>();
-    let Some(groups) = groups else { return Ok(None) };
+    let Some(groups) = entries_by_group(of, &tables) else { return Ok(None) };
     let units = groups.iter().zip(&tables).flat_map(|(pages, table)| {
         pages.iter().flat_map(|(_, units)| units).flat_map(move |unit| unit.hashed(table))
     });
     let hashes = hashes(block, units);
+    Ok(units_by_page(groups, &tables, &hashes).map(|pages| (pages, hashes)))
+}
+
+/// Like [`read_units`], but decodes the block to its last byte, and checks it with [`Block::verify`]. Returns the hashes
+/// of all contents.
+pub fn verify_units(of: &Page, block: &Block<'_>) -> Result<Option<(Pages, Hashes)>, BlockError> {
+    let mut hashes = Hashes::with_capacity(block.len());
+    let tables = block.verify_with(|content| {
+        if let Some(bytes) = &content.bytes {
+            hashes.insert(content.ordinal, hash_of(bytes));
+        }
+    })?;
+    let Some(groups) = entries_by_group(of, &tables) else { return Ok(None) };
+    Ok(units_by_page(groups, &tables, &hashes).map(|pages| (pages, hashes)))
+}
+
+/// The pages of a group, each with the entries of its units.
+type GroupEntries = Vec<(Page, Vec<UnitEntries>)>;
+
+/// The pages of each group. `None` if the entries cannot be understood.
+fn entries_by_group(of: &Page, tables: &[Table]) -> Option<Vec<GroupEntries>> {
+    tables.iter().map(|table| entries_by_page(of, table)).collect()
+}
+
+/// Decodes the units of all groups. `None` if they cannot be understood.
+fn units_by_page(groups: Vec<GroupEntries>, tables: &[Table], hashes: &Hashes) -> Option<Pages> {
     let mut pages: Pages = Vec::new();
-    for (group, table) in groups.into_iter().zip(&tables) {
+    for (group, table) in groups.into_iter().zip(tables) {
         for (place, (page, units)) in group.into_iter().enumerate() {
-            let units = units.iter().map(|unit| unit.read(table, &page, &hashes)).collect::<Option<Vec<_>>>();
-            let Some(units) = units else { return Ok(None) };
+            let units =
+                units.iter().map(|unit| unit.read(table, &page, hashes)).collect::<Option<Vec<_>>>()?;
             match pages.last_mut().filter(|(last, _)| place == 0 && *last == page) {
                 // The page begins in an earlier group.
                 Some((_, earlier)) => earlier.extend(units),
@@ -54,11 +79,11 @@ pub fn read_units(of: &Page, block: &Block<'_>) -> Result<Option<(Pages, Hashes)
             }
         }
     }
-    Ok(Some((pages, hashes)))
+    Some(pages)
 }
 
 /// The pages of a group with the entries of their units. `None` if the entries cannot be understood.
-fn entries_by_page(of: &Page, table: &Table) -> Option<Vec<(Page, Vec<UnitEntries>)>> {
+fn entries_by_page(of: &Page, table: &Table) -> Option<GroupEntries> {
     let pages = page_entries(table)?;
     let read = |entries: &PageEntries| {
         let title = Title::new(entries.title(table)?).ok()?;

@@ -6,7 +6,7 @@ use crate::{
     checks::check,
     chunks::{ChunkStart, Chunks},
     columns::{Column, Value, Values},
-    contents::Contents,
+    contents::{Content, Contents},
     delta::reader::DeltaReader,
     directory::{CHECKS, Codec, Directory, ENTRIES, FIRST_COLUMN, TEXTS, Version, section_name},
     entries::{Entries, Ordinals},
@@ -383,9 +383,22 @@ impl<'a> Block<'a> {
     ///
     /// The first damage that is found.
     pub fn verify(&self) -> Result<(), Error> {
-        self.entries()?;
+        self.verify_with(|_| ()).map(drop)
+    }
+
+    /// Like [`Self::verify`], but calls `each` with every content, and returns the entries of each group. So a caller
+    /// that needs them decodes the block once.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::verify`].
+    pub fn verify_with(&self, mut each: impl FnMut(&Content)) -> Result<Vec<Table>, Error> {
+        let mut room = self.room();
+        let tables = (0..self.groups()).map(|group| Table::read(self, group, &mut room));
+        let tables = tables.collect::<Result<Vec<_>, _>>()?;
         self.chunks().each().try_for_each(|chunk| self.chunks().check(chunk, TEXTS))?;
-        self.iter().try_for_each(|content| content.map(drop))
+        self.iter().try_for_each(|content| content.map(|content| each(&content)))?;
+        Ok(tables)
     }
 }
 

@@ -48,5 +48,5 @@ pub use store::TableStore;
 pub use streams::{PartitionStream, RowStream, first_keys};
 pub use time_uuid::TimeUuid;
 pub use value::{Key, Row, Value};
-pub use walk::{Walk, WalkPage, WalkStream};
+pub use walk::{Walk, WalkPage, WalkRows, WalkStream};
 pub use write::{Batch, MAX_BATCH_BYTES, MAX_VALUE_BYTES, Mutation, Swap};

@@ -1,8 +1,10 @@
 //! Walks: the rows of several tables, partition by partition.
 
-use std::num::NonZeroUsize;
+use std::{collections::VecDeque, num::NonZeroUsize, sync::Arc};
 
-use crate::{Cursor, DamagedRow, Error, OnDamage, Partition, Result, Row, Scan, Schema, TableStore};
+use tokio::task::JoinHandle;
+
+use crate::{Cursor, DamagedRow, Error, OnDamage, Partition, Result, Row, Scan, Schema, TableStore, Value};
 
 /// A request for the rows of several tables: see [`TableStore::walk`].
 #[derive(Debug, Clone)]
@@ -118,5 +120,88 @@ impl<'s> WalkStream<'s> {
         self.walk.after.clone_from(&page.next);
         self.is_last = page.next.is_none();
         Ok(Some(page))
+    }
+}
+
+/// The rows of a walk, one after the other. While the rows of a result page are used, the next result page is read.
+#[derive(Debug)]
+pub struct WalkRows {
+    store: Arc<dyn TableStore>,
+    walk: Walk,
+    /// The result page that is read ahead. `None` after the last one.
+    next: Option<JoinHandle<Result<WalkPage>>>,
+    rows: VecDeque<(&'static Schema, Row)>,
+    damaged: Vec<(&'static Schema, DamagedRow)>,
+    result_pages: u64,
+}
+
+impl WalkRows {
+    /// Begins to read the first result page. Call it on a runtime.
+    #[must_use]
+    pub fn new(store: Arc<dyn TableStore>, walk: Walk) -> Self {
+        let (rows, damaged) = (VecDeque::new(), Vec::new());
+        let mut this = Self { store, walk, next: None, rows, damaged, result_pages: 0 };
+        this.begin_read();
+        this
+    }
+
+    /// Returns the next row, or `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<(&'static Schema, Row)>> {
+        self.fill().await?;
+        Ok(self.rows.pop_front())
+    }
+
+    /// Returns the next row if it is in this partition.
+    pub async fn next_of(&mut self, partition: &[Value]) -> Result<Option<(&'static Schema, Row)>> {
+        self.fill().await?;
+        let is_next = self.rows.front().is_some_and(|(_, row)| row.key.partition == partition);
+        Ok(if is_next { self.rows.pop_front() } else { None })
+    }
+
+    /// Takes the damaged rows of the result pages that were read. When the last row of a partition was returned, and the
+    /// next call has found that it was the last one, these have all damaged rows of the partition.
+    pub fn take_damaged(&mut self) -> Vec<(&'static Schema, DamagedRow)> {
+        std::mem::take(&mut self.damaged)
+    }
+
+    /// Whether the row that was returned last ended a result page.
+    #[must_use]
+    pub fn is_at_end_of_result_page(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The number of result pages with rows that were read.
+    #[must_use]
+    pub const fn result_pages(&self) -> u64 {
+        self.result_pages
+    }
+
+    async fn fill(&mut self) -> Result<()> {
+        while self.rows.is_empty() {
+            let Some(next) = self.next.take() else { return Ok(()) };
+            let page = next.await.map_err(|error| Error::unavailable(error.to_string()))?;
+            let WalkPage { rows, damaged, next } = page?;
+            self.walk.after = next;
+            if self.walk.after.is_some() {
+                self.begin_read();
+            }
+            self.result_pages += u64::from(!rows.is_empty());
+            self.damaged.extend(damaged);
+            self.rows = rows.into();
+        }
+        Ok(())
+    }
+
+    fn begin_read(&mut self) {
+        let (store, walk) = (Arc::clone(&self.store), self.walk.clone());
+        self.next = Some(tokio::spawn(async move { store.walk(walk).await }));
+    }
+}
+
+impl Drop for WalkRows {
+    fn drop(&mut self) {
+        if let Some(next) = &self.next {
+            next.abort();
+        }
     }
 }
