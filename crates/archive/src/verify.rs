@@ -1,16 +1,25 @@
 //! Verification of the archive: checks that every block can be read to its last byte, and that the indexes of
 //! its pages match it.
 
-use std::{collections::BTreeSet, num::NonZeroUsize};
+mod checks;
+mod parts;
 
+use std::{collections::BTreeSet, num::NonZeroUsize, sync::Arc};
+
+use rashomon_archive_format::{Hashes, Pages, verify_units};
 use rashomon_blocks::{Block, Limits};
-use rashomon_records::VerifyReport;
+use rashomon_records::{VerifyProgress, VerifyReport};
 use rashomon_tables::{Error as StoreError, Key, PartitionStream, Schema, Value};
 
+pub use self::{
+    checks::{BlockChecks, BlockVisit, BlockVisits},
+    parts::{BodyInChunks, PageParts, PartContent},
+};
 use super::{
     Archive,
-    blocks::{BlockStore, in_hex, partition as partition_of_block, units_of},
+    blocks::{BlockStore, check_columns, in_hex, not_understood, partition as partition_of_block},
     index::{IndexRow, index_of},
+    page_walk::PageWalk,
     rows::BlockId,
     verified_block::blocking,
 };
@@ -31,12 +40,71 @@ impl Archive {
         &self,
         deleted: &BTreeSet<(DomainName, BucketName)>,
         report: &mut VerifyReport,
-        progress: &mut (dyn FnMut(u64) + Send),
+        progress: &mut (dyn FnMut(VerifyProgress) + Send),
     ) -> Result<()> {
-        let listed = verify_indexes(&self.blocks, deleted, report).await;
-        report_listing(&ARCHIVE_INDEX, "the indexes after it were not verified", report, listed)?;
+        let checks = match self.check_blocks(deleted, progress).await {
+            // The damage is named below.
+            Err(Error::Store(StoreError::Corrupt(_))) => BlockChecks::none(),
+            checks => checks?,
+        };
+        self.verify_rest(&checks, deleted, report, progress).await
+    }
+
+    /// Compares the blocks with the indexes that a walk returns.
+    async fn check_blocks(
+        &self,
+        deleted: &BTreeSet<(DomainName, BucketName)>,
+        progress: &mut (dyn FnMut(VerifyProgress) + Send),
+    ) -> Result<BlockChecks> {
+        let (mut checks, mut shown) = (BlockChecks::default(), VerifyProgress::default());
+        let mut pages = PageWalk::new(Arc::clone(self.tables()), vec![&*ARCHIVE_INDEX]);
+        loop {
+            let page = pages.next().await?;
+            let is_last = page.is_none();
+            match page.map(|mut page| page.take_parts()) {
+                Some(Some(parts)) if is_of(deleted, parts.page()) => {}
+                Some(Some(parts)) => checks.expect(&parts, false),
+                Some(None) => checks.note_unreadable_index(),
+                None => {}
+            }
+            if !is_last && !checks.is_full() {
+                continue;
+            }
+            if is_last {
+                shown.total = Some(shown.position + checks.to_visit().0);
+            }
+            let mut visits = checks.visits(self)?;
+            while let Some(visit) = visits.next().await? {
+                checks.add(&visit, true);
+                shown.items += 1;
+                shown.position += 1;
+                progress(shown);
+            }
+            if is_last {
+                return Ok(checks);
+            }
+        }
+    }
+
+    /// Verifies the indexes and blocks that `checks` did not find to be sound, one by one, and names their problems.
+    pub async fn verify_rest(
+        &self,
+        checks: &BlockChecks,
+        deleted: &BTreeSet<(DomainName, BucketName)>,
+        report: &mut VerifyReport,
+        progress: &mut (dyn FnMut(VerifyProgress) + Send),
+    ) -> Result<()> {
+        let visited = checks.visited_blocks();
+        let mut progress = |blocks: u64| {
+            let (items, total) = (blocks.max(visited), (visited > 0).then_some(visited));
+            progress(VerifyProgress { items, position: items, total });
+        };
+        if !checks.are_indexes_sound() {
+            let listed = verify_indexes(&self.blocks, checks, deleted, report).await;
+            report_listing(&ARCHIVE_INDEX, "the indexes after it were not verified", report, listed)?;
+        }
         let mut seen = BTreeSet::new();
-        let listed = self.verify_listed(&mut seen, deleted, report, progress).await;
+        let listed = self.verify_listed(checks, &mut seen, deleted, report, &mut progress).await;
         // The list of blocks ends at an unreadable row. Blocks after that row are found in the indexes of
         // pages.
         if !report_listing(
@@ -45,7 +113,7 @@ impl Archive {
             report,
             listed,
         )? {
-            let named = self.verify_named(&mut seen, deleted, report, progress).await;
+            let named = self.verify_named(checks, &mut seen, deleted, report, &mut progress).await;
             report.record_corruption(ARCHIVE_INDEX.name(), named)?;
         }
         Ok(())
@@ -54,6 +122,7 @@ impl Archive {
     /// Verifies all blocks that the store lists.
     async fn verify_listed(
         &self,
+        checks: &BlockChecks,
         seen: &mut BTreeSet<BlockId>,
         deleted: &BTreeSet<(DomainName, BucketName)>,
         report: &mut VerifyReport,
@@ -66,7 +135,7 @@ impl Archive {
                 continue;
             }
             seen.extend(block.map(|(_, id)| id));
-            self.verify_one(&partition, report).await?;
+            self.verify_one(checks, &partition, report).await?;
             progress(report.blocks);
         }
         Ok(())
@@ -75,6 +144,7 @@ impl Archive {
     /// Verifies the blocks that pages reference and that were not verified yet.
     async fn verify_named(
         &self,
+        checks: &BlockChecks,
         seen: &mut BTreeSet<BlockId>,
         deleted: &BTreeSet<(DomainName, BucketName)>,
         report: &mut VerifyReport,
@@ -90,7 +160,7 @@ impl Archive {
                 continue;
             }
             for row in index.into_iter().filter(|row| seen.insert(row.block)) {
-                self.verify_one(&partition_of_block(&page, row.block), report).await?;
+                self.verify_one(checks, &partition_of_block(&page, row.block), report).await?;
                 progress(report.blocks);
             }
         }
@@ -99,7 +169,16 @@ impl Archive {
 
     /// Verifies one block. Reports damage as a problem, so that the verification continues with the other
     /// blocks.
-    async fn verify_one(&self, partition: &[Value], report: &mut VerifyReport) -> Result<()> {
+    async fn verify_one(
+        &self,
+        checks: &BlockChecks,
+        partition: &[Value],
+        report: &mut VerifyReport,
+    ) -> Result<()> {
+        if block_of(partition).is_some_and(|(of, id)| checks.is_whole(&of, id)) {
+            report.blocks += 1;
+            return Ok(());
+        }
         let place = key_in_words(ARCHIVE_BLOCKS.name(), &Key::new(partition.to_vec(), Vec::new()));
         let checked = self.verify_block(partition, report).await;
         report.record_corruption(place, checked).map(drop)
@@ -116,13 +195,8 @@ impl Archive {
             }
             bytes => bytes?,
         };
-        let decoded = blocking(move || {
-            let block = Block::open(&bytes, Limits::default())
-                .and_then(|block| block.verify().map(|()| block))
-                .map_err(|error| corrupt(&error.to_string()))?;
-            units_of(&of, id, &block).map(|(pages, _)| pages)
-        });
-        for (page, units) in decoded.await? {
+        let decoded = blocking(move || decode(&of, id, &bytes));
+        for (page, units) in decoded.await?.0 {
             let index = index_of(&*self.blocks.store, &partition_of(&page)).await?;
             if index.iter().any(|row| row.block == id) {
                 continue;
@@ -148,9 +222,10 @@ impl Archive {
     }
 }
 
-/// Compares the indexes of all pages with the blocks that they reference.
+/// Compares the indexes of all pages with the blocks that they reference, except the blocks that are as `checks` expected.
 async fn verify_indexes(
     blocks: &BlockStore,
+    checks: &BlockChecks,
     deleted: &BTreeSet<(DomainName, BucketName)>,
     report: &mut VerifyReport,
 ) -> Result<()> {
@@ -160,7 +235,7 @@ async fn verify_indexes(
             continue;
         }
         let place = key_in_words(ARCHIVE_INDEX.name(), &Key::new(partition.clone(), Vec::new()));
-        let checked = verify_index(blocks, &partition, report).await;
+        let checked = verify_index(blocks, checks, &partition, report).await;
         report.record_corruption(place, checked)?;
     }
     Ok(())
@@ -188,9 +263,17 @@ fn report_listing(
 }
 
 /// Compares the index of a page with the blocks that it references.
-async fn verify_index(blocks: &BlockStore, partition: &[Value], report: &mut VerifyReport) -> Result<()> {
+async fn verify_index(
+    blocks: &BlockStore,
+    checks: &BlockChecks,
+    partition: &[Value],
+    report: &mut VerifyReport,
+) -> Result<()> {
     let page = page_of(partition).ok_or_else(|| corrupt("its key is not that of a page"))?;
     for row in index_of(&*blocks.store, partition).await? {
+        if checks.is_as_expected(&page, row.block) {
+            continue;
+        }
         match matches_index(blocks, &page, &row).await {
             Ok(true) => {}
             Ok(false) => {
@@ -215,6 +298,20 @@ async fn matches_index(blocks: &BlockStore, page: &Page, row: &IndexRow) -> Resu
     let units = if block.has_part(&page.title) { block.units(page)? } else { Vec::new() };
     let found = IndexRow::of(row.block, &units);
     Ok(found.is_some_and(|found| row.matches(found)))
+}
+
+/// Decodes a block to its last byte. Returns its units, by page, and the hashes of all its contents.
+fn decode(of: &Page, id: BlockId, bytes: &[u8]) -> std::result::Result<(Pages, Hashes), StoreError> {
+    let damaged = |error: rashomon_blocks::Error| corrupt(&error.to_string());
+    let block = Block::open(bytes, Limits::default()).map_err(damaged)?;
+    check_columns(id, &block)?;
+    verify_units(of, &block).map_err(damaged)?.ok_or_else(|| not_understood(id))
+}
+
+/// An arbitrary page of a bucket.
+fn any_page(domain: DomainName, bucket: BucketName) -> Result<Page> {
+    let title = Title::new("any").map_err(|error| corrupt(&error.to_string()))?;
+    Ok(Page { domain, bucket, title })
 }
 
 /// Returns the block that has this partition, with an arbitrary page of its bucket.

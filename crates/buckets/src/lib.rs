@@ -24,8 +24,8 @@ pub use rashomon_records::{
     PageInfo, PageStream, Parent, Property, PropertyInfo, PropertyName, PropertySink, PropertyVersion,
     Render, RenderBase, RenderInfo, RequestHeaders, Result, Revision, RevisionDetail, RevisionRecord,
     RevisionSummary, Rewritten, Sha1, Shown, SiteChange, SiteInfo, SlotRecord, Staged, StoredHeaders,
-    StoredRevision, Superseded, TID_LIFE, Tid, Title, VerifyReport, Versions, Written, excerpt,
-    is_unsafe_to_show, schemas, shorten, visible,
+    StoredRevision, Superseded, TID_LIFE, Tid, Title, VerifyProgress, VerifyReport, Versions, Written,
+    excerpt, is_unsafe_to_show, schemas, shorten, visible,
 };
 pub(crate) use rashomon_records::{content, rows};
 pub use rashomon_retention::{

@@ -3,6 +3,7 @@
 use std::{io::IsTerminal as _, sync::Arc, time::Duration};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rashomon_buckets::VerifyProgress;
 use rashomon_clock::Clock;
 
 use crate::output;
@@ -92,6 +93,14 @@ impl Progress {
             }
             ProgressOutput::Lines { .. } => {}
         }
+    }
+
+    /// Shows the progress of a verification.
+    pub(crate) fn show_verified(&mut self, VerifyProgress { items, position, total }: VerifyProgress) {
+        if let Some(total) = total {
+            self.set_total(total);
+        }
+        self.show(ProgressCounts { items, bytes: 0, position });
     }
 
     /// The time since the start.

@@ -1,5 +1,6 @@
 //! The catalog: the domains and pages that exist, and their data from exports.
 
+mod listed;
 mod page_stream;
 
 use std::{collections::BinaryHeap, num::NonZeroUsize, sync::Arc};
@@ -10,7 +11,7 @@ use rashomon_tables::{Batch, ClusteringRange, Key, Mutation, Row, Scan, TableSto
 use tokio::sync::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
 
-pub use self::page_stream::PageStream;
+pub use self::{listed::ListedPages, page_stream::PageStream};
 use crate::{
     BucketName, DomainName, Listing, Page, PageInfo, Result, SiteChange, SiteInfo, Title,
     damaged_rows::DamagedRows,

@@ -30,7 +30,7 @@ mod verify_report;
 mod visible;
 pub mod write;
 
-pub use catalog::{Catalog, PageStream};
+pub use catalog::{Catalog, ListedPages, PageStream};
 pub use content::{Body, CHUNK_SIZE, Chunk, ChunkedBody, InlineBody, Property, PropertySink, Staged};
 pub use content_sha1::Sha1;
 pub use damaged_rows::{DamagedRows, FoundDamage};
@@ -54,6 +54,6 @@ pub use records::{INDEX_PAGE_ROWS, Records};
 pub use requests::{Expect, ImportRender, ImportRevision, NewProperty, NewRender, NewRevision, RenderBase};
 pub use site_changes::SiteChange;
 pub use tid::Tid;
-pub use verify_report::{VerifyReport, page_in_words};
+pub use verify_report::{VerifyProgress, VerifyReport, page_in_words};
 pub use visible::{Shown, is_unsafe_to_show, visible};
 pub use write::{MAX_BODIES, Superseded};

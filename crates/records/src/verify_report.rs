@@ -32,6 +32,17 @@ pub struct VerifyReport {
     pub more_problems: u64,
 }
 
+/// How far a verification has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VerifyProgress {
+    /// The number of bodies and entries, or of blocks, that were read.
+    pub items: u64,
+    /// The finished part of `total`.
+    pub position: u64,
+    /// The position at the end. `None` as long as it is not known.
+    pub total: Option<u64>,
+}
+
 /// Describes a page, for people.
 #[must_use]
 pub fn page_in_words(page: &Page) -> String {

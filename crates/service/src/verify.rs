@@ -1,19 +1,21 @@
 //! Verification of the stored data: checks that every index entry has its content, and that all content has
 //! an index entry.
+//!
+//! Most pages of a store with an archive have all their rows in blocks. Their rows are verified block by block: see
+//! [`by_blocks`]. All other pages are verified page by page, and so is whatever the blocks do not prove to be sound.
 
-use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+mod by_blocks;
+mod page_buckets;
+mod progress;
+
+use std::sync::{Arc, LazyLock};
 
 use async_recursion::async_recursion as boxed;
 use futures::{StreamExt, stream};
+use rashomon_archive::{Archive, BlockChecks};
 use rashomon_buckets::{
-    Body, BucketName, DomainName, Error, Page, PropertyInfo, PropertyName, Result, Revision, RevisionStore,
-    Sha1, StoreParts, Tid, VerifyReport, Versions,
+    Body, Error, Page, PropertyInfo, PropertyName, Result, Revision, RevisionStore, Sha1, StoreParts, Tid,
+    VerifyProgress, VerifyReport, Versions,
 };
 use rashomon_key_value::{KeyValueStore, Settings as KeyValueSettings};
 use rashomon_records::{
@@ -25,77 +27,56 @@ use rashomon_records::{
         TypedRow, key_in_words, page_of, render_key, rev_key, unreadable,
     },
     schemas::{
-        CHUNK_REFERENCES, CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
-        REVISIONS_BY_TIME,
+        ARCHIVE_BLOCKS, CHUNK_REFERENCES, CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS,
+        REVISIONS_BY_TID, REVISIONS_BY_TIME, has_rows,
     },
 };
 use rashomon_retention::{BodyId, RetentionEngine};
-use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Row, Schema, Value};
+use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Partition, Row, Schema, Value};
 use sha1::Digest;
 
+use self::{page_buckets::PageBuckets, progress::BodyProgress};
 use crate::erase::unfinished_erasures;
 
 /// The maximum number of pages that are verified concurrently. A verification mostly waits for the store.
 const MAX_CONCURRENT_PAGES: usize = 16;
 
-/// Counts the bodies and entries that a verification has read, and reports the count to a callback.
-struct BodyProgress<'a> {
-    bodies: AtomicU64,
-    callback: Mutex<&'a mut (dyn FnMut(u64) + Send)>,
-}
-
-impl BodyProgress<'_> {
-    /// Adds to the number of bodies and entries read, and reports the new number.
-    fn add(&self, bodies: u64) {
-        let bodies = self.bodies.fetch_add(bodies, Ordering::Relaxed) + bodies;
-        self.callback.lock().unwrap_or_else(PoisonError::into_inner)(bodies);
-    }
-}
+/// The tables from which pages are listed, to find also pages that have rows, but no revision.
+static LISTED_TABLES: [&LazyLock<Schema>; 5] =
+    [&REVISIONS, &RENDERS, &RENDER_CONTENT, &REVISION_CONTENT, &CURRENT];
 
 /// Reads all pages, blocks and entries, but no read copies. Compares each body with its SHA-1, and the indexes with the
 /// rows that they reference, in both directions. No process may write meanwhile. Calls `progress` regularly with the
-/// number of bodies and entries read.
+/// number of bodies and entries read, and with the number of pages, or parts of pages in blocks, that were verified.
 #[boxed(?Send)]
-pub async fn verify(store: &RevisionStore, progress: &mut (dyn FnMut(u64) + Send)) -> Result<VerifyReport> {
+pub async fn verify(
+    store: &RevisionStore,
+    progress: &mut (dyn FnMut(VerifyProgress) + Send),
+) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
-    let progress = BodyProgress { bodies: AtomicU64::new(0), callback: Mutex::new(progress) };
+    let progress = BodyProgress::new(progress);
     let StoreParts { records, retention, archive, .. } = store.parts();
     let entries = KeyValueStore::new(Arc::clone(records), KeyValueSettings::default());
     let buckets = PageBuckets::read(records, &entries, &mut report).await?;
-    let verifier = Verifier { records, retention };
-    let mut after = None;
-    // The pages are listed from each of these tables, to find also pages that have rows, but no revision.
-    for table in [&*REVISIONS, &*RENDERS, &*RENDER_CONTENT, &*REVISION_CONTENT, &*CURRENT] {
-        loop {
-            let partitions = records.store.partitions(table, after, INDEX_PAGE_ROWS).await?;
-            let mut pages = Vec::with_capacity(partitions.items.len());
-            for partition in partitions.items {
-                match page_of(&partition) {
-                    Some(page) => {
-                        if buckets.needs_verification(&page, &mut report) {
-                            pages.push(page);
-                        }
-                    }
-                    None => {
-                        let key = key_in_words(table.name(), &Key::new(partition, Vec::new()));
-                        report.problem_of(table.name(), format_args!("{key} is not the key of a page"));
-                    }
-                }
-            }
-            let found = pages.into_iter().map(|page| verifier.verify_in(table, page, &progress));
-            let mut found = stream::iter(found).buffered(MAX_CONCURRENT_PAGES);
-            while let Some(found) = found.next().await {
-                report.add(found?);
-            }
-            drop(found);
-            after = partitions.next;
-            if after.is_none() {
-                break;
+    let verifier = Verifier { records, retention, buckets: &buckets, progress: &progress };
+    let checks = match archive {
+        Some(archive) if may_have_blocks(archive).await? => {
+            let mut found = VerifyReport::default();
+            match by_blocks::verify(&verifier, archive, &mut found).await {
+                // Damage that prevents a walk may leave the pages readable one by one.
+                Err(Error::Store(StoreError::Corrupt(_))) => None,
+                checks => Some(checks.inspect(|_| report.add(found))?),
             }
         }
+        _ => None,
+    };
+    if checks.is_none() {
+        progress.set_left(count_pages(records).await?);
+        verifier.verify_listed(&mut report).await?;
     }
     if let Some(archive) = archive {
-        archive.verify(&buckets.deleted, &mut report, &mut |_| {}).await?;
+        let checks = checks.unwrap_or_else(BlockChecks::none);
+        archive.verify_rest(&checks, &buckets.deleted, &mut report, &mut |_| {}).await?;
     }
     entries.verify(&mut report, &mut |_| progress.add(1)).await?;
     let domains = records.catalog.domains().await?;
@@ -110,86 +91,145 @@ pub async fn verify(store: &RevisionStore, progress: &mut (dyn FnMut(u64) + Send
     Ok(report)
 }
 
-/// The buckets of pages that have an id. The bucket `page` has none.
-struct PageBuckets {
-    existing: BTreeSet<(DomainName, BucketName)>,
-    deleted: BTreeSet<(DomainName, BucketName)>,
-    /// The domains whose buckets cannot be read. All their pages are verified.
-    unknown: BTreeSet<DomainName>,
+/// Whether a store may have blocks.
+async fn may_have_blocks(archive: &Archive) -> Result<bool> {
+    match has_rows(&**archive.tables(), &ARCHIVE_BLOCKS).await {
+        Err(StoreError::Corrupt(_)) => Ok(true),
+        has_rows => Ok(has_rows?),
+    }
 }
 
-impl PageBuckets {
-    async fn read(records: &Records, entries: &KeyValueStore, report: &mut VerifyReport) -> Result<Self> {
-        let deleted = entries.deleted_page_buckets().await.map_err(Error::from)?;
-        let mut this = Self { existing: BTreeSet::new(), deleted, unknown: BTreeSet::new() };
-        for domain in records.catalog.domains().await? {
-            let buckets = entries.page_buckets(&domain).await.map_err(Error::from);
-            match report.record_corruption(format_args!("domain {domain}, buckets"), buckets)? {
-                Some(buckets) => {
-                    this.existing.extend(buckets.into_iter().map(|bucket| (domain.clone(), bucket)));
-                }
-                None => drop(this.unknown.insert(domain)),
-            }
-        }
-        Ok(this)
+/// The number of pages that have revisions.
+async fn count_pages(records: &Records) -> Result<u64> {
+    let (mut pages, mut partitions) = (0, records.partitions(&REVISIONS, INDEX_PAGE_ROWS));
+    while partitions.next().await?.is_some() {
+        pages += 1;
+    }
+    Ok(pages)
+}
+
+/// The revisions of a page that count in the report.
+#[derive(Debug)]
+enum Counted {
+    /// All of them, and so the page itself.
+    All,
+    /// Those in these ranges. The page and its other revisions were counted already.
+    Within(Vec<(Revision, Revision)>),
+}
+
+impl Counted {
+    fn pages(&self) -> u64 {
+        u64::from(matches!(self, Self::All))
     }
 
-    /// Whether a page has to be verified. A page of a bucket that is being deleted is skipped. A page of a bucket that
-    /// neither exists nor is being deleted is reported as a problem, and skipped.
-    fn needs_verification(&self, page: &Page, report: &mut VerifyReport) -> bool {
-        if page.bucket == page.bucket.without_id() || self.unknown.contains(&page.domain) {
-            return true;
-        }
-        let bucket = (page.domain.clone(), page.bucket.clone());
-        if !self.existing.contains(&bucket) && !self.deleted.contains(&bucket) {
-            report.problem(page, "its bucket neither exists nor is being deleted");
-        }
-        self.existing.contains(&bucket)
+    /// 1 if a revision counts, else 0.
+    fn count(&self, rev: Revision) -> u64 {
+        u64::from(match self {
+            Self::All => true,
+            Self::Within(ranges) => ranges.iter().any(|(first, last)| (*first..=*last).contains(&rev)),
+        })
     }
+}
+
+/// A page to verify, with the tables from which it was listed.
+struct ListedPage {
+    page: Page,
+    tables: Vec<&'static Schema>,
+    counted: Counted,
 }
 
 /// Verifies the rows of pages.
 struct Verifier<'a> {
     records: &'a Records,
     retention: &'a RetentionEngine,
+    buckets: &'a PageBuckets,
+    progress: &'a BodyProgress<'a>,
 }
 
 impl Verifier<'_> {
-    /// Verifies a page that was listed from a table. For [`REVISIONS`], verifies the whole page. For any
-    /// other table, checks only that the page has a revision.
-    async fn verify_in(
+    /// Verifies all pages that the store lists.
+    async fn verify_listed(&self, report: &mut VerifyReport) -> Result<()> {
+        for table in LISTED_TABLES {
+            let mut after = None;
+            loop {
+                let partitions = self.records.store.partitions(table, after, INDEX_PAGE_ROWS).await?;
+                let mut pages = Vec::with_capacity(partitions.items.len());
+                for partition in partitions.items {
+                    let counted = Counted::All;
+                    pages.extend(self.listed_page(partition, vec![&**table], counted, report));
+                }
+                self.verify_pages(pages, report).await?;
+                after = partitions.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The page with this partition, if it has to be verified.
+    fn listed_page(
         &self,
-        table: &'static Schema,
-        page: Page,
-        progress: &BodyProgress<'_>,
-    ) -> Result<VerifyReport> {
-        let mut report = VerifyReport::default();
-        let result = if table.name() == REVISIONS.name() {
-            self.verify_page(&page, &mut report, progress).await
-        } else {
-            self.verify_has_revision(&page, table, &mut report).await
+        partition: Partition,
+        tables: Vec<&'static Schema>,
+        counted: Counted,
+        report: &mut VerifyReport,
+    ) -> Option<ListedPage> {
+        let Some(page) = page_of(&partition) else {
+            for table in tables {
+                let key = key_in_words(table.name(), &Key::new(partition.clone(), Vec::new()));
+                report.problem_of(table.name(), format_args!("{key} is not the key of a page"));
+            }
+            return None;
         };
-        report.record_corruption(page_in_words(&page), result)?;
-        // An interrupted erasure causes the same problems as lost rows. So unfinished erasures are reported
-        // as a possible reason of the problems.
-        if table.name() == REVISIONS.name() && !report.problems.is_empty() {
-            let unfinished = unfinished_erasures(self.records, &page).await;
-            for rev in report.record_corruption(page_in_words(&page), unfinished)?.unwrap_or_default() {
-                let again = "run the same `rashomon archive erase` again to finish it, which may also repair \
-                             the problems above";
-                report.problem(&page, format_args!("the erasure of revision {rev} was interrupted: {again}"));
+        let is_verified = self.buckets.needs_verification(&page, report);
+        is_verified.then_some(ListedPage { page, tables, counted })
+    }
+
+    /// Verifies pages, several at once.
+    async fn verify_pages(&self, pages: Vec<ListedPage>, report: &mut VerifyReport) -> Result<()> {
+        let found = pages.into_iter().map(|page| self.verify_in_tables(page));
+        let mut found = stream::iter(found).buffered(MAX_CONCURRENT_PAGES);
+        while let Some(found) = found.next().await {
+            report.add(found?);
+        }
+        Ok(())
+    }
+
+    /// Verifies a page in each table from which it was listed. For [`REVISIONS`], verifies the whole page. For any other
+    /// table, checks only that the page has a revision.
+    async fn verify_in_tables(&self, listed: ListedPage) -> Result<VerifyReport> {
+        let ListedPage { page, tables, counted } = &listed;
+        let mut report = VerifyReport::default();
+        for table in tables {
+            if table.name() != REVISIONS.name() {
+                let result = self.verify_has_revision(page, table, &mut report).await;
+                report.record_corruption(page_in_words(page), result)?;
+                continue;
+            }
+            let result = self.verify_page(page, counted, &mut report).await;
+            report.record_corruption(page_in_words(page), result)?;
+            self.progress.finish(1, 0);
+            // An interrupted erasure causes the same problems as lost rows. So unfinished erasures are reported
+            // as a possible reason of the problems.
+            if !report.problems.is_empty() {
+                let unfinished = unfinished_erasures(self.records, page).await;
+                for rev in report.record_corruption(page_in_words(page), unfinished)?.unwrap_or_default() {
+                    let again = "run the same `rashomon archive erase` again to finish it, which may also repair \
+                                 the problems above";
+                    report.problem(
+                        page,
+                        format_args!("the erasure of revision {rev} was interrupted: {again}"),
+                    );
+                }
             }
         }
         Ok(report)
     }
 
-    async fn verify_page(
-        &self,
-        page: &Page,
-        report: &mut VerifyReport,
-        progress: &BodyProgress<'_>,
-    ) -> Result<()> {
-        report.pages += 1;
+    async fn verify_page(&self, page: &Page, counted: &Counted, report: &mut VerifyReport) -> Result<()> {
+        report.pages += counted.pages();
         let is_listed =
             report.record_corruption(page_in_words(page), self.records.catalog.is_listed(page).await)?;
         if is_listed == Some(false) {
@@ -199,11 +239,11 @@ impl Verifier<'_> {
             );
         }
         report.record_corruption(page_in_words(page), self.records.catalog.page_info(page).await)?;
-        let mut named = self.verify_revisions(page, report).await?;
-        named += self.verify_renders(page, report).await?;
-        let mut found = self.verify_bodies(page, &REVISION_CONTENT, report, progress).await?;
-        found += self.verify_bodies(page, &RENDER_CONTENT, report, progress).await?;
-        found += self.verify_bodies(page, &CURRENT, report, progress).await?;
+        let mut named = self.verify_revisions(page, counted, report).await?;
+        named += self.verify_renders(page, counted, report).await?;
+        let mut found = self.verify_bodies(page, &REVISION_CONTENT, counted, report).await?;
+        found += self.verify_bodies(page, &RENDER_CONTENT, counted, report).await?;
+        found += self.verify_bodies(page, &CURRENT, counted, report).await?;
         if found < named {
             self.report_missing(page, report).await?;
         }
@@ -277,7 +317,12 @@ impl Verifier<'_> {
 
     /// Verifies the revisions of a page, and their index by time. Returns the number of bodies that the
     /// revisions name.
-    async fn verify_revisions(&self, page: &Page, report: &mut VerifyReport) -> Result<u64> {
+    async fn verify_revisions(
+        &self,
+        page: &Page,
+        counted: &Counted,
+        report: &mut VerifyReport,
+    ) -> Result<u64> {
         let mut named = 0;
         let mut after = None;
         while let Some(rows) = self.records.next_rows(&REVISIONS, page, &mut after).await? {
@@ -287,7 +332,7 @@ impl Verifier<'_> {
                     continue;
                 };
                 let rev = row.record.rev;
-                report.revisions += 1;
+                report.revisions += counted.count(rev);
                 named += row.properties.len() as u64;
                 let by_time = TimeKey { timestamp: row.record.timestamp, rev }.clustering();
                 if self.is_missing(&REVISIONS_BY_TIME, page, by_time).await? {
@@ -322,14 +367,14 @@ impl Verifier<'_> {
 
     /// Verifies the renders of a page, and their index by tid. Returns the number of bodies that the renders
     /// name.
-    async fn verify_renders(&self, page: &Page, report: &mut VerifyReport) -> Result<u64> {
+    async fn verify_renders(&self, page: &Page, counted: &Counted, report: &mut VerifyReport) -> Result<u64> {
         let mut named = 0;
         let mut after = None;
         while let Some(rows) = self.records.next_rows(&RENDERS, page, &mut after).await? {
             for row in &rows {
                 let place = page_in_words(page);
                 let Some(row) = report.record_corruption(place, RenderRow::from_row(row))? else { continue };
-                report.renders += 1;
+                report.renders += counted.count(row.rev);
                 named += row.properties.len() as u64;
                 let by_tid = match self.records.get(&REVISIONS_BY_TID, page, vec![row.tid.to_value()]).await {
                     Err(Error::Store(StoreError::Corrupt(_))) => None,
@@ -373,8 +418,8 @@ impl Verifier<'_> {
         &self,
         page: &Page,
         table: &'static Schema,
+        counted: &Counted,
         report: &mut VerifyReport,
-        progress: &BodyProgress<'_>,
     ) -> Result<u64> {
         let mut found = 0;
         let mut after = None;
@@ -400,12 +445,12 @@ impl Verifier<'_> {
                     }
                     None => report.problem(page, format_args!("{place} has no index entry")),
                 }
-                report.bodies += 1;
-                report.bytes += body.info.size;
+                report.bodies += counted.count(rev);
+                report.bytes += counted.count(rev) * body.info.size;
                 let place = format_args!("{}: {place}", page_in_words(page));
                 report.record_corruption(place, self.verify_body(page, rev, tid, body).await)?;
             }
-            progress.add(rows.len() as u64);
+            self.progress.add(rows.len() as u64);
         }
         Ok(found)
     }

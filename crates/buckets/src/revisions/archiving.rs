@@ -9,7 +9,7 @@ use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
 use rashomon_admission::Permits;
 use rashomon_clock::Timestamp;
-use rashomon_records::{ImportUnit, VerifyReport};
+use rashomon_records::{ImportUnit, VerifyProgress, VerifyReport};
 
 use super::{Maintenance, StoreInner, import::BodyState};
 use crate::{
@@ -117,13 +117,13 @@ impl Maintenance {
     /// Verifies only the archive: every block can be decoded completely, the indexes of its pages reference
     /// the revisions in the block, and the blocks have the revisions that the indexes name.
     ///
-    /// Skips the buckets `deleted`, which are being deleted. Calls `progress` regularly with the number of
-    /// blocks read.
+    /// Skips the buckets `deleted`, which are being deleted. Calls `progress` regularly, with the number
+    /// of blocks read.
     #[boxed]
     pub async fn verify_archive(
         &self,
         deleted: &BTreeSet<(DomainName, BucketName)>,
-        progress: &mut (dyn FnMut(u64) + Send),
+        progress: &mut (dyn FnMut(VerifyProgress) + Send),
     ) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
         if let Some(archive) = &self.0.archive {

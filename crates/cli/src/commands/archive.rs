@@ -192,7 +192,7 @@ async fn merge(
 async fn verify(store: &Store, clock: &Arc<dyn Clock>) -> Result<Exit, CommandError> {
     let started = clock.monotonic();
     let mut progress = Progress::new(Arc::clone(clock), "archive".to_owned(), "block", None);
-    let mut show = |blocks| progress.show(ProgressCounts { items: blocks, bytes: 0, position: 0 });
+    let mut show = |verified| progress.show_verified(verified);
     let deleted = store.key_value().deleted_page_buckets().await.map_err(rashomon_buckets::Error::from)?;
     let verified = store.buckets().maintenance().verify_archive(&deleted, &mut show).await;
     progress.finish();

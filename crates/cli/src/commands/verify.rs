@@ -137,7 +137,7 @@ async fn check_buckets(
     problems: &mut Problems,
 ) -> Result<String, CommandError> {
     let mut progress = Progress::new(Arc::clone(clock), "bodies".to_owned(), "text", None);
-    let mut show = |bodies| progress.show(ProgressCounts { items: bodies, bytes: 0, position: 0 });
+    let mut show = |verified| progress.show_verified(verified);
     let verified = match rashomon_service::verify(store.buckets(), &mut show).await {
         Ok(report) => {
             store.buckets().maintenance().count_orphans(MIN_ORPHAN_AGE).await.map(|orphans| (report, orphans))

@@ -56,7 +56,7 @@ async fn delete(world: &World, table: &'static Schema, row: &Row) {
 async fn verify_finds_nothing_in_an_undamaged_store() {
     let (world, _) = world().await;
     let mut progress = Vec::new();
-    let report = rashomon_service::verify(&world.buckets, &mut |bodies| progress.push(bodies)).await.unwrap();
+    let report = rashomon_service::verify(&world.buckets, &mut |now| progress.push(now.items)).await.unwrap();
     assert_eq!(report.problems, Vec::<String>::new());
     assert_eq!((report.pages, report.revisions, report.renders), (3, 4, 5));
     assert_eq!(report.bodies, 2 + 2 + 1 + 2 + 1 + 1);

@@ -1,0 +1,137 @@
+//! A walk that says of each page in which tables it has rows.
+
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
+
+use rashomon_records::{
+    Page, Result,
+    rows::page_of,
+    schemas::{ARCHIVE_INDEX, PAGES},
+};
+use rashomon_tables::{DamagedRow, Error as StoreError, Partition, Row, Schema, TableStore, Walk, WalkRows};
+
+use super::{index::IndexRow, verify::PageParts};
+
+/// The maximum number of rows in one read.
+const ROWS_PER_READ: NonZeroUsize = NonZeroUsize::new(5_000).expect("not zero");
+
+/// The maximum number of pages with damaged rows that are kept until the end of the walk.
+const MAX_DAMAGED_PAGES: usize = 10_000;
+
+/// A walk through tables of pages that says in which of them each page has rows.
+#[derive(Debug)]
+pub struct PageWalk {
+    rows: WalkRows,
+    /// The pages with damaged rows. They are returned last, since the damaged rows of a page may be reported before or
+    /// after its other rows, and a page may have no other rows.
+    damaged: BTreeMap<Partition, WalkedPage>,
+}
+
+/// A page of a walk.
+#[derive(Debug, Default)]
+pub struct WalkedPage {
+    /// Its partition, which may not be that of a page.
+    pub partition: Partition,
+    /// The tables in which it has rows, also damaged ones.
+    pub tables: Vec<&'static Schema>,
+    /// Whether it has damaged rows.
+    pub is_damaged: bool,
+    /// The row with its page info, if the walk includes the table.
+    pub info: Option<Row>,
+    /// The rows of its index. `None` if one of them cannot be read.
+    index: Option<Vec<IndexRow>>,
+}
+
+impl WalkedPage {
+    fn new(partition: Partition) -> Self {
+        Self { partition, index: Some(Vec::new()), ..Self::default() }
+    }
+
+    /// The page. `None` if the key is not that of a page.
+    #[must_use]
+    pub fn page(&self) -> Option<Page> {
+        page_of(&self.partition)
+    }
+
+    /// Whether the page has rows in a table, also damaged ones.
+    #[must_use]
+    pub fn has_rows_in(&self, table: &Schema) -> bool {
+        self.tables.iter().any(|known| known.name() == table.name())
+    }
+
+    /// The parts of the page in blocks. `None` if the key is not that of a page, or if its index cannot be read.
+    pub fn take_parts(&mut self) -> Option<PageParts> {
+        Some(PageParts::new(self.page()?, self.index.take()?))
+    }
+
+    fn add(&mut self, table: &'static Schema, row: Row) {
+        self.note_table(table);
+        if table.name() == ARCHIVE_INDEX.name() {
+            match (IndexRow::from_row(&row), &mut self.index) {
+                (Ok(row), Some(index)) => index.push(row),
+                _ => self.index = None,
+            }
+        } else if table.name() == PAGES.name() {
+            self.info = Some(row);
+        }
+    }
+
+    fn note_table(&mut self, table: &'static Schema) {
+        if !self.has_rows_in(table) {
+            self.tables.push(table);
+        }
+    }
+
+    fn note_damage(&mut self, table: &'static Schema) {
+        self.note_table(table);
+        self.is_damaged = true;
+        if table.name() == ARCHIVE_INDEX.name() {
+            self.index = None;
+        }
+    }
+
+    /// Adds the rows of the same page.
+    fn join(&mut self, other: Self) {
+        other.tables.into_iter().for_each(|table| self.note_table(table));
+        self.info = self.info.take().or(other.info);
+        self.index = self.index.take().zip(other.index).map(|(one, other)| [one, other].concat());
+    }
+}
+
+impl PageWalk {
+    /// Begins a walk through these tables. Damaged rows do not end it.
+    #[must_use]
+    pub fn new(store: Arc<dyn TableStore>, tables: Vec<&'static Schema>) -> Self {
+        let walk = Walk::new(tables, ROWS_PER_READ).reporting_damage();
+        Self { rows: WalkRows::new(store, walk), damaged: BTreeMap::new() }
+    }
+
+    /// Returns the next page that has rows, or `None` at the end. `Corrupt` if too many rows are damaged.
+    pub async fn next(&mut self) -> Result<Option<WalkedPage>> {
+        while let Some((table, row)) = self.rows.next().await? {
+            let mut page = WalkedPage::new(row.key.partition.clone());
+            page.add(table, row);
+            while let Some((table, row)) = self.rows.next_of(&page.partition).await? {
+                page.add(table, row);
+            }
+            self.note_damage()?;
+            match self.damaged.get_mut(&page.partition) {
+                Some(damaged) => damaged.join(page),
+                None => return Ok(Some(page)),
+            }
+        }
+        self.note_damage()?;
+        Ok(self.damaged.pop_first().map(|(_, page)| page))
+    }
+
+    fn note_damage(&mut self) -> Result<()> {
+        for (table, DamagedRow { key, reason }) in self.rows.take_damaged() {
+            let partition = key.partition;
+            if self.damaged.len() == MAX_DAMAGED_PAGES && !self.damaged.contains_key(&partition) {
+                return Err(StoreError::Corrupt(reason).into());
+            }
+            let new = || WalkedPage::new(partition.clone());
+            self.damaged.entry(partition.clone()).or_insert_with(new).note_damage(table);
+        }
+        Ok(())
+    }
+}
