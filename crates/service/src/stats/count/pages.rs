@@ -1,7 +1,7 @@
 //! Reads the rows of pages by a walk, and sums them up for each page.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap},
     num::NonZeroUsize,
     sync::Arc,
 };
@@ -14,10 +14,7 @@ use rashomon_records::{
     rows::{ColumnValue, columns, unreadable},
     schemas::{ARCHIVE_INDEX, CURRENT, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS},
 };
-use rashomon_tables::{
-    DamagedRow, Error as StoreError, Partition, Row, Schema, TableStore, Value, Walk, WalkPage,
-};
-use tokio::task::JoinHandle;
+use rashomon_tables::{DamagedRow, Error as StoreError, Partition, Row, Schema, Value, Walk, WalkRows};
 
 use super::{Bucket, PageStats};
 
@@ -43,18 +40,11 @@ pub(super) struct WalkedPage {
 /// Reads the pages of buckets, one after the other.
 pub(super) struct PageReader<'a> {
     records: &'a Records,
-    /// The store that has only the tables, without the blocks.
-    tables: Arc<dyn TableStore>,
-    walk: Walk,
-    /// The result page that is read while the one before it is counted. `None` after the last one.
-    next: Option<JoinHandle<rashomon_tables::Result<WalkPage>>>,
-    rows: VecDeque<(&'static Schema, Row)>,
+    rows: WalkRows,
     buckets: HashMap<(&'a str, &'a str), usize>,
     /// The bucket of the page that was read last.
     last_bucket: Option<usize>,
     names: &'a [Bucket],
-    /// The number of result pages with rows that were read.
-    result_pages: u64,
     /// The partitions with damaged rows of tables that blocks have rows of, each with the number of its result page.
     /// The other rows of such a partition may come in the next result page.
     damaged: BTreeMap<Partition, u64>,
@@ -73,26 +63,21 @@ impl<'a> PageReader<'a> {
         let tables = archive.map_or(&records.store, |archive| archive.tables());
         let mut this = Self {
             records,
-            tables: Arc::clone(tables),
-            walk,
-            next: None,
-            rows: VecDeque::new(),
+            rows: WalkRows::new(Arc::clone(tables), walk),
             buckets: HashMap::new(),
             last_bucket: None,
             names: buckets,
-            result_pages: 0,
             damaged: BTreeMap::new(),
         };
         for (index, (domain, bucket)) in buckets.iter().enumerate() {
             this.buckets.insert((domain.as_str(), bucket.as_key()), index);
         }
-        this.begin_read();
         this
     }
 
     /// Whether the page that was read last ended a result page.
     pub(super) fn is_at_end_of_result_page(&self) -> bool {
-        self.rows.is_empty()
+        self.rows.is_at_end_of_result_page()
     }
 
     /// Returns the next page that has rows.
@@ -121,40 +106,25 @@ impl<'a> PageReader<'a> {
 
     /// Returns the next row, if it is of this partition.
     async fn next_row_of(&mut self, partition: &Partition) -> Result<Option<(&'static Schema, Row)>> {
-        self.fill(Some(partition)).await?;
-        let is_next = self.rows.front().is_some_and(|(_, row)| row.key.partition == *partition);
-        Ok(if is_next { self.rows.pop_front() } else { None })
+        let row = self.rows.next_of(partition).await?;
+        self.note_damage(Some(partition))?;
+        Ok(row)
     }
 
     async fn next_row(&mut self) -> Result<Option<(&'static Schema, Row)>> {
-        self.fill(None).await?;
-        Ok(self.rows.pop_front())
+        let row = self.rows.next().await?;
+        self.note_damage(None)?;
+        Ok(row)
     }
 
-    /// Reads result pages until there is a row, or the end. `current` is the partition that is being read.
-    async fn fill(&mut self, current: Option<&Partition>) -> Result<()> {
-        while self.rows.is_empty() {
-            let Some(next) = self.next.take() else { return Ok(()) };
-            let ended = |error: tokio::task::JoinError| StoreError::unavailable(error.to_string());
-            let WalkPage { rows, damaged, next } = next.await.map_err(ended)??;
-            self.walk.after = next;
-            if self.walk.after.is_some() {
-                self.begin_read();
-            }
-            self.result_pages += u64::from(!rows.is_empty());
-            let previous = self.result_pages.saturating_sub(1);
+    /// Notes the damage of the result pages that were read. `current` is the partition that is being read.
+    fn note_damage(&mut self, current: Option<&Partition>) -> Result<()> {
+        let damaged = self.rows.take_damaged();
+        if !damaged.is_empty() {
+            let previous = self.rows.result_pages().saturating_sub(1);
             self.damaged.retain(|partition, at| *at >= previous || current == Some(partition));
-            for (table, row) in damaged {
-                self.add_damaged(table, row)?;
-            }
-            self.rows = rows.into();
         }
-        Ok(())
-    }
-
-    fn begin_read(&mut self) {
-        let (tables, walk) = (Arc::clone(&self.tables), self.walk.clone());
-        self.next = Some(tokio::spawn(async move { tables.walk(walk).await }));
+        damaged.into_iter().try_for_each(|(table, row)| self.add_damaged(table, row))
     }
 
     /// Remembers a damaged row. A damaged row of an index is an error: the revisions in its block are unknown.
@@ -166,7 +136,7 @@ impl<'a> PageReader<'a> {
             return Err(StoreError::Corrupt(row.reason).into());
         }
         if table.name() != CURRENT.name() {
-            self.damaged.insert(row.key.partition.clone(), self.result_pages);
+            self.damaged.insert(row.key.partition.clone(), self.rows.result_pages());
         }
         self.records.catalog.damage.record(table, &[row]);
         Ok(())
