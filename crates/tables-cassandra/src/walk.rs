@@ -1,4 +1,5 @@
-//! Walks through several tables: lists the partitions of all of them, and scans each partition in each table.
+//! Walks through several tables: lists the partitions of all of them, and scans each partition in the tables that list
+//! it.
 //!
 //! Tables with the same partition columns have the same tokens, so the lists of their partitions can be merged.
 
@@ -36,7 +37,7 @@ pub(crate) async fn walk(
     let mut after = None;
     if let Some(cursor) = &walk.after {
         let position = Position::decode(tables, cursor)?;
-        if reader.read_partition(tables, position.clone()).await? {
+        if reader.read_partition(tables, position.clone(), |_| true).await? {
             return Ok(reader.page);
         }
         after = Some((position.token, position.partition));
@@ -46,10 +47,10 @@ pub(crate) async fn walk(
         if listed.is_empty() {
             return Ok(reader.page);
         }
-        for (token, partition) in listed {
+        for ListedPartition { token, partition, tables: listed_in } in listed {
             let first = Position { token, partition: partition.clone(), table: 0, after: None };
             let is_within = partition.starts_with(&walk.within);
-            if is_within && reader.read_partition(tables, first).await? {
+            if is_within && reader.read_partition(tables, first, |table| listed_in.contains(&table)).await? {
                 return Ok(reader.page);
             }
             after = Some((token, partition.clone()));
@@ -63,21 +64,30 @@ pub(crate) async fn walk(
     }
 }
 
+/// A partition that has rows.
+struct ListedPartition {
+    token: i64,
+    partition: Partition,
+    /// The indexes of the tables in which it has rows.
+    tables: Vec<usize>,
+}
+
 /// Lists the next partitions that have a row in any of the tables, in the order of their tokens and keys. Empty if
 /// there are no more.
 async fn list(
     cluster: &Cluster,
     tables: &[Arc<Table>],
     after: Option<&(i64, Partition)>,
-) -> Result<Vec<(i64, Partition)>> {
+) -> Result<Vec<ListedPartition>> {
     let (mut listed, mut end) = (BTreeMap::new(), None);
-    for table in tables {
+    for (index, table) in tables.iter().enumerate() {
         let found = next_partitions(cluster, table, after, PARTITIONS_AT_A_TIME).await?;
         let mut last = None;
         for FoundPartition { token, partition, .. } in found {
             let at = (token, wire::partition_key(&partition));
             last = Some(at.clone());
-            listed.insert(at, partition);
+            let new = || ListedPartition { token, partition, tables: Vec::new() };
+            listed.entry(at).or_insert_with(new).tables.push(index);
         }
         // The table may have further partitions after its last one.
         end = match (end, last) {
@@ -87,7 +97,7 @@ async fn list(
     }
     let is_complete = |at: &(i64, Vec<u8>)| end.as_ref().is_none_or(|end| at <= end);
     let listed = listed.into_iter().filter(|(at, _)| is_complete(at));
-    Ok(listed.map(|((token, _), partition)| (token, partition)).collect())
+    Ok(listed.map(|(_, partition)| partition).collect())
 }
 
 struct WalkReader<'a> {
@@ -105,10 +115,19 @@ impl WalkReader<'_> {
         (full && !self.page.rows.is_empty()) || self.skipped >= MAX_SKIPPED
     }
 
-    /// Reads the rows of a partition from this position on. Returns whether the result page became full before the last
-    /// of them.
-    async fn read_partition(&mut self, tables: &[Arc<Table>], mut position: Position) -> Result<bool> {
+    /// Reads the rows of a partition from this position on, in the tables that may have some. Returns whether the result
+    /// page became full before the last of them.
+    async fn read_partition(
+        &mut self,
+        tables: &[Arc<Table>],
+        mut position: Position,
+        may_have_rows: impl Fn(usize) -> bool,
+    ) -> Result<bool> {
         while let Some(table) = tables.get(position.table) {
+            if !may_have_rows(position.table) {
+                position.table += 1;
+                continue;
+            }
             if self.is_full() {
                 self.page.next = Some(position.encode());
                 return Ok(true);
