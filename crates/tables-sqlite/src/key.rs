@@ -4,6 +4,8 @@
 //! and the clustering columns. No encoded value is a prefix of another value, so columns need no separators.
 //! Inverting the bytes of a column reverses its order.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ColumnType, Direction, TimeUuid, Value};
@@ -70,17 +72,16 @@ pub(crate) fn successor(mut key: Vec<u8>) -> Vec<u8> {
 
 /// Returns all keys that differ from this key by one flipped bit, each with the number of the bit.
 pub(crate) fn flipped(key: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> + '_ {
-    flipped_bits(key).enumerate().map(|(bit, (place, byte))| {
+    flipped_bits(key, 0..key.len()).enumerate().map(|(bit, (place, byte))| {
         let mut flipped = key.to_vec();
         flipped[place] = byte;
         (bit, flipped)
     })
 }
 
-/// Flips each bit of a key in turn: the place of its byte, and the byte with the flipped bit.
-pub(crate) fn flipped_bits(key: &[u8]) -> impl Iterator<Item = (usize, u8)> + '_ {
-    let bits = key.iter().enumerate().flat_map(|(place, &byte)| (0..8).map(move |bit| (place, byte, bit)));
-    bits.map(|(place, byte, bit)| (place, byte ^ 1 << bit))
+/// Flips each bit of the bytes at these places of a key in turn: the place, and the byte with the flipped bit.
+pub(crate) fn flipped_bits(key: &[u8], places: Range<usize>) -> impl Iterator<Item = (usize, u8)> + '_ {
+    places.flat_map(move |place| (0..8).map(move |bit| (place, key[place] ^ 1 << bit)))
 }
 
 /// Encodes a number so that the order of the bytes is the order of the numbers.

@@ -69,22 +69,28 @@ impl Span {
         self.start.as_slice() <= key && key < self.end.as_slice()
     }
 
-    /// The keys in the span that differ from this key by one flipped bit.
+    /// The keys in the span that differ from this key by one flipped bit, in the order of the bits.
     ///
-    /// A key compares with a bound as at the first byte in which they differ. So only a bit up to that byte can change
-    /// the result, and of a key that lies far from the span few bits have to be tried.
+    /// A key compares with a bound as in the first byte in which the two differ. A bit before that byte of both bounds
+    /// moves the key to the same side of both, so not into the span. A bit behind that byte of both bounds changes
+    /// neither comparison. So for a key outside of the span, only the bytes between these two are tried: one or two
+    /// bytes if the span is of one key.
     pub(crate) fn one_bit_from<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = Vec<u8>> + 'a {
         let (start, end) = (Bounded::new(key, &self.start), Bounded::new(key, &self.end));
-        let tried =
-            if self.contains(key) { key.len() } else { key.len().min(start.common.max(end.common) + 1) };
-        key::flipped_bits(&key[..tried]).filter_map(move |(place, byte)| {
-            let within = start.order_with(place, byte) != Ordering::Less
-                && end.order_with(place, byte) == Ordering::Less;
-            within.then(|| {
-                let mut flipped = key.to_vec();
-                flipped[place] = byte;
-                flipped
-            })
+        let is_within = |start, end| start != Ordering::Less && end == Ordering::Less;
+        let first = start.common.min(end.common);
+        let tried = if is_within(start.order, end.order) {
+            first..key.len()
+        } else {
+            first..key.len().min(start.common.max(end.common) + 1)
+        };
+        let flips = key::flipped_bits(key, tried).filter(move |&(place, byte)| {
+            is_within(start.order_with(place, byte), end.order_with(place, byte))
+        });
+        flips.map(|(place, byte)| {
+            let mut flipped = key.to_vec();
+            flipped[place] = byte;
+            flipped
         })
     }
 
@@ -147,7 +153,14 @@ impl<'a> Bounded<'a> {
 
 #[cfg(test)]
 mod tests {
-    use proptest::{collection::vec, prelude::*, sample::select};
+    use std::{cell::Cell, iter};
+
+    use proptest::{
+        collection::vec,
+        prelude::*,
+        sample::{Index, select},
+        test_runner::{RngSeed, TestRunner},
+    };
 
     use super::*;
 
@@ -156,18 +169,63 @@ mod tests {
         vec(select(vec![0_u8, 1, 2, 3, 0x80, 0xff]), 0..6)
     }
 
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 4_000, ..ProptestConfig::default() })]
+    /// The span of one key, of all keys with a prefix, or from one key to another. The last may be empty.
+    fn span() -> impl Strategy<Value = Span> {
+        let between = (short_key(), short_key(), short_key()).prop_map(|(prefix, start, end)| Span {
+            start: [&prefix[..], &start].concat(),
+            end: [prefix, end].concat(),
+        });
+        prop_oneof![
+            short_key().prop_map(|key| Span::of_key(&key)),
+            short_key().prop_map(|prefix| Span { start: prefix.clone(), end: key::successor(prefix) }),
+            between,
+        ]
+    }
 
-        #[test]
-        fn keys_one_bit_away_are_those_that_a_list_of_all_flips_has(
-            key in short_key(),
-            start in short_key(),
-            end in short_key(),
-        ) {
-            let span = Span { start, end };
-            let listed: Vec<_> = key::flipped(&key).map(|(_, key)| key).filter(|key| span.contains(key)).collect();
-            prop_assert_eq!(span.one_bit_from(&key).collect::<Vec<_>>(), listed);
-        }
+    #[test]
+    fn keys_one_bit_away_are_those_that_a_list_of_all_flips_has() {
+        let mut runner = TestRunner::new(ProptestConfig {
+            failure_persistence: None,
+            cases: 2_000,
+            rng_seed: RngSeed::Fixed(1),
+            ..ProptestConfig::default()
+        });
+        let [all, some, of_one_key, outside] = [const { Cell::new(0) }; 4];
+        let compare = |span: &Span, key: &[u8]| {
+            let listed = key::flipped(key).map(|(_, key)| key).filter(|key| span.contains(key));
+            let listed: Vec<_> = listed.collect();
+            let is_some = !listed.is_empty();
+            let is_of_one_key = *span == Span::of_key(&span.start);
+            let counted = [
+                (&all, true),
+                (&some, is_some),
+                (&of_one_key, is_some && is_of_one_key),
+                (&outside, is_some && !is_of_one_key && !span.contains(key)),
+            ];
+            counted.iter().for_each(|(count, counts)| count.set(count.get() + u32::from(*counts)));
+            prop_assert_eq!(
+                span.one_bit_from(key).collect::<Vec<_>>(),
+                listed,
+                "from {:?} in {:?}",
+                key,
+                span
+            );
+            Ok(())
+        };
+        let keys = (short_key(), short_key(), any::<Index>());
+        let compared = runner.run(&(span(), keys), |(span, (any_key, rest, length))| {
+            // Any key, the bounds, and keys that have some bytes in common with a bound; and all keys one bit away.
+            let beside = [&span.start, &span.end]
+                .map(|bound| [&bound[..length.index(bound.len() + 1)], &rest].concat());
+            for key in [&any_key, &span.start, &span.end].into_iter().chain(&beside) {
+                let near = key::flipped(key).map(|(_, flipped)| flipped);
+                iter::once(key.clone()).chain(near).try_for_each(|key| compare(&span, &key))?;
+            }
+            Ok(())
+        });
+        compared.unwrap();
+        let counts = [all, some, of_one_key, outside].map(Cell::into_inner);
+        let least = [200_000, 50_000, 5_000, 5_000];
+        assert!(counts.iter().zip(least).all(|(count, least)| *count >= least), "{counts:?}");
     }
 }
