@@ -8,11 +8,11 @@
 
 mod large;
 pub(crate) mod page;
+mod parsed_pages;
 mod record;
 
 use std::{
     cell::RefCell,
-    collections::HashMap,
     ops::{Deref, DerefMut, Range},
     path::Path,
     sync::Arc,
@@ -22,7 +22,7 @@ use rashomon_tables::{Error, Result};
 use rusqlite::{Connection, OptionalExtension as _};
 use xxhash_rust::xxh3::xxh3_64;
 
-use self::{page::TreePage, record::Record};
+use self::{page::TreePage, parsed_pages::ParsedPages, record::Record};
 use crate::{
     damaged_keys::DamagedKeys,
     definitions, disk,
@@ -30,9 +30,6 @@ use crate::{
     key::{AFTER_ALL_KEYS, flipped},
     row_scan::Tables,
 };
-
-/// The maximum number of parsed pages that a connection keeps: about 2 MB.
-const MAX_KEPT_PAGES: usize = 256;
 
 /// The maximum depth of a tree in SQLite.
 pub(crate) const MAX_DEPTH: usize = 20;
@@ -50,8 +47,7 @@ const MAP_CHILD: u8 = 5;
 #[derive(Debug)]
 pub(crate) struct AuditConnection {
     connection: Connection,
-    /// Parsed pages by their numbers, with the hash of the parsed bytes.
-    pages: RefCell<HashMap<u32, (u64, Arc<TreePage>)>>,
+    pages: RefCell<ParsedPages>,
     damaged_keys: Arc<DamagedKeys>,
     /// The definitions of the tables, as they were last read from the file.
     tables: RefCell<Arc<Tables>>,
@@ -264,7 +260,7 @@ impl AuditConnection {
     /// has changed, which is rare, and for each audit while all rows are on one page.
     fn check_root(&self, number: u32) -> Result<usize> {
         let page = self.page(number)?;
-        let hash = self.pages.borrow().get(&number).map(|(hash, _)| *hash);
+        let hash = self.pages.borrow().hash(number);
         if let Some(checked) = *self.checked_root.borrow()
             && (checked.number, checked.hash) == (number, hash)
             && !page.is_leaf()
@@ -333,18 +329,12 @@ impl AuditConnection {
     fn page(&self, number: u32) -> Result<Arc<TreePage>> {
         self.with_page(number, |bytes| {
             let hash = xxh3_64(bytes);
-            if let Some((kept, page)) = self.pages.borrow().get(&number)
-                && *kept == hash
-            {
-                return Ok(Arc::clone(page));
+            if let Some(page) = self.pages.borrow_mut().get(number, hash) {
+                return Ok(page);
             }
             let page = TreePage::parse(bytes, |first, length| self.overflow(first, length));
             let page = Arc::new(page.map_err(|what| damaged_page(number, &what))?);
-            let mut pages = self.pages.borrow_mut();
-            if pages.len() >= MAX_KEPT_PAGES {
-                pages.clear();
-            }
-            pages.insert(number, (hash, Arc::clone(&page)));
+            self.pages.borrow_mut().insert(number, hash, Arc::clone(&page));
             Ok(page)
         })?
     }

@@ -127,6 +127,12 @@ impl TreePage {
         self.ends.len()
     }
 
+    /// The size of this value in memory.
+    pub(super) const fn bytes(&self) -> usize {
+        let of_a_row = size_of::<(usize, usize, u32, AtomicBool)>();
+        size_of::<Self>() + self.keys.capacity() + of_a_row * self.rows()
+    }
+
     pub(crate) fn key(&self, row: usize) -> &[u8] {
         let start = if row == 0 { 0 } else { self.ends[row - 1] };
         &self.keys[start..self.ends[row]]
