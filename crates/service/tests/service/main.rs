@@ -25,3 +25,4 @@ mod sizes;
 mod statistics;
 mod support;
 mod verify;
+mod verify_by_blocks;

@@ -25,7 +25,7 @@ use crate::{
 
 /// One step in the life of a store. A page is chosen by its number.
 #[derive(Debug, Clone)]
-enum Step {
+pub(crate) enum Step {
     /// Stores this many further revisions.
     Edit(usize, i64),
     /// Stores a revision with a body in chunks.
@@ -40,7 +40,7 @@ enum Step {
     Compact,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let page = || 0..PAGES;
     let step = prop_oneof![
         6 => (page(), 1..6_i64).prop_map(|(page, count)| Step::Edit(page, count)),
@@ -54,19 +54,19 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 1..25)
 }
 
-const PAGES: usize = 7;
+pub(crate) const PAGES: usize = 7;
 
 /// A store with pages of two domains and of two buckets.
-struct Wiki {
-    world: World,
-    store: Arc<DamagedStore<Memory>>,
-    pages: Vec<Page>,
+pub(crate) struct Wiki {
+    pub(crate) world: World,
+    pub(crate) store: Arc<DamagedStore<Memory>>,
+    pub(crate) pages: Vec<Page>,
     /// The number of revisions of each page.
     revisions: Vec<i64>,
 }
 
 impl Wiki {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         // Idle pages are sealed with their latest revisions, so that all their revisions are in blocks.
         let idle = ArchiveSettings { idle: Some(DAY), ..settings().archive.unwrap() };
         let (world, store) = World::over_memory(DamagedStore::new).await;
@@ -81,7 +81,7 @@ impl Wiki {
         Self { world, store, pages: (0..PAGES).map(page).collect(), revisions: vec![0; PAGES] }
     }
 
-    async fn take(&mut self, step: &Step) {
+    pub(crate) async fn take(&mut self, step: &Step) {
         let world = &self.world;
         world.pass(HOUR);
         match step {
@@ -368,7 +368,7 @@ proptest! {
 }
 
 /// A wiki whose pages are sealed whole, and the rows of their revisions before the seal.
-async fn sealed_wiki() -> (Wiki, Vec<Row>) {
+pub(crate) async fn sealed_wiki() -> (Wiki, Vec<Row>) {
     let mut wiki = Wiki::new().await;
     for page in 0..PAGES {
         wiki.take(&Step::Edit(page, 3)).await;

@@ -74,7 +74,7 @@ pub(crate) async fn replace_block(world: &World, row: &Row, bytes: Vec<u8>) {
 
 /// Replaces the values of a row. The write time is later than that of the stored row, since a cluster keeps
 /// the greater value of two writes at the same time.
-async fn overwrite(world: &World, table: &'static Schema, row: &Row, values: Vec<Option<Value>>) {
+pub(crate) async fn overwrite(world: &World, table: &'static Schema, row: &Row, values: Vec<Option<Value>>) {
     let stored = world.rows(table).await.into_iter().find(|stored| stored.key == row.key);
     let written_at = stored.map_or(row.written_at, |stored| stored.written_at);
     let mut batch = Batch::new(row.key.partition.clone());
