@@ -20,8 +20,8 @@ use crate::{Archive, rows::BlockId, verified_block::blocking};
 /// parts, a block that has pages from all over the walk is visited several times.
 const MAX_PARTS: usize = 4_000_000;
 
-/// The maximum number of blocks that are read and decoded concurrently.
-const MAX_CONCURRENT_BLOCKS: usize = 8;
+/// The maximum number of blocks that are read and decoded concurrently. A decoded block takes tens of megabytes.
+const MAX_CONCURRENT_BLOCKS: usize = 3;
 
 /// A bucket of pages.
 type Bucket = (DomainName, BucketName);
