@@ -62,14 +62,14 @@ pub use self::{
     damage::SkippedDamage,
     erase::BlockErasure,
     history::{AttachedChanges, HistoryArchiver, RowImporter, RowReason},
-    page_walk::{PageWalk, WalkedPage},
+    page_walk::{PageParts, PageWalk, WalkedPage},
     policy::ArchivePolicy,
     replace::{BlockReplacement, BodyInArchive, BodyReplacer, CheckedBlocks, NewBody},
     seal::{ImportedRow, ImportedRows, MAX_PLACED_BYTES, MAX_PLACED_ROWS, SealOptions, SealReport},
     sealed::{SealedBody, SealedRange, SealedRevision, SealedRevisions},
     stats::{ArchiveStats, BlockCounts, ExpectedParts, PartCounts, PropertySpace},
     union_store::UnionStore,
-    verify::{BlockChecks, BlockVisit, BlockVisits, BodyInChunks, PageParts, PartContent},
+    verify::{BlockChecks, BlockVisit, BlockVisits, BodyInChunks, PartContent},
 };
 
 /// The minimum age of an unreferenced block that garbage collection deletes, except in a command that has the

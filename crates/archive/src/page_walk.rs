@@ -9,7 +9,7 @@ use rashomon_records::{
 };
 use rashomon_tables::{DamagedRow, Error as StoreError, Partition, Row, Schema, TableStore, Walk, WalkRows};
 
-use super::{index::IndexRow, verify::PageParts};
+use super::index::IndexRow;
 
 /// The maximum number of rows in one read.
 const ROWS_PER_READ: NonZeroUsize = NonZeroUsize::new(5_000).expect("not zero");
@@ -39,6 +39,43 @@ pub struct WalkedPage {
     pub info: Option<Row>,
     /// The rows of its index. `None` if one of them cannot be read.
     index: Option<Vec<IndexRow>>,
+}
+
+/// The parts of a page in blocks, as its index names them.
+#[derive(Debug)]
+pub struct PageParts {
+    pub(super) page: Page,
+    pub(super) rows: Vec<IndexRow>,
+}
+
+impl PageParts {
+    const fn new(page: Page, rows: Vec<IndexRow>) -> Self {
+        Self { page, rows }
+    }
+
+    /// The page.
+    #[must_use]
+    pub const fn page(&self) -> &Page {
+        &self.page
+    }
+
+    /// Whether the page has no parts in blocks.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Whether no revision and no tid can be in two parts. Then a reader sees everything that is in the parts.
+    #[must_use]
+    pub fn are_apart(&self) -> bool {
+        are_apart(self.rows.iter().map(|row| row.revs)) && are_apart(self.rows.iter().map(|row| row.tids))
+    }
+}
+
+fn are_apart<T: Copy + Ord>(ranges: impl Iterator<Item = (T, T)>) -> bool {
+    let mut ranges: Vec<_> = ranges.collect();
+    ranges.sort_unstable();
+    ranges.windows(2).all(|pair| pair[0].1 < pair[1].0)
 }
 
 impl WalkedPage {

@@ -13,7 +13,7 @@ use rashomon_tables::{Error as StoreError, Key, PartitionStream, Schema, Value};
 
 pub use self::{
     checks::{BlockChecks, BlockVisit, BlockVisits},
-    parts::{BodyInChunks, PageParts, PartContent},
+    parts::{BodyInChunks, PartContent},
 };
 use super::{
     Archive,

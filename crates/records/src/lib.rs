@@ -31,7 +31,9 @@ mod visible;
 pub mod write;
 
 pub use catalog::{Catalog, ListedPages, PageStream};
-pub use content::{Body, CHUNK_SIZE, Chunk, ChunkedBody, InlineBody, Property, PropertySink, Staged};
+pub use content::{
+    Body, CHUNK_SIZE, Chunk, ChunkedBody, InlineBody, Property, PropertySink, Staged, StoredRevision,
+};
 pub use content_sha1::Sha1;
 pub use damaged_rows::{DamagedRows, FoundDamage};
 pub use definitions::{Definition, Definitions, Versions};
@@ -44,7 +46,7 @@ pub use import_unit::ImportUnit;
 pub use locks::Locks;
 pub use model::{
     Erasure, ExportRecord, ImportOutcome, Listing, Parent, PropertyInfo, PropertyVersion, Render, RenderInfo,
-    RevisionDetail, RevisionRecord, RevisionSummary, Rewritten, SlotRecord, StoredRevision, Written,
+    RevisionDetail, RevisionRecord, RevisionSummary, Rewritten, SlotRecord, Written,
 };
 pub use names::{BucketName, DomainName, EntryKey, NameError, Page, PropertyName, Revision, Title};
 pub use purges::{

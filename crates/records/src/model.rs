@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use rashomon_clock::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Headers, PropertyName, Result, Revision, Sha1, Tid, content::Body};
+use crate::{Error, Headers, PropertyName, Result, Revision, Sha1, Tid};
 
 /// The revision from which an edit was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,7 +216,7 @@ impl Render {
 pub struct RenderInfo {
     /// The name of the render.
     pub tid: Tid,
-    /// The properties of the render and, except in a [`StoredRevision`], those of its revision.
+    /// The properties of the render and, except in a [`StoredRevision`](crate::StoredRevision), those of its revision.
     pub properties: BTreeMap<PropertyName, PropertyInfo>,
     /// Whether the bodies are stored. `false` for a superseded render whose bodies were culled, or were not kept by the
     /// archive's policy.
@@ -282,22 +282,6 @@ impl RevisionSummary {
             unreadable: true,
         }
     }
-}
-
-/// A revision with its renders, for exports.
-#[derive(Debug, Clone)]
-pub struct StoredRevision {
-    /// The record of the revision.
-    pub record: Arc<RevisionRecord>,
-    /// The properties of the revision.
-    pub properties: BTreeMap<PropertyName, PropertyInfo>,
-    /// Whether the bodies of the properties of the revision are stored. `false` for a superseded revision whose bodies
-    /// were culled.
-    pub stored: bool,
-    /// The renders, oldest first. They do not include the properties of the revision.
-    pub renders: Vec<RenderInfo>,
-    /// The bodies that were read together with the revision: of its own properties, or of a render.
-    pub bodies: BTreeMap<(Option<Tid>, PropertyName), Body>,
 }
 
 /// A result page, and the position of the next result page.

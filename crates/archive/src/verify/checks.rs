@@ -12,9 +12,9 @@ use rashomon_tables::Error as StoreError;
 
 use super::{
     any_page, decode,
-    parts::{ExpectedParts, FoundParts, PageParts, PartContent},
+    parts::{ExpectedParts, FoundParts, PartContent},
 };
-use crate::{Archive, rows::BlockId, verified_block::blocking};
+use crate::{Archive, page_walk::PageParts, rows::BlockId, verified_block::blocking};
 
 /// The maximum number of parts of pages that are collected before their blocks are visited: 8 bytes each. With more
 /// parts, a block that has pages from all over the walk is visited several times.

@@ -12,43 +12,6 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{index::IndexRow, rows::BlockId};
 
-/// The parts of a page in blocks, as its index names them.
-#[derive(Debug)]
-pub struct PageParts {
-    pub(super) page: Page,
-    pub(super) rows: Vec<IndexRow>,
-}
-
-impl PageParts {
-    pub(crate) const fn new(page: Page, rows: Vec<IndexRow>) -> Self {
-        Self { page, rows }
-    }
-
-    /// The page.
-    #[must_use]
-    pub const fn page(&self) -> &Page {
-        &self.page
-    }
-
-    /// Whether the page has no parts in blocks.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
-    /// Whether no revision and no tid can be in two parts. Then a reader sees everything that is in the parts.
-    #[must_use]
-    pub fn are_apart(&self) -> bool {
-        are_apart(self.rows.iter().map(|row| row.revs)) && are_apart(self.rows.iter().map(|row| row.tids))
-    }
-}
-
-fn are_apart<T: Copy + Ord>(ranges: impl Iterator<Item = (T, T)>) -> bool {
-    let mut ranges: Vec<_> = ranges.collect();
-    ranges.sort_unstable();
-    ranges.windows(2).all(|pair| pair[0].1 < pair[1].0)
-}
-
 /// The parts of pages that are expected in a block. It takes 8 bytes for each.
 #[derive(Debug, Default)]
 pub(super) struct ExpectedParts {

@@ -1,6 +1,6 @@
 //! Stored bodies: the codec of their rows, and the types by which they are read.
 
-use std::{cell::RefCell, sync::Arc};
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
 use async_recursion::async_recursion as boxed;
 use bytes::{Bytes, BytesMut};
@@ -8,7 +8,7 @@ use rashomon_tables::{Error as StoreError, Row, Value};
 
 use super::{CHUNK_SIZE, ChunkSet, ChunkStore, Stored};
 use crate::{
-    Parent, PropertyInfo, PropertyVersion, Result,
+    Parent, PropertyInfo, PropertyName, PropertyVersion, RenderInfo, Result, RevisionRecord, Tid,
     rows::{self, Column, ColumnValue, Json},
 };
 
@@ -97,6 +97,22 @@ pub struct Property {
     pub info: PropertyInfo,
     /// The bytes of the property.
     pub body: Body,
+}
+
+/// A revision with its renders, for exports.
+#[derive(Debug, Clone)]
+pub struct StoredRevision {
+    /// The record of the revision.
+    pub record: Arc<RevisionRecord>,
+    /// The properties of the revision.
+    pub properties: BTreeMap<PropertyName, PropertyInfo>,
+    /// Whether the bodies of the properties of the revision are stored. `false` for a superseded revision whose bodies
+    /// were culled.
+    pub stored: bool,
+    /// The renders, oldest first. They do not include the properties of the revision.
+    pub renders: Vec<RenderInfo>,
+    /// The bodies that were read together with the revision: of its own properties, or of a render.
+    pub bodies: BTreeMap<(Option<Tid>, PropertyName), Body>,
 }
 
 /// A body in memory.

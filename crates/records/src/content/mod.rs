@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 pub use self::{
-    body::{Body, Chunk, ChunkedBody, InlineBody, Property},
+    body::{Body, Chunk, ChunkedBody, InlineBody, Property, StoredRevision},
     sink::{ChunkingSink, PropertySink},
 };
 pub use self::{
