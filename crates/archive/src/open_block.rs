@@ -10,9 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use rashomon_archive_format::{
-    Hashes, PageEntries, Unit, UnitEntries, hash_of, name_and_title, page_entries,
-};
+use rashomon_archive_format::{Hashes, PageEntries, Unit, hash_of, name_and_title, page_entries};
 use rashomon_blocks::{Block, Error as BlockError, Limits, Opened, Table, Unpacked};
 use rashomon_records::{Page, Revision, Title};
 use rashomon_tables::{ClusteringRange, Error as StoreError, Result, Schema};
@@ -20,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     blocks::{check_columns, in_hex, not_understood, unreadable},
-    part::{ArchivedRow, PackedUnit, Part},
+    part::{ArchivedRow, PackedEntries, PackedUnit, Part},
     rows::BlockId,
 };
 
@@ -52,14 +50,6 @@ pub(super) enum Needs {
     Rows,
     /// Its revisions.
     Units,
-}
-
-/// A revision of a page that is not decoded.
-#[derive(Debug)]
-pub(super) struct PackedEntries {
-    rev: Revision,
-    group: usize,
-    entries: UnitEntries,
 }
 
 /// A group of the block. Nothing is unpacked at first.
@@ -352,8 +342,7 @@ impl OpenBlock {
 
     /// Decodes a revision of the block, or returns the revision if it was decoded before.
     pub(super) fn unit(&self, packed: &PackedUnit) -> Result<Arc<Unit>> {
-        let records = self.records(packed.group())?;
-        let unit = packed.unit(&records.table, |ordinal| self.content(ordinal).ok());
+        let unit = packed.unit(|page, entries| Some(self.decode(page, entries).ok()?.0));
         unit.ok_or_else(|| not_understood(self.id))
     }
 
@@ -371,11 +360,12 @@ impl OpenBlock {
     ) -> Result<Vec<PackedEntries>> {
         let (mut found, mut has_page) = (Vec::new(), false);
         for group in self.groups_of(&page.title) {
-            let Records { table, pages, .. } = self.records(group)?;
-            let Some(index) = self.records(group)?.find(page.title.as_str()) else { continue };
+            let records = self.records(group)?;
+            let Some(index) = records.find(page.title.as_str()) else { continue };
             has_page = true;
-            for entries in pages[index as usize].units(table).ok_or_else(|| not_understood(self.id))? {
-                let rev = entries.rev(table).ok_or_else(|| not_understood(self.id))?;
+            let units = records.pages[index as usize].units(&records.table);
+            for entries in units.ok_or_else(|| not_understood(self.id))? {
+                let rev = entries.rev(&records.table).ok_or_else(|| not_understood(self.id))?;
                 if revs.contains(&rev) {
                     found.push(PackedEntries { rev, group, entries });
                 }

@@ -72,7 +72,8 @@ impl PageParts {
     }
 }
 
-fn are_apart<T: Copy + Ord>(ranges: impl Iterator<Item = (T, T)>) -> bool {
+/// Whether no value is in two of these ranges.
+pub(super) fn are_apart<T: Copy + Ord>(ranges: impl Iterator<Item = (T, T)>) -> bool {
     let mut ranges: Vec<_> = ranges.collect();
     ranges.sort_unstable();
     ranges.windows(2).all(|pair| pair[0].1 < pair[1].0)

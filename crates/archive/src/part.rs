@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use rashomon_archive_format::{Hashes, PageEntries, Unit, UnitEntries, hash_of};
+use rashomon_archive_format::{PageEntries, Unit, UnitEntries};
 use rashomon_blocks::Table;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Schema, Value};
@@ -25,32 +25,32 @@ pub(super) fn is_archived(table: &Schema) -> bool {
     archived_tables().into_iter().any(|archived| archived.name() == table.name())
 }
 
+/// The entries of a revision in a block, which are not decoded.
+#[derive(Debug)]
+pub(super) struct PackedEntries {
+    pub(super) rev: Revision,
+    /// The group of the block that has the entries.
+    pub(super) group: usize,
+    pub(super) entries: UnitEntries,
+}
+
 /// A revision in an unpacked block. It is decoded at the first request: some of its values are derived from
 /// contents, and the block may have megabytes of contents.
 #[derive(Debug)]
 pub(super) struct PackedUnit {
     page: Arc<Page>,
-    group: usize,
-    entries: UnitEntries,
+    packed: PackedEntries,
     /// The decoded revision. `None` if the entries cannot be understood.
     unit: OnceLock<Option<Arc<Unit>>>,
 }
 
 impl PackedUnit {
-    /// The group of the block that has the revision.
-    pub(super) fn group(&self) -> usize {
-        self.group
-    }
-
-    /// Returns the revision, or `None` if the entries cannot be understood. `table` has the entries of the group, and
-    /// `text` reads the content of an entry.
-    pub(super) fn unit(&self, table: &Table, text: impl Fn(u64) -> Option<Vec<u8>>) -> Option<Arc<Unit>> {
-        let unit = self.unit.get_or_init(|| {
-            let hash = |ordinal| text(ordinal).map(|text| (ordinal, hash_of(&text)));
-            let hashes: Hashes = self.entries.hashed(table).filter_map(hash).collect();
-            self.entries.read(table, &self.page, &hashes).map(Arc::new)
-        });
-        unit.clone()
+    /// Returns the revision, or `None` if the entries cannot be understood.
+    pub(super) fn unit(
+        &self,
+        decode: impl FnOnce(&Page, &PackedEntries) -> Option<Unit>,
+    ) -> Option<Arc<Unit>> {
+        self.unit.get_or_init(|| decode(&self.page, &self.packed).map(Arc::new)).clone()
     }
 
     /// Whether the revision was decoded already.
@@ -105,8 +105,8 @@ impl Part {
             let keys = entries.keys(table, &page)?;
             part.renders.extend(keys.renders.into_iter().map(|(tid, at)| ((keys.rev, tid), at)));
             part.bodies.extend(keys.bodies.into_iter().map(|(name, of, at)| ((name, keys.rev, of), at)));
-            let packed =
-                Arc::new(PackedUnit { page: Arc::clone(&page), group, entries, unit: OnceLock::new() });
+            let packed = PackedEntries { rev: keys.rev, group, entries };
+            let packed = Arc::new(PackedUnit { page: Arc::clone(&page), packed, unit: OnceLock::new() });
             part.revisions.insert(keys.rev, (keys.timestamp, keys.written_at, packed));
         }
         Some(part)

@@ -14,7 +14,9 @@ use super::{
     blocks::{BlockStore, SHORT_WORK_BYTES},
     index::IndexRow,
     index_cache::PageState,
-    open_block::{OpenBlock, PackedEntries},
+    open_block::OpenBlock,
+    page_walk::are_apart,
+    part::PackedEntries,
     verified_block::blocking,
 };
 
@@ -53,7 +55,7 @@ pub struct SealedBody {
 }
 
 impl SealedRevision {
-    pub(super) fn read(block: &OpenBlock, page: &Page, entries: &PackedEntries) -> Result<Self> {
+    fn read(block: &OpenBlock, page: &Page, entries: &PackedEntries) -> Result<Self> {
         let (unit, texts) = block.decode(page, entries)?;
         let mut bodies = Vec::new();
         for (name, of, body) in unit.all_bodies() {
@@ -125,7 +127,7 @@ impl BlockStore {
         let mut rows: Vec<_> =
             index.iter().filter(|row| row.revs.0 <= *revs.end() && *revs.start() <= row.revs.1).collect();
         rows.sort_by_key(|row| row.revs);
-        if rows.windows(2).any(|rows| rows[1].revs.0 <= rows[0].revs.1) {
+        if !are_apart(rows.iter().map(|row| row.revs)) {
             return Ok(None);
         }
         let (mut found, mut bytes) = (SealedRevisions::default(), 0);
@@ -148,9 +150,6 @@ impl BlockStore {
             bytes += decoded.iter().map(SealedRevision::body_bytes).sum::<usize>();
             found.more = decoded.len() < of_page;
             found.revisions.extend(decoded);
-            if found.more {
-                break;
-            }
         }
         let is_missing = range == SealedRange::Latest && found.revisions.is_empty();
         Ok((!is_missing).then_some(found))
