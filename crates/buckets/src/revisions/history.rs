@@ -32,9 +32,10 @@ impl RevisionStore {
         after: Option<Revision>,
         limit: usize,
     ) -> Result<Listing<StoredRevision, Revision>> {
+        let limit = INDEX_PAGE_ROWS.min(std::num::NonZeroUsize::new(limit).unwrap_or(INDEX_PAGE_ROWS));
         let first = after.map_or(Some(Revision::MIN), Revision::next);
         if let Some(first) = first
-            && let Some(sealed) = self.0.sealed_history(page, SealedRange::From(first), limit).await?
+            && let Some(sealed) = self.sealed_history(page, SealedRange::From(first), limit.get()).await?
         {
             return Ok(sealed);
         }
@@ -42,7 +43,6 @@ impl RevisionStore {
             Some(rev) => ClusteringRange::all().above(rev.get()),
             None => ClusteringRange::all(),
         };
-        let limit = INDEX_PAGE_ROWS.min(std::num::NonZeroUsize::new(limit).unwrap_or(INDEX_PAGE_ROWS));
         let rows = self
             .0
             .records
@@ -82,7 +82,34 @@ impl RevisionStore {
         range: SealedRange,
         limit: usize,
     ) -> Result<Option<Listing<StoredRevision, Revision>>> {
-        self.0.sealed_history(page, range, limit).await
+        let Some(archive) = &self.0.archive else { return Ok(None) };
+        let found = archive.sealed_revisions(page, range, limit).await?;
+        let Some(SealedRevisions { revisions, more }) = found else { return Ok(None) };
+        let rev = |revision: &SealedRevision| revision.unit.revision.record.rev;
+        let (Some(first), Some(last)) = (revisions.first().map(rev), revisions.last().map(rev)) else {
+            return Ok(Some(Listing { items: Vec::new(), next: None }));
+        };
+        let culls = self.0.retention.culls(page, first, last).await?;
+        let mut items = Vec::with_capacity(revisions.len());
+        for SealedRevision { unit: Unit { revision, renders, .. }, bodies } in revisions {
+            let chunks = &self.0.records.chunks;
+            let body =
+                |SealedBody { name, of, size, stored }| Ok(((of, name), stored.into_body(size, chunks)?));
+            let bodies = bodies.into_iter().map(body).collect::<Result<_>>()?;
+            let render = |(row, _): (RenderRow, _)| RenderInfo {
+                stored: culls.spare_render(&row),
+                tid: row.tid,
+                properties: row.properties,
+            };
+            items.push(StoredRevision {
+                stored: culls.spare_revision(&revision),
+                record: Arc::new(revision.record),
+                properties: revision.properties,
+                renders: renders.into_iter().map(render).collect(),
+                bodies,
+            });
+        }
+        Ok(Some(Listing { items, next: more.then_some(last) }))
     }
 
     /// Returns the stored bodies of `name`, which is a property of the revision, for the revisions from
@@ -136,43 +163,6 @@ impl RevisionStore {
 }
 
 impl StoreInner {
-    /// See [`RevisionStore::sealed_history`].
-    async fn sealed_history(
-        &self,
-        page: &Page,
-        range: SealedRange,
-        limit: usize,
-    ) -> Result<Option<Listing<StoredRevision, Revision>>> {
-        let Some(archive) = &self.archive else { return Ok(None) };
-        let found = archive.sealed_revisions(page, range, limit).await?;
-        let Some(SealedRevisions { revisions, more }) = found else { return Ok(None) };
-        let rev = |revision: &SealedRevision| revision.unit.revision.record.rev;
-        let (Some(first), Some(last)) = (revisions.first().map(rev), revisions.last().map(rev)) else {
-            return Ok(Some(Listing { items: Vec::new(), next: None }));
-        };
-        let culls = self.retention.culls(page, first, last).await?;
-        let mut items = Vec::with_capacity(revisions.len());
-        for SealedRevision { unit: Unit { revision, renders, .. }, bodies } in revisions {
-            let chunks = &self.records.chunks;
-            let body =
-                |SealedBody { name, of, size, stored }| Ok(((of, name), stored.into_body(size, chunks)?));
-            let bodies = bodies.into_iter().map(body).collect::<Result<_>>()?;
-            let render = |(row, _): (RenderRow, _)| RenderInfo {
-                stored: culls.spare_render(&row),
-                tid: row.tid,
-                properties: row.properties,
-            };
-            items.push(StoredRevision {
-                stored: culls.spare_revision(&revision),
-                record: Arc::new(revision.record),
-                properties: revision.properties,
-                renders: renders.into_iter().map(render).collect(),
-                bodies,
-            });
-        }
-        Ok(Some(Listing { items, next: more.then_some(last) }))
-    }
-
     /// Returns the renders of the revisions from `first` to `last`, the oldest of each revision first.
     async fn renders_between(
         &self,
