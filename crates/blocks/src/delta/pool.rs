@@ -86,9 +86,8 @@ impl Pool {
 
     /// Removes all literals.
     pub(crate) fn clear(&mut self) {
-        self.bytes.clear();
-        self.table.fill(0);
-        (self.indexed, self.shared, self.shared_table) = (0, 0, None);
+        // To empty the table would touch all of it, and a small block uses little of it.
+        *self = Self::new();
     }
 }
 
