@@ -48,25 +48,18 @@ const TIMES_IN_SECONDS: u8 = 1;
 const TICKS_OF_EDITS: u8 = 2;
 
 impl Positions {
-    /// The positions of one unit.
+    /// The positions of units.
     #[must_use]
-    pub fn of_unit(unit: &Unit) -> Self {
-        let record = &unit.revision.record;
-        let mut ticks = unit.renders.iter().map(|(render, _)| ticks(render.tid.as_time_uuid())).collect();
-        sort(&mut ticks);
-        Self { revs: vec![record.rev.get()], times: vec![record.timestamp.as_micros()], ticks }
-    }
-
-    /// Adds the positions of other revisions.
-    pub fn extend(&mut self, other: Self) {
-        let Self { revs, times, ticks } = other;
-        for (list, more) in [(&mut self.revs, revs), (&mut self.times, times), (&mut self.ticks, ticks)] {
-            let is_sorted = list.last() < more.first();
-            list.extend(more);
-            if !is_sorted {
-                sort(list);
-            }
+    pub fn of<'u>(units: impl IntoIterator<Item = &'u Unit>) -> Self {
+        let mut positions = Self::default();
+        for unit in units {
+            let record = &unit.revision.record;
+            positions.revs.push(record.rev.get());
+            positions.times.push(record.timestamp.as_micros());
+            positions.ticks.extend(unit.renders.iter().map(|(render, _)| ticks(render.tid.as_time_uuid())));
         }
+        [&mut positions.revs, &mut positions.times, &mut positions.ticks].into_iter().for_each(sort);
+        positions
     }
 
     /// Whether this revision is in the block.

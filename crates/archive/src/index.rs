@@ -76,14 +76,14 @@ impl IndexRow {
         let mut units: Vec<_> = units.into_iter().collect();
         units.sort_by_key(|unit| unit.revision.record.rev);
         let mut row: Option<Self> = None;
-        for unit in units {
+        for unit in &units {
             let of_unit = Self::of_unit(block, unit)?;
             row = Some(match row {
                 Some(row) => row.and(of_unit),
                 None => of_unit,
             });
         }
-        row
+        Some(Self { positions: Some(Positions::of(units)), ..row? })
     }
 
     fn of_unit(block: BlockId, unit: &Unit) -> Option<Self> {
@@ -103,12 +103,12 @@ impl IndexRow {
             generation: 0,
             left_out: renders().filter(|row| row.left_out).count() as u64,
             kept_at: kept.map(|row| row.tid.time()).max(),
-            positions: Some(Positions::of_unit(unit)),
+            positions: None,
             ascends: true,
         })
     }
 
-    /// Combines the row with that of higher revisions in the same block.
+    /// Combines the row with that of higher revisions in the same block, without positions.
     fn and(mut self, other: Self) -> Self {
         self.ascends &= self.times.1 <= other.times.0;
         self.revs = (self.revs.0.min(other.revs.0), self.revs.1.max(other.revs.1));
@@ -120,9 +120,6 @@ impl IndexRow {
         self.raw_bytes += other.raw_bytes;
         self.left_out += other.left_out;
         self.kept_at = self.kept_at.max(other.kept_at);
-        if let (Some(positions), Some(more)) = (&mut self.positions, other.positions) {
-            positions.extend(more);
-        }
         self
     }
 
@@ -252,7 +249,7 @@ impl IndexRow {
 pub(super) struct Axis {
     /// The index of the clustering column.
     pub(super) column: usize,
-    of: PositionColumn,
+    pub(super) of: PositionColumn,
 }
 
 impl Axis {
