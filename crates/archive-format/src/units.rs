@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    ops::Range,
+    ops::{Range, RangeInclusive},
 };
 
 use rashomon_blocks::{Block, Error as BlockError, Table};
@@ -219,6 +219,36 @@ impl UnitEntries {
     /// The number of the revision. `None` if it cannot be read.
     pub fn rev(&self, table: &Table) -> Option<Revision> {
         Revision::new(self.lines(table).next()?.get_int(Field::Rev)?)
+    }
+
+    /// The index of the first entry in the group.
+    pub const fn first(&self) -> u32 {
+        self.entries.start
+    }
+
+    /// The time of the edit. `None` if it cannot be read.
+    pub fn timestamp(&self, table: &Table) -> Option<Timestamp> {
+        time(self.lines(table).next()?, Field::Timestamp)
+    }
+
+    /// Whether the tid of a render has a time within these. `None` if the lines cannot be understood. This takes less than
+    /// to read the tids with [`Self::keys`].
+    pub fn has_tid_at(&self, table: &Table, within: &RangeInclusive<Timestamp>) -> Option<bool> {
+        // An imported tid has the time of the edit.
+        let imported_tid = Tid::new(self.timestamp(table)?, 0);
+        for line in self.lines(table) {
+            let tid = if line.is(Kind::RENDER) {
+                read_tid(line, imported_tid)?
+            } else if line.is(Kind::IMPORTED) {
+                imported_tid
+            } else {
+                continue;
+            };
+            if within.contains(&tid.time()) {
+                return Some(true);
+            }
+        }
+        Some(false)
     }
 
     /// The ordinals of the contents whose size and SHA-1 have to be computed.

@@ -22,7 +22,8 @@ use super::{
     damage::Damage,
     index::IndexRow,
     index_cache::IndexCache,
-    open_block::{Needs, OpenBlock},
+    open_block::OpenBlock,
+    part::Needs,
     pending::settings,
     rows::{BlockId, BlockPiece},
     too_large::TooLarge,
@@ -180,21 +181,17 @@ impl BlockStore {
         }
     }
 
-    /// Returns a block of a page, with the groups of the page unpacked: from memory, or from the store with a permit. The
+    /// Returns a block of a page, with what the page has in it unpacked: from memory, or from the store with a permit. The
     /// permits bound the processor time that unpacking takes from other tasks. Returns `Unavailable` if the caller gets none.
     /// If several callers request a block at once, one of them reads it for all.
     pub(super) async fn open(&self, page: &Page, id: BlockId) -> Result<Arc<OpenBlock>> {
-        self.open_for(page, id, Needs::Rows).await
+        self.open_for(page, id, Needs::ALL).await
     }
 
-    /// Like [`Self::open`], but for a caller that decodes revisions, and finds no rows.
-    pub(super) async fn open_for_units(&self, page: &Page, id: BlockId) -> Result<Arc<OpenBlock>> {
-        self.open_for(page, id, Needs::Units).await
-    }
-
-    async fn open_for(&self, page: &Page, id: BlockId, needs: Needs) -> Result<Arc<OpenBlock>> {
+    /// Like [`Self::open`], but unpacks only what the reader needs.
+    pub(super) async fn open_for(&self, page: &Page, id: BlockId, needs: Needs) -> Result<Arc<OpenBlock>> {
         if let Some(block) = self.in_memory(id).await
-            && block.is_unpacked_for(&page.title, needs)
+            && block.is_unpacked_for(&page.title, &needs)
         {
             return Ok(block);
         }
@@ -208,8 +205,8 @@ impl BlockStore {
                 let block = self.unpacked.try_get_with(id, async {
                     self.opened.fetch_add(1, Ordering::Relaxed);
                     let bytes = self.read(page, id).await?;
-                    let (page, is_short) = (page.clone(), bytes.len() <= SHORT_WORK_BYTES);
-                    let open = move || OpenBlock::new(&page, id, bytes);
+                    let is_short = bytes.len() <= SHORT_WORK_BYTES;
+                    let open = move || OpenBlock::new(id, bytes);
                     let opened = if is_short { open() } else { blocking(open).await };
                     opened.map(Arc::new)
                 });
@@ -217,16 +214,16 @@ impl BlockStore {
             }
         };
         self.with_last(|last| *last = Some(Arc::clone(&block)));
-        if block.is_unpacked_for(&page.title, needs) {
+        if block.is_unpacked_for(&page.title, &needs) {
             return Ok(block);
         }
         if block.bytes_to_unpack_for(&page.title) <= SHORT_WORK_BYTES {
-            block.unpack_for(&page.title, needs);
+            block.unpack_for(&page.title, &needs);
         } else {
             let _permit = self.permits.exchange(short).await.map_err(refused)?;
             let (unpacked, title) = (Arc::clone(&block), page.title.clone());
             blocking(move || {
-                unpacked.unpack_for(&title, needs);
+                unpacked.unpack_for(&title, &needs);
                 Ok::<_, StoreError>(())
             })
             .await?;
@@ -253,7 +250,7 @@ impl BlockStore {
         let Some(id) = block_with(table, key, &state.index) else { return Ok(()) };
         let title = page_of(&key.partition).map(|page| page.title);
         if let Some((block, title)) = self.in_memory(id).await.zip(title)
-            && block.is_unpacked_for(&title, Needs::Rows)
+            && block.is_unpacked_for(&title, &Needs::ALL)
         {
             return Ok(());
         }

@@ -42,7 +42,7 @@ impl CombinedRevisions {
     pub(super) async fn read(blocks: &BlockStore, page: &Page, rows: &[IndexRow]) -> Result<Self> {
         let mut combined = Self::default();
         for row in rows {
-            let block = blocks.open_for_units(page, row.block).await?;
+            let block = blocks.open(page, row.block).await?;
             combined.add(page, &block)?;
         }
         combined.check()?;

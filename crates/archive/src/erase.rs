@@ -252,7 +252,7 @@ async fn may_have_content(
 /// Whether a block has content of a revision that is marked as erased: rows that differ from the blank rows, or
 /// bodies.
 fn has_content(block: &OpenBlock, page: &Page, marked: &RevisionRow) -> Result<bool> {
-    let Some(unit) = block.unit_of(&page.title, marked.record.rev)? else { return Ok(false) };
+    let Some(unit) = block.unit_of(page, marked.record.rev)? else { return Ok(false) };
     let row = &unit.revision;
     let is_marked = row.record == marked.record && row.properties.is_empty() && row.digest == BLANK_DIGEST;
     let is_empty = unit.renders.iter().all(|(render, _)| render.is_blank());

@@ -4,9 +4,9 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use moka::future::Cache;
 use rashomon_archive_format::Positions;
-use rashomon_records::{Error, Result, schemas::ARCHIVE_INDEX};
+use rashomon_records::{Error, INDEX_PAGE_ROWS, Result, schemas::ARCHIVE_INDEX};
 use rashomon_tables::{
-    Error as StoreError, ReadFrom, Scan, TableStore, Value, VersionedRead, Walk, WalkPage, first_keys,
+    Error as StoreError, ReadFrom, Scan, TableStore, Value, VersionedRead, Walk, first_keys,
 };
 
 use super::{
@@ -20,7 +20,7 @@ const MAX_CACHED_BYTES: u64 = 8 << 20;
 /// The approximate memory that an index row takes without its positions.
 const ROW_BYTES: usize = 512;
 
-/// A page with more rows than this, or more bytes of rows, is not sealed, or has many index rows.
+/// The rows that are read first. A page with more rows is not sealed, or has many index rows.
 const FEW_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 const FEW_BYTES: usize = 4 << 10;
 
@@ -140,21 +140,32 @@ impl IndexCache {
 /// Reads the state of a page. If the page has few rows, this takes one call.
 async fn read_state(store: &dyn TableStore, partition: &[Value], read_from: ReadFrom) -> Result<PageState> {
     let tables = archived_tables().into_iter().chain([&*ARCHIVE_INDEX]).collect();
-    let walk = Walk { max_bytes: FEW_BYTES, ..Walk::new(tables, FEW_ROWS).within(partition.to_vec()) };
-    match store.walk(walk).await {
-        Ok(WalkPage { rows, next: None, .. }) => {
-            let (index, others): (Vec<_>, Vec<_>) =
-                rows.into_iter().partition(|(table, _)| table.name() == ARCHIVE_INDEX.name());
-            let index = index.iter().map(|(_, row)| IndexRow::from_row(row)).collect::<Result<_>>()?;
-            Ok(PageState { index, is_sealed: others.is_empty() })
+    let mut walk = Walk { max_bytes: FEW_BYTES, ..Walk::new(tables, FEW_ROWS).within(partition.to_vec()) };
+    let mut index = Vec::new();
+    loop {
+        let page = match store.walk(walk.clone()).await {
+            // A damaged row must not hide the others.
+            Err(StoreError::Corrupt(_)) => break,
+            page => page?,
+        };
+        let (of_index, others): (Vec<_>, Vec<_>) =
+            page.rows.iter().partition(|(table, _)| table.name() == ARCHIVE_INDEX.name());
+        for (_, row) in of_index {
+            index.push(IndexRow::from_row(row)?);
         }
-        // There are more rows, or one of them is damaged, which must not hide the others.
-        Ok(_) | Err(StoreError::Corrupt(_)) => {
-            let index = index_from(store, partition, read_from).await?.into();
-            Ok(PageState { index, is_sealed: false })
+        match page.next {
+            None => return Ok(PageState { index: index.into(), is_sealed: others.is_empty() }),
+            // The page has many rows, and is not sealed.
+            Some(_) if !others.is_empty() => break,
+            // The index has many rows, as that of a page with a long history, so far without others.
+            next => {
+                walk =
+                    Walk { after: next, limit: INDEX_PAGE_ROWS, max_bytes: Scan::DEFAULT_MAX_BYTES, ..walk }
+            }
         }
-        Err(error) => Err(error.into()),
     }
+    let index = index_from(store, partition, read_from).await?.into();
+    Ok(PageState { index, is_sealed: false })
 }
 
 /// Begins a read of a partition. `None` if the store has no partition versions, or a commit is in progress.

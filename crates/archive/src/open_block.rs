@@ -13,43 +13,35 @@ use bytes::Bytes;
 use rashomon_archive_format::{Hashes, PageEntries, Unit, hash_of, name_and_title, page_entries};
 use rashomon_blocks::{Block, Error as BlockError, Limits, Opened, Table, Unpacked};
 use rashomon_records::{Page, Revision, Title};
-use rashomon_tables::{ClusteringRange, Error as StoreError, Result, Schema};
+use rashomon_tables::{Error as StoreError, Result};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     blocks::{check_columns, in_hex, not_understood, unreadable},
-    part::{ArchivedRow, PackedEntries, PackedUnit, Part},
+    part::{ArchivedRow, Needs, PackedEntries, Part, WantedRows, rows_of_parts},
     rows::BlockId,
 };
 
 /// A block that was read. A block may have the revisions of thousands of pages, so each of its groups is unpacked when
-/// a page of the group is first requested. The part of a page is built then, too: its revisions in the group.
+/// a page of the group is first requested.
 #[derive(Debug)]
 pub(super) struct OpenBlock {
     id: BlockId,
-    /// A page of the block's bucket.
-    of: Page,
     bytes: Bytes,
     opened: Opened,
     /// The damage of the block, even if all its contents can be read.
     damage: Option<BlockError>,
     titles: GroupsByTitle,
     groups: Vec<Group>,
+    /// Revisions that were decoded, by the group and their first entry there: one read of a page needs the same revisions
+    /// several times.
+    decoded: Mutex<HashMap<(usize, u32), Arc<Unit>>>,
     /// The errors of contents of a damaged block that cannot be read, by the ordinal of the entry.
     lost: Mutex<HashMap<u64, BlockError>>,
     /// The approximate memory that the block and everything that was unpacked take.
     memory: AtomicUsize,
     /// What [`Self::memory`] was when the cache weighed the block.
     weighed: AtomicUsize,
-}
-
-/// What a reader needs of a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Needs {
-    /// Its rows, which a [`Part`] finds.
-    Rows,
-    /// Its revisions.
-    Units,
 }
 
 /// A group of the block. Nothing is unpacked at first.
@@ -65,7 +57,7 @@ struct Records {
     table: Table,
     pages: Vec<PageEntries>,
     by_title: HashedTitles,
-    /// The parts that were built, by the index of the page.
+    /// The parts of pages with many entries, by the index of the page.
     parts: Mutex<HashMap<u32, Arc<Part>>>,
 }
 
@@ -152,7 +144,7 @@ impl Records {
 }
 
 impl OpenBlock {
-    pub(super) fn new(of: &Page, id: BlockId, bytes: Bytes) -> Result<Self> {
+    pub(super) fn new(id: BlockId, bytes: Bytes) -> Result<Self> {
         let (block, damage) = match Block::open(&bytes, Limits::default()) {
             Err(damage @ BlockError::Damaged(_)) => {
                 tracing::error!(block = in_hex(id), %damage, "archive block is damaged");
@@ -165,6 +157,7 @@ impl OpenBlock {
         let titles = GroupsByTitle::new(&block);
         let groups: Vec<Group> = (0..block.groups()).map(|_| Group::default()).collect();
         let (opened, lost, weighed) = (block.opened(), Mutex::default(), AtomicUsize::new(0));
+        let decoded = Mutex::default();
         let of_titles = match &titles {
             GroupsByTitle::One => 0,
             GroupsByTitle::Hashed(titles, _) => titles.memory(),
@@ -172,7 +165,7 @@ impl OpenBlock {
         let of_groups = groups.capacity() * size_of::<Group>();
         let memory =
             AtomicUsize::new(size_of::<Self>() + bytes.len() + opened.memory() + of_titles + of_groups);
-        Ok(Self { id, of: of.clone(), bytes, opened, damage, titles, groups, lost, memory, weighed })
+        Ok(Self { id, bytes, opened, damage, titles, groups, decoded, lost, memory, weighed })
     }
 
     /// The weight of the block in the cache.
@@ -232,16 +225,19 @@ impl OpenBlock {
     }
 
     /// Whether everything that a reader of the page needs is unpacked.
-    pub(super) fn is_unpacked_for(&self, title: &Title, needs: Needs) -> bool {
+    pub(super) fn is_unpacked_for(&self, title: &Title, needs: &Needs) -> bool {
         self.groups_of(title).all(|group| {
             let Group { records, texts } = &self.groups[group];
-            let has_part = |records: &Records| match records.find(title.as_str()) {
-                Some(index) if needs == Needs::Rows => records.parts().contains_key(&index),
-                _ => true,
-            };
-            texts.get().is_some()
-                && records.get().is_some_and(|records| records.as_ref().map_or(true, has_part))
+            records.get().is_some() && (texts.get().is_some() || !self.needs_texts(group, title, needs))
         })
+    }
+
+    /// Whether a reader of the page needs texts of a group whose records are unpacked.
+    fn needs_texts(&self, group: usize, title: &Title, needs: &Needs) -> bool {
+        let Some(revs) = needs.texts() else { return false };
+        // An error is returned to the reader.
+        let part = self.part(group, title).ok().flatten();
+        part.is_some_and(|part| !part.within(revs).is_empty())
     }
 
     /// The number of bytes that are unpacked for a reader of the page, if nothing was unpacked before.
@@ -252,45 +248,57 @@ impl OpenBlock {
     }
 
     /// Unpacks what a reader of the page needs. An error is returned to the reader.
-    pub(super) fn unpack_for(&self, title: &Title, needs: Needs) {
+    pub(super) fn unpack_for(&self, title: &Title, needs: &Needs) {
         for group in self.groups_of(title) {
-            let _ = self.texts(group);
-            let _ = match needs {
-                Needs::Rows => self.part(group, title).map(drop),
-                Needs::Units => self.records(group).map(drop),
-            };
+            if self.records(group).is_ok() && self.needs_texts(group, title, needs) {
+                let _ = self.texts(group);
+            }
         }
     }
 
     /// The part of a page in a group, if the group has one.
     fn part(&self, group: usize, title: &Title) -> Result<Option<Arc<Part>>> {
+        /// For a page with fewer entries, a part is made again at each request.
+        const MANY_ENTRIES: usize = 64;
         let records = self.records(group)?;
         let Some(index) = records.find(title.as_str()) else { return Ok(None) };
-        if let Some(part) = records.parts().get(&index) {
-            return Ok(Some(Arc::clone(part)));
+        let entries = &records.pages[index as usize];
+        let new =
+            || Part::new(group, &records.table, entries).map(Arc::new).ok_or_else(|| not_understood(self.id));
+        if entries.count() < MANY_ENTRIES {
+            return new().map(Some);
         }
-        let page = Page { title: title.clone(), ..self.of.clone() };
-        let part = Part::new(page, group, &records.table, &records.pages[index as usize]);
-        let part = Arc::new(part.ok_or_else(|| not_understood(self.id))?);
-        // Another reader may have built the part meanwhile.
-        let part = Arc::clone(records.parts().entry(index).or_insert_with(|| {
-            self.memory.fetch_add(part.memory(), Ordering::Relaxed);
-            part
-        }));
+        if let Some(part) = records.parts().get(&index) {
+            return Ok(Some(part.clone()));
+        }
+        let part = new()?;
+        // Another reader may have made the part meanwhile.
+        let part = records
+            .parts()
+            .entry(index)
+            .or_insert_with(|| {
+                self.memory.fetch_add(part.memory(), Ordering::Relaxed);
+                part
+            })
+            .clone();
         Ok(Some(part))
     }
 
-    fn parts(&self, title: &Title) -> Result<Vec<Arc<Part>>> {
-        self.groups_of(title).filter_map(|group| self.part(group, title).transpose()).collect()
+    /// The parts of a page, each with the table of its group.
+    fn parts(&self, title: &Title) -> Result<Vec<(Arc<Part>, &Table)>> {
+        let mut parts = Vec::new();
+        for group in self.groups_of(title) {
+            if let Some(part) = self.part(group, title)? {
+                parts.push((part, &self.records(group)?.table));
+            }
+        }
+        Ok(parts)
     }
 
     /// The parts of a page whose index references the block. Returns `Corrupt` if the block has no such part.
-    fn parts_of(&self, page: &Page) -> Result<Vec<Arc<Part>>> {
+    fn parts_of(&self, page: &Page) -> Result<Vec<(Arc<Part>, &Table)>> {
         let parts = self.parts(&page.title)?;
-        if !parts.is_empty() {
-            return Ok(parts);
-        }
-        Err(self.lacks(page))
+        if parts.is_empty() { Err(self.lacks(page)) } else { Ok(parts) }
     }
 
     /// The error for a page whose index references the block, and that the block does not have.
@@ -312,15 +320,11 @@ impl OpenBlock {
         groups.into_iter().try_for_each(|group| self.records(group).map(drop))
     }
 
-    /// The rows of a page in a table within a range, in no particular order. Returns `Corrupt` if the block has no part
-    /// of the page.
-    pub(super) fn rows(
-        &self,
-        page: &Page,
-        table: &Schema,
-        range: &ClusteringRange,
-    ) -> Result<Vec<ArchivedRow>> {
-        Ok(self.parts_of(page)?.iter().flat_map(|part| part.rows(table, range)).collect())
+    /// The wanted rows of a page, in no particular order: all of them, or at least those that are enough. Returns `Corrupt`
+    /// if the block has no part of the page.
+    pub(super) fn rows(&self, page: &Page, wanted: &WantedRows<'_>) -> Result<Vec<ArchivedRow>> {
+        let rows = rows_of_parts(page, &self.parts_of(page)?, wanted);
+        rows.ok_or_else(|| not_understood(self.id))
     }
 
     /// Whether the block has a part of the page.
@@ -341,9 +345,31 @@ impl OpenBlock {
     }
 
     /// Decodes a revision of the block, or returns the revision if it was decoded before.
-    pub(super) fn unit(&self, packed: &PackedUnit) -> Result<Arc<Unit>> {
-        let unit = packed.unit(|page, entries| Some(self.decode(page, entries).ok()?.0));
-        unit.ok_or_else(|| not_understood(self.id))
+    pub(super) fn unit(&self, page: &Page, packed: &PackedEntries) -> Result<Arc<Unit>> {
+        /// The number of decoded revisions that are kept.
+        const MAX_DECODED: usize = 1_024;
+        if let Some(unit) = self.decoded_before(packed) {
+            return Ok(unit);
+        }
+        let unit = Arc::new(self.decode(page, packed)?.0);
+        let mut decoded = self.decoded();
+        if decoded.len() >= MAX_DECODED {
+            let freed: usize = decoded.drain().map(|(_, unit)| memory_of(&unit)).sum();
+            self.memory.fetch_sub(freed, Ordering::Relaxed);
+        }
+        if decoded.insert((packed.group, packed.entries.first()), Arc::clone(&unit)).is_none() {
+            self.memory.fetch_add(memory_of(&unit), Ordering::Relaxed);
+        }
+        Ok(unit)
+    }
+
+    /// A revision that was decoded already.
+    pub(super) fn decoded_before(&self, packed: &PackedEntries) -> Option<Arc<Unit>> {
+        self.decoded().get(&(packed.group, packed.entries.first())).cloned()
+    }
+
+    fn decoded(&self) -> MutexGuard<'_, HashMap<(usize, u32), Arc<Unit>>> {
+        self.decoded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All revisions of a page in the block, the lowest first. Returns `Corrupt` if the block has none.
@@ -358,21 +384,11 @@ impl OpenBlock {
         page: &Page,
         revs: &RangeInclusive<Revision>,
     ) -> Result<Vec<PackedEntries>> {
-        let (mut found, mut has_page) = (Vec::new(), false);
-        for group in self.groups_of(&page.title) {
-            let records = self.records(group)?;
-            let Some(index) = records.find(page.title.as_str()) else { continue };
-            has_page = true;
-            let units = records.pages[index as usize].units(&records.table);
-            for entries in units.ok_or_else(|| not_understood(self.id))? {
-                let rev = entries.rev(&records.table).ok_or_else(|| not_understood(self.id))?;
-                if revs.contains(&rev) {
-                    found.push(PackedEntries { rev, group, entries });
-                }
-            }
-        }
+        let parts = self.parts_of(page)?;
+        let mut found: Vec<_> =
+            parts.iter().flat_map(|(part, _)| part.within(revs).iter().cloned()).collect();
         found.sort_by_key(|entries| entries.rev);
-        if has_page { Ok(found) } else { Err(self.lacks(page)) }
+        Ok(found)
     }
 
     /// Decodes a revision. Also returns the texts that had to be read for this, by the ordinals of their entries.
@@ -387,13 +403,10 @@ impl OpenBlock {
     }
 
     /// A revision of a page, if the block has it.
-    pub(super) fn unit_of(&self, title: &Title, rev: Revision) -> Result<Option<Arc<Unit>>> {
-        for part in self.parts(title)? {
-            if let Some(packed) = part.revision(rev) {
-                return self.unit(packed).map(Some);
-            }
-        }
-        Ok(None)
+    pub(super) fn unit_of(&self, page: &Page, rev: Revision) -> Result<Option<Arc<Unit>>> {
+        let parts = self.parts(&page.title)?;
+        let found = parts.iter().find_map(|(part, _)| part.within(&(rev..=rev)).first());
+        found.map(|packed| self.unit(page, packed)).transpose()
     }
 
     /// The text of an entry.
@@ -417,6 +430,14 @@ impl OpenBlock {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The approximate memory of a decoded revision.
+fn memory_of(unit: &Unit) -> usize {
+    const REVISION_BYTES: usize = 1024;
+    const RENDER_BYTES: usize = 512;
+    const BODY_BYTES: usize = 512;
+    REVISION_BYTES + unit.renders.len() * RENDER_BYTES + unit.all_bodies().count() * BODY_BYTES
 }
 
 #[cfg(test)]

@@ -1,20 +1,24 @@
-//! The part of one page in a group of a block, with the keys of the rows that the part contains.
+//! The part of one page in a group of a block, and the rows that it has.
 
 use std::{
-    collections::BTreeMap,
+    cmp::Reverse,
+    collections::BinaryHeap,
+    ops::{Bound, Range, RangeInclusive},
     sync::{Arc, OnceLock},
 };
 
-use rashomon_archive_format::{PageEntries, Unit, UnitEntries};
+use rashomon_archive_format::{PageEntries, PositionColumn, UnitEntries, UnitKeys};
 use rashomon_blocks::Table;
 use rashomon_clock::Timestamp;
-use rashomon_tables::{ClusteringRange, Schema, Value};
+use rashomon_tables::{Schema, Value};
 
 use rashomon_records::{
     Page, PropertyName, Revision, Tid, Versions,
     rows::{content_of, render_key, rev_key},
     schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
+
+use super::index::Axis;
 
 /// The tables whose rows the archive contains.
 pub(super) fn archived_tables() -> [&'static Schema; 6] {
@@ -25,8 +29,9 @@ pub(super) fn is_archived(table: &Schema) -> bool {
     archived_tables().into_iter().any(|archived| archived.name() == table.name())
 }
 
-/// The entries of a revision in a block, which are not decoded.
-#[derive(Debug)]
+/// The entries of a revision in a block, which are not decoded: some values of a revision are derived from contents,
+/// and the block may have megabytes of contents.
+#[derive(Debug, Clone)]
 pub(super) struct PackedEntries {
     pub(super) rev: Revision,
     /// The group of the block that has the entries.
@@ -34,39 +39,12 @@ pub(super) struct PackedEntries {
     pub(super) entries: UnitEntries,
 }
 
-/// A revision in an unpacked block. It is decoded at the first request: some of its values are derived from
-/// contents, and the block may have megabytes of contents.
-#[derive(Debug)]
-pub(super) struct PackedUnit {
-    page: Arc<Page>,
-    packed: PackedEntries,
-    /// The decoded revision. `None` if the entries cannot be understood.
-    unit: OnceLock<Option<Arc<Unit>>>,
-}
-
-impl PackedUnit {
-    /// Returns the revision, or `None` if the entries cannot be understood.
-    pub(super) fn unit(
-        &self,
-        decode: impl FnOnce(&Page, &PackedEntries) -> Option<Unit>,
-    ) -> Option<Arc<Unit>> {
-        self.unit.get_or_init(|| decode(&self.page, &self.packed).map(Arc::new)).clone()
-    }
-
-    /// Whether the revision was decoded already.
-    pub(super) fn is_read(&self) -> bool {
-        self.unit.get().is_some()
-    }
-}
-
-/// The revisions of a page in a group of a block.
+/// The revisions of a page in a group of a block, the lowest first.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// The revisions, each with the time of the edit and the write time.
-    revisions: BTreeMap<Revision, (Timestamp, Timestamp, Arc<PackedUnit>)>,
-    /// The renders, each with its write time.
-    renders: BTreeMap<(Revision, Tid), Timestamp>,
-    bodies: BTreeMap<(PropertyName, Revision, Option<Tid>), Timestamp>,
+    units: Vec<PackedEntries>,
+    /// The times of the revisions in rising order, each with the index of its revision. `None` if one cannot be read.
+    by_time: OnceLock<Option<Vec<(i64, u32)>>>,
 }
 
 /// A row in the archive.
@@ -85,7 +63,7 @@ pub(super) enum RowSource {
     /// A row by tid, whose only value is the revision.
     ByTid(Revision),
     /// A field of a revision in the block.
-    Of(Arc<PackedUnit>, Field),
+    Of(PackedEntries, Field),
 }
 
 /// The part of a revision that is a row of its own.
@@ -96,79 +74,221 @@ pub(super) enum Field {
     Body(PropertyName, Option<Tid>),
 }
 
+/// What a reader needs of a page in a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Needs {
+    /// The keys of its revisions.
+    Keys,
+    /// Also the texts of these revisions.
+    Texts(RangeInclusive<Revision>),
+}
+
+impl Needs {
+    pub(super) const ALL: Self = Self::Texts(Revision::MIN..=Revision::MAX);
+
+    pub(super) const fn texts(&self) -> Option<&RangeInclusive<Revision>> {
+        match self {
+            Self::Keys => None,
+            Self::Texts(revs) => Some(revs),
+        }
+    }
+}
+
+/// The rows of a page that a reader wants.
+pub(super) struct WantedRows<'a> {
+    pub(super) table: &'static Schema,
+    pub(super) axis: Axis,
+    /// The bounds of the axis. Rows beyond them are not wanted.
+    pub(super) limits: (Bound<&'a Value>, Bound<&'a Value>),
+    /// Whether the rows are wanted in rising order of the axis.
+    pub(super) rises: bool,
+    /// The number of rows, in this order, that are enough.
+    pub(super) enough: usize,
+    /// Whether a row with this clustering key is wanted.
+    pub(super) is_wanted: &'a (dyn Fn(&[Value]) -> bool + Sync),
+}
+
+impl WantedRows<'_> {
+    /// What the rows are made of.
+    pub(super) fn needs(&self) -> Needs {
+        match self.axis.of {
+            PositionColumn::Rev => {
+                let revs = self.lowest_to_highest();
+                let lowest = Revision::new(*revs.start()).unwrap_or(Revision::MIN);
+                Needs::Texts(lowest..=Revision::new(*revs.end()).unwrap_or(Revision::MIN))
+            }
+            PositionColumn::Time | PositionColumn::Tid => Needs::Keys,
+        }
+    }
+
+    /// The values of the axis within the limits: numbers, or times in microseconds. By tid, the times of all tids within
+    /// the limits, and perhaps of a few others.
+    fn lowest_to_highest(&self) -> RangeInclusive<i64> {
+        let number = |value: &Value| match value {
+            Value::Int(rev) => *rev,
+            Value::Timestamp(time) => time.as_micros(),
+            Value::TimeUuid(tid) => Tid::from(*tid).time().as_micros(),
+            // No column of an axis has such values.
+            Value::Text(_) | Value::Blob(_) => 0,
+        };
+        let next = i64::from(self.axis.of != PositionColumn::Tid);
+        let lowest = match self.limits.0 {
+            Bound::Included(lowest) => number(lowest),
+            Bound::Excluded(below) => number(below).saturating_add(next),
+            Bound::Unbounded => i64::MIN,
+        };
+        let highest = match self.limits.1 {
+            Bound::Included(highest) => number(highest),
+            Bound::Excluded(above) => number(above).saturating_sub(next),
+            Bound::Unbounded => i64::MAX,
+        };
+        lowest..=highest
+    }
+}
+
+/// The indexes of the values within a range, in a sorted list.
+fn indexes_within<T>(sorted: &[T], value: impl Fn(&T) -> i64, range: &RangeInclusive<i64>) -> Range<usize> {
+    let (Some(first), Some(last)) = (sorted.first(), sorted.last()) else { return 0..0 };
+    if value(last) < *range.start() || value(first) > *range.end() {
+        return 0..0;
+    }
+    let start = sorted.partition_point(|item| value(item) < *range.start());
+    start..start + sorted[start..].partition_point(|item| value(item) <= *range.end())
+}
+
 impl Part {
-    /// Reads the keys of the page's units. Returns `None` if the entries cannot be understood.
-    pub(super) fn new(page: Page, group: usize, table: &Table, entries: &PageEntries) -> Option<Self> {
-        let page = Arc::new(page);
-        let mut part = Self { revisions: BTreeMap::new(), renders: BTreeMap::new(), bodies: BTreeMap::new() };
-        for entries in entries.units(table)? {
-            let keys = entries.keys(table, &page)?;
-            part.renders.extend(keys.renders.into_iter().map(|(tid, at)| ((keys.rev, tid), at)));
-            part.bodies.extend(keys.bodies.into_iter().map(|(name, of, at)| ((name, keys.rev, of), at)));
-            let packed = PackedEntries { rev: keys.rev, group, entries };
-            let packed = Arc::new(PackedUnit { page: Arc::clone(&page), packed, unit: OnceLock::new() });
-            part.revisions.insert(keys.rev, (keys.timestamp, keys.written_at, packed));
-        }
-        Some(part)
+    /// Finds the revisions of a page in a group. Returns `None` if the entries cannot be understood.
+    pub(super) fn new(group: usize, table: &Table, page: &PageEntries) -> Option<Self> {
+        let pack = |entries: UnitEntries| Some(PackedEntries { rev: entries.rev(table)?, group, entries });
+        let mut units = page.units(table)?.into_iter().map(pack).collect::<Option<Vec<_>>>()?;
+        units.sort_by_key(|unit| unit.rev);
+        Some(Self { units, by_time: OnceLock::new() })
     }
 
-    pub(super) fn revision(&self, rev: Revision) -> Option<&PackedUnit> {
-        self.revisions.get(&rev).map(|(.., packed)| &**packed)
+    /// The revisions in a range.
+    pub(super) fn within(&self, revs: &RangeInclusive<Revision>) -> &[PackedEntries] {
+        let range = revs.start().get()..=revs.end().get();
+        &self.units[indexes_within(&self.units, |unit| unit.rev.get(), &range)]
     }
 
-    /// The approximate memory that the part takes after all revisions were decoded.
+    /// The memory that the part takes.
     pub(super) fn memory(&self) -> usize {
-        const REVISION_BYTES: usize = 1024;
-        const RENDER_BYTES: usize = 512;
-        const BODY_BYTES: usize = 512;
-        size_of::<Self>()
-            + self.revisions.len() * REVISION_BYTES
-            + self.renders.len() * RENDER_BYTES
-            + self.bodies.len() * BODY_BYTES
+        size_of::<Self>() + self.units.capacity() * (size_of::<PackedEntries>() + size_of::<(i64, u32)>())
     }
 
-    /// Returns the rows of a table within a range, in no particular order.
-    pub(super) fn rows(&self, table: &Schema, range: &ClusteringRange) -> Vec<ArchivedRow> {
-        let mut rows = Vec::new();
-        let mut add = |clustering: Vec<Value>, written_at, what: &dyn Fn() -> Option<RowSource>| {
-            if range.contains(&clustering)
-                && let Some(what) = what()
-            {
-                rows.push(ArchivedRow { clustering, written_at, what });
+    fn by_time(&self, table: &Table) -> Option<&[(i64, u32)]> {
+        let sorted = self.by_time.get_or_init(|| {
+            let time = |(index, unit): (u32, &PackedEntries)| {
+                Some((unit.entries.timestamp(table)?.as_micros(), index))
+            };
+            let mut times = (0..).zip(&self.units).map(time).collect::<Option<Vec<_>>>()?;
+            times.sort_unstable();
+            Some(times)
+        });
+        sorted.as_deref()
+    }
+
+    /// The revision with this index in the order of an axis, and its value there. By tid, all revisions have the same
+    /// value, since the renders of several revisions may be mixed.
+    fn along(&self, axis: PositionColumn, table: &Table, index: usize) -> Option<(i64, &PackedEntries)> {
+        Some(match axis {
+            PositionColumn::Rev => {
+                let unit = &self.units[index];
+                (unit.rev.get(), unit)
             }
-        };
-        let of = |rev: &Revision, field| {
-            self.revisions.get(rev).map(|(.., packed)| RowSource::Of(Arc::clone(packed), field))
-        };
-        let name = table.name();
-        if name == REVISIONS.name() {
-            for (rev, (_, written_at, _)) in &self.revisions {
-                add(rev_key(*rev), *written_at, &|| of(rev, Field::Record));
+            PositionColumn::Time => {
+                let (time, unit) = self.by_time(table)?[index];
+                (time, &self.units[unit as usize])
             }
-        } else if name == REVISIONS_BY_TIME.name() {
-            for (rev, (timestamp, written_at, _)) in &self.revisions {
-                let key = vec![(*timestamp).into(), Value::Int(rev.get())];
-                add(key, *written_at, &|| Some(RowSource::ByTime));
-            }
-        } else if name == RENDERS.name() {
-            for ((rev, tid), written_at) in &self.renders {
-                add(render_key(*rev, *tid), *written_at, &|| of(rev, Field::Render(*tid)));
-            }
-        } else if name == REVISIONS_BY_TID.name() {
-            for ((rev, tid), written_at) in &self.renders {
-                let key = vec![tid.as_time_uuid().into()];
-                add(key, *written_at, &|| Some(RowSource::ByTid(*rev)));
-            }
-        } else {
-            let of_renders = name == RENDER_CONTENT.name();
-            for ((name, rev, tid), written_at) in &self.bodies {
-                if tid.is_some() == of_renders {
-                    let body = || of(rev, Field::Body(name.clone(), *tid));
-                    add(body_key(name, *rev, *tid), *written_at, &body);
-                }
+            PositionColumn::Tid => (0, &self.units[index]),
+        })
+    }
+
+    /// The indexes of the revisions with these values, in the order of the axis.
+    fn within_limits(
+        &self,
+        axis: PositionColumn,
+        table: &Table,
+        values: &RangeInclusive<i64>,
+    ) -> Option<Range<usize>> {
+        Some(match axis {
+            PositionColumn::Rev => indexes_within(&self.units, |unit| unit.rev.get(), values),
+            PositionColumn::Time => indexes_within(self.by_time(table)?, |(time, _)| *time, values),
+            PositionColumn::Tid => 0..self.units.len(),
+        })
+    }
+}
+
+/// Returns the wanted rows of parts of a page, in no particular order: all of them, or at least those that are enough.
+/// Each part comes with the table of its group. Returns `None` if the entries cannot be understood.
+pub(super) fn rows_of_parts(
+    page: &Page,
+    parts: &[(Arc<Part>, &Table)],
+    wanted: &WantedRows<'_>,
+) -> Option<Vec<ArchivedRow>> {
+    let (axis, values) = (wanted.axis.of, wanted.lowest_to_highest());
+    let times = Timestamp::from_micros(*values.start())..=Timestamp::from_micros(*values.end());
+    // The next revision of each part with its place in the order of the rows, and the indexes after it.
+    let mut heads = BinaryHeap::with_capacity(parts.len());
+    let push_next = |heads: &mut BinaryHeap<_>, part: usize, mut rest: Range<usize>| {
+        let next = if wanted.rises { rest.next() } else { rest.next_back() };
+        let Some(index) = next else { return Some(()) };
+        let (value, _) = parts[part].0.along(axis, parts[part].1, index)?;
+        heads.push(Reverse((if wanted.rises { value } else { !value }, part, index, rest.start, rest.end)));
+        Some(())
+    };
+    for (number, (part, table)) in parts.iter().enumerate() {
+        push_next(&mut heads, number, part.within_limits(axis, table, &values)?)?;
+    }
+    let mut rows = Vec::new();
+    // The place at which there were enough rows. Other rows may have the same place.
+    let mut last = None;
+    while let Some(Reverse((place, number, index, start, end))) = heads.pop() {
+        if last.is_some_and(|last| last != place) {
+            break;
+        }
+        let (part, table) = &parts[number];
+        let (_, unit) = part.along(axis, table, index)?;
+        if axis != PositionColumn::Tid || unit.entries.has_tid_at(table, &times)? {
+            add_rows(unit, unit.entries.keys(table, page)?, wanted, &mut rows);
+        }
+        if rows.len() >= wanted.enough {
+            last = Some(place);
+        }
+        push_next(&mut heads, number, start..end)?;
+    }
+    Some(rows)
+}
+
+/// Adds the wanted rows of a revision.
+fn add_rows(unit: &PackedEntries, keys: UnitKeys, wanted: &WantedRows<'_>, rows: &mut Vec<ArchivedRow>) {
+    let UnitKeys { rev, timestamp, written_at, renders, bodies } = keys;
+    let mut add = |clustering: Vec<Value>, written_at, what: &dyn Fn() -> RowSource| {
+        if (wanted.is_wanted)(&clustering) {
+            rows.push(ArchivedRow { clustering, written_at, what: what() });
+        }
+    };
+    let of = |field| RowSource::Of(unit.clone(), field);
+    let name = wanted.table.name();
+    if name == REVISIONS.name() {
+        add(rev_key(rev), written_at, &|| of(Field::Record));
+    } else if name == REVISIONS_BY_TIME.name() {
+        add(vec![timestamp.into(), Value::Int(rev.get())], written_at, &|| RowSource::ByTime);
+    } else if name == RENDERS.name() {
+        for (tid, written_at) in renders {
+            add(render_key(rev, tid), written_at, &|| of(Field::Render(tid)));
+        }
+    } else if name == REVISIONS_BY_TID.name() {
+        for (tid, written_at) in renders {
+            add(vec![tid.as_time_uuid().into()], written_at, &|| RowSource::ByTid(rev));
+        }
+    } else {
+        let of_renders = name == RENDER_CONTENT.name();
+        for (name, tid, written_at) in bodies {
+            if tid.is_some() == of_renders {
+                add(body_key(&name, rev, tid), written_at, &|| of(Field::Body(name.clone(), tid)));
             }
         }
-        rows
     }
 }
 

@@ -192,7 +192,7 @@ impl BlockReplacer<'_> {
     /// Whether the replacer selects a body of the block.
     async fn has_selected(&self, pages: &[Page], id: BlockId) -> Result<bool> {
         for page in pages {
-            let block = self.archive.blocks.open_for_units(page, id).await?;
+            let block = self.archive.blocks.open(page, id).await?;
             for unit in block.units(page)? {
                 if unit.all_bodies().any(|(name, _, body)| self.replacer.selects(name, &body.info)) {
                     return Ok(true);
@@ -211,7 +211,7 @@ impl BlockReplacer<'_> {
         rewriter: &mut BlockRewriter<'_>,
     ) -> Result<u64> {
         let mut replaced = 0;
-        let block = self.archive.blocks.open_for_units(page, row.block).await?;
+        let block = self.archive.blocks.open(page, row.block).await?;
         let mut combined = CombinedRevisions::default();
         combined.add(page, &block)?;
         rewriter.begin(page, vec![row], 0).await?;
@@ -314,7 +314,7 @@ impl BlockReplacer<'_> {
         }
         for row in others.iter().filter(|row| row.may_have_revision(rev)) {
             let other = self.archive.blocks.open(page, row.block).await?;
-            let Some(unit) = other.unit_of(&page.title, rev)? else { continue };
+            let Some(unit) = other.unit_of(page, rev)? else { continue };
             let mut same = unit.all_bodies().filter(|(other, tid, _)| *other == name && *tid == of);
             if same.any(|(.., other)| other.written_at >= body.written_at) {
                 return Ok(true);

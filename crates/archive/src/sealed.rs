@@ -136,7 +136,7 @@ impl BlockStore {
             if found.more {
                 break;
             }
-            let block = self.open_for_units(page, row.block).await?;
+            let block = self.open(page, row.block).await?;
             if block.is_damaged() {
                 return Ok(None);
             }

@@ -13,7 +13,7 @@ use super::{
     index::{Axis, IndexRow, store_error},
     open_block::OpenBlock,
     order::{bounds, compare},
-    part::{ArchivedRow, Field, PackedUnit, RowSource},
+    part::{ArchivedRow, Field, RowSource, WantedRows},
     rows::BlockId,
     verified_block::blocking,
 };
@@ -31,16 +31,24 @@ const MIN_UNITS_FOR_THREAD: usize = 8;
 #[derive(Debug, Clone)]
 pub(super) struct FoundRow {
     pub(super) row: ArchivedRow,
+    page: Arc<Page>,
     block: Arc<OpenBlock>,
+    /// The revision of the row, if it is decoded.
+    unit: Option<Arc<Unit>>,
 }
 
 impl FoundRow {
-    fn undecoded(&self) -> Option<(Arc<OpenBlock>, Arc<PackedUnit>)> {
+    /// Decodes the revision of the row, unless it was decoded before. An error is returned by [`Self::into_row`].
+    fn decode(&mut self) {
+        if let RowSource::Of(packed, _) = &self.row.what {
+            self.unit = self.block.unit(&self.page, packed).ok();
+        }
+    }
+
+    fn is_decoded(&self) -> bool {
         match &self.row.what {
-            RowSource::Of(packed, _) if !packed.is_read() => {
-                Some((Arc::clone(&self.block), Arc::clone(packed)))
-            }
-            _ => None,
+            RowSource::Of(packed, _) => self.unit.is_some() || self.block.decoded_before(packed).is_some(),
+            RowSource::ByTime | RowSource::ByTid(_) => true,
         }
     }
 
@@ -59,7 +67,10 @@ impl FoundRow {
         let values = match what {
             RowSource::ByTime => Vec::new(),
             RowSource::ByTid(rev) => vec![Some(Value::Int(rev.get()))],
-            RowSource::Of(packed, field) => values(&self.block, &*self.block.unit(&packed)?, &field)?,
+            RowSource::Of(packed, field) => {
+                let unit = self.unit.map_or_else(|| self.block.unit(&self.page, &packed), Ok)?;
+                values(&self.block, &unit, &field)?
+            }
         };
         Ok(Row { key: Key::new(partition.to_vec(), clustering), values, written_at, expires_at: None })
     }
@@ -105,7 +116,7 @@ pub(super) struct Search<'a> {
     pub(super) after: Option<&'a [Value]>,
     /// If set, only rows up to this key match.
     pub(super) until: Option<&'a [Value]>,
-    /// The number of rows after which the search may end.
+    /// The number of rows after which the search ends.
     pub(super) wanted: usize,
     /// The replicas from which the index is read.
     pub(super) read_from: ReadFrom,
@@ -131,20 +142,21 @@ impl BlockStore {
         Ok(highest.map_err(store_error)?.is_some_and(is_later))
     }
 
-    /// Returns the first matching rows, in their order: all of them, or at least the wanted number. Opens the
-    /// blocks one after the other, and no more blocks than necessary.
+    /// Returns the first matching rows, in their order: all of them, or the wanted number. Opens the blocks one after the
+    /// other, and no more blocks than necessary.
     pub(super) async fn search(&self, search: &Search<'_>) -> Result<Vec<FoundRow>> {
         let (Some(axis), Some(page)) = (Axis::of(search.table), page_of(search.partition)) else {
             return Ok(Vec::new());
         };
+        let page = Arc::new(page);
         let named = || self.indexes.index_of(&*self.store, search.partition, search.read_from);
         let mut index = named().await.map_err(store_error)?;
         let mut is_strict = true;
         loop {
-            let found = self.search_in(search, axis, &page, &index, is_strict).await;
-            if let Ok(found) = &found {
-                decode_off_thread(found, search.wanted).await?;
-            }
+            let found = match self.search_in(search, axis, &page, &index, is_strict).await {
+                Ok(found) => return decode_off_thread(found).await,
+                found => found,
+            };
             let Err(StoreError::Corrupt(_)) = found else { return found };
             // A block of the index may have been rewritten and deleted since the index was read.
             let now = named().await.map_err(store_error)?;
@@ -164,7 +176,7 @@ impl BlockStore {
         &self,
         search: &Search<'_>,
         axis: Axis,
-        page: &Page,
+        page: &Arc<Page>,
         index: &[IndexRow],
         is_strict: bool,
     ) -> Result<Vec<FoundRow>> {
@@ -180,6 +192,7 @@ impl BlockStore {
                 break;
             }
         }
+        found.truncate(search.wanted);
         Ok(found)
     }
 
@@ -188,49 +201,65 @@ impl BlockStore {
         &self,
         search: &Search<'_>,
         axis: Axis,
-        page: &Page,
+        page: &Arc<Page>,
         index: &[IndexRow],
         range: &ClusteringRange,
         is_strict: bool,
     ) -> Result<Vec<FoundRow>> {
         let mut sources = sources(search, axis, index, range);
         let mut found: Vec<FoundRow> = Vec::new();
+        let (limits, rises) = (search.limits(axis, range), search.rises(axis));
         while let Some((start, source)) = sources.pop() {
-            let enough = found.get(search.wanted.saturating_sub(1));
-            if enough
-                .is_some_and(|last| !start.may_come_before(&last.row.clustering[axis.column], axis, search))
-            {
+            let last = found.get(search.wanted.saturating_sub(1));
+            let last = last.map(|last| last.row.clustering[axis.column].clone());
+            if last.as_ref().is_some_and(|last| !start.may_come_before(last, axis, search)) {
                 break;
             }
-            let opened = self.open(page, source.block).await;
-            let rows = opened.and_then(|block| {
-                let rows = block.rows(page, search.table, range)?.into_iter();
-                let rows = rows.filter(|row| search.is_within(&row.clustering));
-                Ok(rows.map(|row| FoundRow { row, block: Arc::clone(&block) }).collect::<Vec<_>>())
-            });
+            // Of the rows of this block, those before the last row are wanted.
+            let until = last.as_ref().map_or(Bound::Unbounded, Bound::Included);
+            let limits = match rises {
+                true => (limits.0, tighter(limits.1, until, Ordering::Less)),
+                false => (tighter(limits.0, until, Ordering::Greater), limits.1),
+            };
+            let wanted = WantedRows {
+                table: search.table,
+                axis,
+                limits,
+                rises,
+                enough: search.wanted,
+                is_wanted: &|key| range.contains(key) && search.is_within(key),
+            };
+            let opened = self.open_for(page, source.block, wanted.needs()).await;
+            let rows = opened.and_then(|block| Ok((block.rows(page, &wanted)?, block)));
             match rows {
                 Err(StoreError::Corrupt(why)) if !is_strict => self.damage.skip_part(page, source, &why),
-                rows => found.extend(rows?),
+                rows => {
+                    let (rows, block) = rows?;
+                    found.extend(rows.into_iter().map(|row| FoundRow {
+                        row,
+                        page: Arc::clone(page),
+                        block: Arc::clone(&block),
+                        unit: None,
+                    }));
+                }
             }
             search.sort(&mut found);
+            // A block may have more rows than it returned, between those and later rows of another block.
+            found.truncate(search.wanted);
         }
         Ok(found)
     }
 }
 
-/// Decodes the revisions of the wanted rows on another thread if there are many. A decode reads the contents
-/// of the revision, which would delay tasks that wait for the store.
-async fn decode_off_thread(found: &[FoundRow], wanted: usize) -> Result<()> {
-    let undecoded: Vec<_> = found.iter().take(wanted).filter_map(FoundRow::undecoded).collect();
-    if undecoded.len() < MIN_UNITS_FOR_THREAD {
-        return Ok(());
+/// Decodes the revisions of the rows on another thread if there are many. A decode reads the contents of the revision,
+/// which would delay tasks that wait for the store.
+async fn decode_off_thread(mut found: Vec<FoundRow>) -> Result<Vec<FoundRow>> {
+    if found.iter().filter(|found| !found.is_decoded()).count() < MIN_UNITS_FOR_THREAD {
+        return Ok(found);
     }
     blocking(move || {
-        for (block, packed) in undecoded {
-            // An error is reported when the row itself is decoded.
-            let _ = block.unit(&packed);
-        }
-        Ok(())
+        found.iter_mut().for_each(FoundRow::decode);
+        Ok(found)
     })
     .await
 }

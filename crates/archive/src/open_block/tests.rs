@@ -1,19 +1,33 @@
 //! Tests of what an open block builds, and of what the cache knows of it.
 
-use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    ops::{Bound, RangeBounds},
+    time::Duration,
+};
 
 use rashomon_admission::Permits;
 use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Texts};
 use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_records::{
     ExportRecord, Headers, PropertyInfo, PropertyName, RevisionRecord, Sha1, Tid,
-    rows::{Properties, RevisionRow},
-    schemas::{ARCHIVE_BLOCKS, REVISIONS as REVISION_ROWS},
+    rows::{Properties, RenderRow, RevisionRow},
+    schemas::{
+        ARCHIVE_BLOCKS, RENDER_CONTENT, RENDERS, REVISIONS as REVISION_ROWS, REVISIONS_BY_TID,
+        REVISIONS_BY_TIME,
+    },
 };
-use rashomon_tables::{Memory, TableStore};
+use rashomon_tables::{Memory, Schema, TableStore, Value};
 
 use super::*;
-use crate::{BlockVersion, blocks::BlockStore, pending::PendingBlock};
+use crate::{
+    BlockVersion,
+    blocks::BlockStore,
+    index::Axis,
+    part::{RowSource, archived_tables},
+    pending::PendingBlock,
+};
 
 const PAGES: i64 = 600;
 const REVISIONS: i64 = 5;
@@ -75,7 +89,146 @@ fn block_bytes() -> Bytes {
 }
 
 fn opened() -> OpenBlock {
-    OpenBlock::new(&page(0), ID, block_bytes()).expect("an undamaged block")
+    OpenBlock::new(ID, block_bytes()).expect("an undamaged block")
+}
+
+const UNBOUNDED: (Bound<&Value>, Bound<&Value>) = (Bound::Unbounded, Bound::Unbounded);
+
+/// The rows of all revisions of a page.
+fn rows_of(block: &OpenBlock, page: &Page) -> Vec<ArchivedRow> {
+    block.rows(page, &wanted(&REVISION_ROWS, UNBOUNDED, true, usize::MAX)).expect("the page is in the block")
+}
+
+fn wanted<'a>(
+    table: &'static Schema,
+    limits: (Bound<&'a Value>, Bound<&'a Value>),
+    rises: bool,
+    enough: usize,
+) -> WantedRows<'a> {
+    let axis = Axis::of(table).expect("blocks have rows of the table");
+    WantedRows { table, axis, limits, rises, enough, is_wanted: &|_| true }
+}
+
+/// A page of 3,000 revisions whose times do not rise with their numbers, some with two renders, after another page.
+fn long_page() -> (Page, OpenBlock) {
+    let (mut pending, long) = (PendingBlock::new(BlockVersion::Two).expect("good settings"), page(1));
+    let mut push = |of: &Page, number: i64, time: i64| {
+        let (mut unit, mut texts) = revision(of, number);
+        let at = Timestamp::from_micros(time);
+        let html = PropertyName::new("html").expect("a name");
+        let text = format!("rendered {number}");
+        let info = PropertyInfo {
+            size: text.len() as u64,
+            sha1: Sha1::of(text.as_bytes()),
+            ..unit.bodies[&PropertyName::wikitext()].info.clone()
+        };
+        unit.revision.record.timestamp = at;
+        unit.revision.first_tid = Tid::imported(of, unit.revision.record.rev, at);
+        let mut tids = vec![unit.revision.first_tid];
+        if number % 2 == 0 {
+            // Later than the renders of the next revisions by time.
+            tids.push(Tid::new(Timestamp::from_micros(time + 2_500), 7));
+        }
+        for tid in tids {
+            let body = ArchivedBody { info: info.clone(), written_at: at, location: BodyLocation::Entry(0) };
+            let row = RenderRow {
+                rev: unit.revision.record.rev,
+                tid,
+                properties: Properties::from_iter([(html.clone(), info.clone())]),
+                stored_at: at,
+                digest: [1; 16],
+                left_out: false,
+                written_at: at,
+            };
+            texts.insert((html.clone(), Some(tid)), text.clone().into());
+            unit.renders.push((row, Bodies::from([(html.clone(), body)])));
+        }
+        pending.push(of, unit, &texts).expect("the revision fits");
+    };
+    push(&page(0), 1, 1);
+    for number in 1..=3_000 {
+        // Two revisions have the same time.
+        push(&long, number, number * 7_919 % 3_001 / 2 * 1_000);
+    }
+    let bytes = pending.finish().expect("the block is finished").0;
+    (long.clone(), OpenBlock::new(ID, bytes).expect("an undamaged block"))
+}
+
+/// Rows within random limits, in both orders, are the first of all rows within these limits.
+#[test]
+fn rows_of_a_long_page_are_found_by_number_time_and_tid() {
+    let (long, block) = long_page();
+    assert!(block.groups.len() > 3, "{} groups", block.groups.len());
+    let mut rng = fastrand::Rng::with_seed(5);
+    let mut cut_short = 0;
+    for table in archived_tables() {
+        let column = Axis::of(table).expect("archived").column;
+        let all = block.rows(&long, &wanted(table, UNBOUNDED, true, usize::MAX)).expect("no damage");
+        let of_renders = [&*RENDERS, &*REVISIONS_BY_TID, &*RENDER_CONTENT];
+        let is_of_renders = of_renders.into_iter().any(|other| other.name() == table.name());
+        assert_eq!(all.len(), if is_of_renders { 4_500 } else { 3_000 }, "{}", table.name());
+        for _ in 0..100 {
+            let mut bound = || {
+                let value = all[rng.usize(..all.len())].clustering[column].clone();
+                match rng.u8(..3) {
+                    0 => Bound::Included(value),
+                    1 => Bound::Excluded(value),
+                    _ => Bound::Unbounded,
+                }
+            };
+            let (lower, upper) = (bound(), bound());
+            let (rises, enough) = (rng.bool(), 1 + rng.usize(..50));
+            let limits = (lower.as_ref(), upper.as_ref());
+            let rows = block.rows(&long, &wanted(table, limits, rises, enough)).expect("no damage");
+            let first = |rows: &[ArchivedRow]| {
+                let keys = rows.iter().map(|row| &row.clustering);
+                let mut keys: Vec<_> = keys.filter(|key| limits.contains(&key[column])).cloned().collect();
+                keys.sort_by(|one, other| {
+                    let by_axis = one[column].cmp(&other[column]);
+                    // A search sorts rows with the same value by the other columns.
+                    if rises { by_axis } else { by_axis.reverse() }.then_with(|| one.cmp(other))
+                });
+                keys.truncate(enough);
+                keys
+            };
+            assert_eq!(first(&rows), first(&all), "{} {limits:?} {rises} {enough}", table.name());
+            cut_short += usize::from(rows.len() < all.len() / 4);
+        }
+    }
+    assert!(cut_short > 300, "{cut_short} searches did not read most rows");
+    assert!(block.groups.iter().all(|group| group.texts.get().is_none()), "nothing was decoded");
+}
+
+#[test]
+fn a_read_of_a_long_page_unpacks_the_texts_of_its_group_and_keeps_few_revisions() {
+    let (long, block) = long_page();
+    let value = Value::Int(2_999);
+    let exactly = (Bound::Included(&value), Bound::Included(&value));
+    let unpacked = || block.groups.iter().filter(|group| group.texts.get().is_some()).count();
+
+    block.unpack_for(&long.title, &wanted(&REVISIONS_BY_TIME, UNBOUNDED, true, 1).needs());
+    assert_eq!(unpacked(), 0, "an index by time needs no texts");
+    let wanted = wanted(&REVISION_ROWS, exactly, true, 1);
+    assert!(!block.is_unpacked_for(&long.title, &wanted.needs()));
+    block.unpack_for(&long.title, &wanted.needs());
+    assert!(block.is_unpacked_for(&long.title, &wanted.needs()));
+    assert_eq!(unpacked(), 2, "its group and the first one");
+    assert!(!block.is_unpacked_for(&long.title, &Needs::ALL));
+
+    let rows = block.rows(&long, &wanted).expect("no damage");
+    let [ArchivedRow { what: RowSource::Of(packed, _), .. }] = &rows[..] else { panic!("{rows:?}") };
+    let before = block.weigh();
+    let unit = block.unit(&long, packed).expect("no damage");
+    assert_eq!(unit.revision.record.rev.get(), 2_999);
+    assert!(Arc::ptr_eq(&unit, &block.unit(&long, packed).expect("no damage")), "it is decoded once");
+    assert_eq!(block.weigh(), before + memory_of(&unit));
+    for packed in block.entries_of(&long, &(Revision::MIN..=Revision::MAX)).expect("no damage") {
+        block.unit(&long, &packed).expect("no damage");
+    }
+    assert!(block.decoded().len() <= 1_024, "of 3,000 decoded revisions");
+    let texts = block.groups.iter().filter_map(|group| group.texts.get()?.as_ref().ok());
+    let texts: usize = texts.map(Unpacked::memory).sum();
+    assert!(block.weigh() <= before + texts + 1_024 * 2 * memory_of(&unit));
 }
 
 #[test]
@@ -92,28 +245,18 @@ fn what_a_page_needs_is_unpacked_when_it_is_requested_and_nothing_else() {
     assert_eq!(block.titles().expect("no damage"), (0..PAGES).map(|number| page(number).title).collect());
 
     let last = page(PAGES - 1);
-    assert!(!block.is_unpacked_for(&last.title, Needs::Rows));
-    block.unpack_for(&last.title, Needs::Units);
-    assert!(
-        block.is_unpacked_for(&last.title, Needs::Units),
-        "revisions are decoded without the part of the page"
-    );
-    assert!(!block.is_unpacked_for(&last.title, Needs::Rows));
-    block.unpack_for(&last.title, Needs::Rows);
-    assert!(
-        block.is_unpacked_for(&last.title, Needs::Rows)
-            && !block.is_unpacked_for(&page(0).title, Needs::Rows)
-    );
+    assert!(!block.is_unpacked_for(&last.title, &Needs::Keys));
+    block.unpack_for(&last.title, &Needs::Keys);
+    assert!(block.is_unpacked_for(&last.title, &Needs::Keys));
+    assert!(!block.is_unpacked_for(&last.title, &Needs::ALL));
+    assert!(block.groups.iter().all(|group| group.texts.get().is_none()), "keys need no texts");
+    block.unpack_for(&last.title, &Needs::ALL);
+    assert!(block.is_unpacked_for(&last.title, &Needs::ALL));
+    assert!(!block.is_unpacked_for(&page(0).title, &Needs::Keys));
     assert_eq!(unpacked(), [block.groups.len() - 1]);
-    let parts = block.parts_of(&last).expect("the page is in the block");
-    let all = ClusteringRange::all();
-    let rows = parts.iter().map(|part| part.rows(&REVISION_ROWS, &all).len());
-    assert_eq!(rows.sum::<usize>(), REVISIONS as usize);
-    assert!(Arc::ptr_eq(&parts[0], &block.parts_of(&last).expect("the page is in the block")[0]));
-    let (weight, built) = (block.weigh(), before + parts[0].memory());
-    assert!(weight > built, "{weight} {built}");
-    block.parts_of(&last).expect("the page is in the block");
-    assert_eq!(block.weigh(), weight, "a part that was built counts once");
+    assert_eq!(rows_of(&block, &last).len(), REVISIONS as usize);
+    let weight = block.weigh();
+    assert!(weight > before, "{weight} {before}");
 
     for number in 0..PAGES {
         assert!(block.has_part(&page(number).title));
@@ -136,7 +279,7 @@ fn pages_of_undamaged_groups_are_read() {
         let mut damaged = bytes.to_vec();
         let at = damaged.len() - from_end;
         damaged[at] ^= 1;
-        let block = OpenBlock::new(&page(0), ID, damaged.into()).expect("the directory is undamaged");
+        let block = OpenBlock::new(ID, damaged.into()).expect("the directory is undamaged");
         assert!(block.is_damaged());
         block.units(&page(0)).expect("the page is in another group");
         let error = block.units(&page(PAGES - 1)).expect_err("the records are damaged");
@@ -157,7 +300,7 @@ async fn the_cache_weighs_a_block_again_when_its_parts_were_built() {
     let before = blocks.weight_in_cache().await;
     assert_eq!(before, block.weigh() as u64, "what the first reader unpacked counts");
     for number in 0..PAGES {
-        block.unpack_for(&page(number).title, Needs::Rows);
+        block.unpack_for(&page(number).title, &Needs::ALL);
     }
     // Another block takes the place of the one that was requested last.
     blocks.forget_last();

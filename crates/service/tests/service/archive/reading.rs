@@ -296,6 +296,35 @@ async fn latest_of_a_page_that_is_sealed_whole_takes_two_calls() {
     }
 }
 
+/// A page with a long history has many rows in its index. It is still known that the tables have no rows of it.
+#[tokio::test]
+async fn a_page_in_many_blocks_is_read_without_the_tables() {
+    let (world, counting) = World::over_memory(Counting::new).await;
+    let world = world.restarted_with(super::idle::idle_settings()).await;
+    let page = page("Main_Page");
+    let mut tids = Vec::new();
+    for number in 1..=40 {
+        tids.extend(world.edit(&page, number..=number).await);
+        world.pass(seal_delay());
+        assert_eq!(world.seal().await.blocks, 1);
+    }
+    world.assert_sealed_whole().await;
+    let world = world.reopened().await;
+    let before = counting.counts();
+    world.buckets.latest(&page, &name("html")).await.unwrap();
+    world.buckets.property(&page, tids[20], &name("html")).await.unwrap();
+    let calls = calls_since(&counting, &before);
+    let archived = archived_tables().map(Schema::name);
+    let of_tables = calls.keys().filter(|(table, kind)| kind != "Walk" && archived.contains(table));
+    assert_eq!(of_tables.count(), 0, "{calls:?}");
+    // A row in a table is found beside the index.
+    world.edit(&page, 41..=41).await;
+    assert_eq!(
+        world.reopened().await.buckets.latest(&page, &name("html")).await.unwrap().version.rev,
+        rev(41)
+    );
+}
+
 /// The index of a page is read once, and again after a seal has changed it.
 #[tokio::test]
 async fn index_is_read_again_after_it_changed() {
