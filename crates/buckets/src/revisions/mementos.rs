@@ -166,7 +166,9 @@ impl RevisionStore {
         limit: usize,
     ) -> Result<Listing<PropertyVersion, MementoPosition>> {
         let inner = &self.0;
-        let mut walk = Walk::forward_after(page, name, after.map(|position| position.examined));
+        // A state is listed when the one after it is known, and one more shows that the list continues.
+        let wanted = limit.saturating_add(2);
+        let mut walk = Walk::forward_after(page, name, after.map(|position| position.examined), wanted);
         let (mut current, mut skip) = (None, None);
         if let Some((timestamp, rev, listed)) = after.and_then(|position| position.state) {
             current = walk.resume(inner, timestamp, rev).await?;

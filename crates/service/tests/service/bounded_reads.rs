@@ -145,6 +145,32 @@ async fn timemap_of_a_rare_property_is_complete() {
     assert!(matches!(far, Err(Error::NotFound(Missing::OutOfReach { .. }))), "{far:?}");
 }
 
+/// The rows of revisions with close numbers are read together. If revisions that are close by time have distant numbers,
+/// each is read by itself, without the rows between them.
+#[tokio::test]
+async fn timemap_reads_the_rows_of_its_revisions_and_few_others() {
+    let (world, store) = World::over_memory(Counting::new).await;
+    let (rising, mixed, wikitext) = (page("Rising"), page("Mixed"), name("wikitext"));
+    import(&world, &rising, (1..=4_001).map(|number| (number, number, "wikitext"))).await;
+    // 1,693 has no common divisor with 4,001: revisions with adjacent times have distant numbers.
+    import(&world, &mixed, (1..=4_000).map(|number| (number, number * 1_693 % 4_001, "wikitext"))).await;
+    for limit in [5, 100, 400] {
+        for (page, max_calls) in [(&rising, 10), (&mixed, 10 + 2 * (limit as u64 + 2))] {
+            let timemap = world.buckets.mementos(page, &wikitext, None, limit);
+            let (part, calls, rows) = cost(&store, timemap).await;
+            let part = part.unwrap();
+            let times: Vec<_> = part.items.iter().map(|version| version.tid.time()).collect();
+            assert_eq!(times, (1..=limit as i64).map(at).collect::<Vec<_>>(), "{} {limit}", page.title);
+            let max_rows = 3 * (limit as u64 + 2) + 100;
+            assert!(
+                calls <= max_calls && rows <= max_rows,
+                "{} {limit}: {calls} calls, {rows} rows",
+                page.title
+            );
+        }
+    }
+}
+
 #[tokio::test]
 async fn renders_of_a_revision_are_counted_up_to_a_bound() {
     let (world, store) = World::over_memory(Counting::new).await;

@@ -12,7 +12,7 @@ use std::{
 use rashomon_clock::Timestamp;
 use rashomon_records::INDEX_PAGE_ROWS;
 use rashomon_retention::Culls;
-use rashomon_tables::{ClusteringRange, Cursor, Order, Row, Scan, Value};
+use rashomon_tables::{ClusteringRange, Cursor, Order, Row, Scan, Schema, Value};
 
 use super::{MementoPosition, State, second};
 use crate::{
@@ -35,8 +35,8 @@ const MAX_COST: usize = 10_000;
 /// revision cost more, only the newest are returned, and the older renders can be neither selected nor listed.
 const MAX_COST_OF_STATE: usize = 4_000;
 
-/// The number of revisions that the first step looks up. Each further step looks up four times as many, up to
-/// [`INDEX_PAGE_ROWS`].
+/// The number of revisions that the first step looks up. The second step looks up as many as the caller still wants. Each
+/// further step looks up four times as many, up to [`INDEX_PAGE_ROWS`].
 const FIRST_STEP: usize = 8;
 
 /// The number of rows that a step reads for each of its revisions, on average. A step reads the rows of all its
@@ -71,9 +71,14 @@ pub(super) struct Walk<'a> {
     cursor: Option<Cursor>,
     /// The number of revisions that the next step looks up.
     step: usize,
+    /// The number of states that the caller wants, without those that were looked up.
+    wanted: usize,
     /// The revisions that were looked up, and are not examined yet.
     ahead: VecDeque<(Timestamp, Revision)>,
     rows_ahead: RowsAhead,
+    /// The tables of which rows are read together. A table is left out once most of the rows were of other revisions: if
+    /// the revisions that are close by time have distant numbers, or many renders.
+    read_together: Vec<&'static Schema>,
     /// The last revision that was examined.
     examined: Option<(Timestamp, Revision)>,
     revisions_left: usize,
@@ -84,11 +89,28 @@ pub(super) struct Walk<'a> {
 #[derive(Default)]
 struct RowsAhead {
     culls: Culls,
-    /// The number from which the rows are complete: all rows of the revisions in [`Walk::ahead`] with this
-    /// number or a higher one were read. `None` if the rows of no revision are known to be complete.
+    revisions: RowsByRevision,
+    renders: RowsByRevision,
+}
+
+/// Rows of a table by revision, those of each revision in the order of the table.
+#[derive(Default)]
+struct RowsByRevision {
+    /// The number from which the rows are complete: all rows of the revisions in [`Walk::ahead`] with this number or a
+    /// higher one were read. `None` if the rows of no revision are known to be complete.
     complete_from: Option<Revision>,
-    renders: BTreeMap<Revision, Vec<RenderRow>>,
-    revisions: BTreeMap<Revision, RevisionRow>,
+    rows: BTreeMap<Revision, Vec<Row>>,
+}
+
+impl RowsByRevision {
+    fn are_complete_for(&self, rev: Revision) -> bool {
+        self.complete_from.is_some_and(|from| from <= rev)
+    }
+
+    /// Takes all rows of a revision. `None` if they were not read.
+    fn take(&mut self, rev: Revision) -> Option<Vec<Row>> {
+        self.are_complete_for(rev).then(|| self.rows.remove(&rev).unwrap_or_default())
+    }
 }
 
 impl<'a> Walk<'a> {
@@ -100,8 +122,10 @@ impl<'a> Walk<'a> {
             order,
             cursor: None,
             step: FIRST_STEP,
+            wanted: 0,
             ahead: VecDeque::new(),
             rows_ahead: RowsAhead::default(),
+            read_together: vec![&RENDERS, &REVISIONS],
             examined: None,
             revisions_left: MAX_REVISIONS,
             cost_left: MAX_COST,
@@ -113,11 +137,13 @@ impl<'a> Walk<'a> {
         Self::new(page, name, vec![ClusteringRange::all().at_most(from)], Order::Forward)
     }
 
-    /// Creates a walk forward in time, which begins after the revision `after`, or at the first revision.
+    /// Creates a walk forward in time, which begins after the revision `after`, or at the first revision. The caller wants
+    /// about this many states.
     pub(super) fn forward_after(
         page: &'a Page,
         name: &'a PropertyName,
         after: Option<(Timestamp, Revision)>,
+        wanted: usize,
     ) -> Self {
         let ranges = match after {
             None => vec![ClusteringRange::all()],
@@ -127,7 +153,7 @@ impl<'a> Walk<'a> {
             ],
         };
         let walk = Self::new(page, name, ranges, Order::Reverse);
-        Self { examined: after, ..walk }
+        Self { examined: after, wanted, ..walk }
     }
 
     /// Creates a walk forward in time, which begins after `from`. The new walk may examine as many revisions, and
@@ -207,7 +233,8 @@ impl<'a> Walk<'a> {
     async fn look_ahead(&mut self, inner: &StoreInner) -> Result<()> {
         let Some(range) = self.ranges.front() else { return Ok(()) };
         let limit = NonZeroUsize::new(self.step.min(self.revisions_left)).unwrap_or(NonZeroUsize::MIN);
-        self.step = (self.step * 4).min(INDEX_PAGE_ROWS.get());
+        self.wanted = self.wanted.saturating_sub(limit.get());
+        self.step = if self.wanted > 0 { self.wanted } else { self.step * 4 }.min(INDEX_PAGE_ROWS.get());
         let mut scan = Scan::new(partition_of(self.page), limit).range(range.clone());
         scan.order = self.order;
         let rows = inner.records.scan(&REVISIONS_BY_TIME, scan.after(self.cursor.take())).await?;
@@ -223,47 +250,78 @@ impl<'a> Walk<'a> {
         self.read_rows_ahead(inner).await
     }
 
-    /// Reads rows for the revisions in `ahead`: rows of renders, or, for a property of the revision, rows of
-    /// revisions.
+    /// Reads rows for the revisions in `ahead`: rows of renders, and for a property of the revision also rows of revisions.
     async fn read_rows_ahead(&mut self, inner: &StoreInner) -> Result<()> {
         self.rows_ahead = RowsAhead::default();
         let revs = || self.ahead.iter().map(|(_, rev)| *rev);
         let (Some(lowest), Some(highest)) = (revs().min(), revs().max()) else { return Ok(()) };
         self.rows_ahead.culls = inner.retention.culls(self.page, lowest, highest).await?;
-        let is_of_render = self.is_of_render(inner);
+        if !self.is_of_render(inner) {
+            let revisions = self.read_table_ahead(inner, &REVISIONS, lowest, highest).await?;
+            let are_absent = revisions.are_complete_for(lowest) && !self.is_named_in(&revisions)?;
+            self.rows_ahead.revisions = revisions;
+            if are_absent {
+                return Ok(());
+            }
+        }
+        self.rows_ahead.renders = self.read_table_ahead(inner, &RENDERS, lowest, highest).await?;
+        Ok(())
+    }
+
+    async fn read_table_ahead(
+        &mut self,
+        inner: &StoreInner,
+        table: &'static Schema,
+        lowest: Revision,
+        highest: Revision,
+    ) -> Result<RowsByRevision> {
+        let mut read = RowsByRevision::default();
+        if !self.read_together.iter().any(|other| other.name() == table.name()) {
+            return Ok(read);
+        }
         let range = ClusteringRange::all().at_least(lowest.get()).at_most(highest.get());
         let limit = NonZeroUsize::new(self.ahead.len() * ROWS_OF_REVISION)
             .unwrap_or(INDEX_PAGE_ROWS)
             .min(INDEX_PAGE_ROWS);
         let scan = Scan::new(partition_of(self.page), limit).range(range);
-        let table = if is_of_render { &RENDERS } else { &REVISIONS };
-        let rows = inner.records.scan_beside_damage(table, scan).await?;
-        self.count_cost(&rows.items);
-        let last = rows
-            .items
-            .last()
-            .map(|row| if is_of_render { Ok(RenderKey::of(row)?.rev) } else { RevisionRow::rev_of(row) });
-        self.rows_ahead.complete_from = match (rows.next, last.transpose()?) {
-            // If one of the rows is damaged, none of them is used. Each revision is then read by itself, and
-            // the walk fails if it reaches the damaged revision.
-            _ if !rows.damaged.is_empty() => return Ok(()),
+        let page = inner.records.scan_beside_damage(table, scan).await?;
+        self.count_cost(&page.items);
+        // If one of the rows is damaged, none of them is used. Each revision is then read by itself, and the walk fails if
+        // it reaches the damaged revision.
+        if !page.damaged.is_empty() {
+            return Ok(read);
+        }
+        let mut last = None;
+        for row in page.items {
+            let rev = if table.name() == RENDERS.name() {
+                RenderKey::of(&row)?.rev
+            } else {
+                RevisionRow::rev_of(&row)?
+            };
+            last = Some(rev);
+            read.rows.entry(rev).or_default().push(row);
+        }
+        read.complete_from = match (page.next, last) {
             (None, _) => Some(lowest),
             // The last revision may have further rows.
             (Some(_), Some(last)) => Revision::new(last.get().saturating_add(1)),
             (Some(_), None) => None,
         };
-        for row in &rows.items {
-            if is_of_render {
-                if RenderRow::names(row, self.name)? {
-                    let row = RenderRow::from_row(row)?;
-                    self.rows_ahead.renders.entry(row.rev).or_default().push(row);
-                }
-            } else {
-                let row = RevisionRow::from_row(row)?;
-                self.rows_ahead.revisions.insert(row.record.rev, row);
+        let covered = self.ahead.iter().filter(|(_, rev)| read.are_complete_for(*rev)).count();
+        if covered * 2 < self.ahead.len() {
+            self.read_together.retain(|other| other.name() != table.name());
+        }
+        Ok(read)
+    }
+
+    /// Whether one of these revisions has the property.
+    fn is_named_in(&self, revisions: &RowsByRevision) -> Result<bool> {
+        for row in revisions.rows.values().flatten() {
+            if RevisionRow::from_row(row)?.properties.contains_key(self.name) {
+                return Ok(true);
             }
         }
-        Ok(())
+        Ok(false)
     }
 
     fn is_of_render(&self, inner: &StoreInner) -> bool {
@@ -280,19 +338,18 @@ impl<'a> Walk<'a> {
     /// For a property of the render, skips renders whose bodies were culled or left out by the archive's
     /// policy. For a property of the revision, includes these renders: the property can still be read.
     async fn renders_with(&mut self, inner: &StoreInner, rev: Revision) -> Result<Vec<PropertyVersion>> {
-        let is_complete = self.rows_ahead.complete_from.is_some_and(|from| from <= rev);
         let of_revision = if self.is_of_render(inner) {
             None
         } else {
-            let revision = match self.rows_ahead.revisions.remove(&rev) {
-                Some(revision) => Some(revision),
-                None if is_complete => None,
+            let row = match self.rows_ahead.revisions.take(rev) {
+                Some(rows) => rows.into_iter().next(),
                 None => {
                     let row = inner.records.get(&REVISIONS, self.page, rev_key(rev)).await?;
                     self.count_cost(row.as_slice());
-                    row.as_ref().map(RevisionRow::from_row).transpose()?
+                    row
                 }
             };
+            let revision = row.as_ref().map(RevisionRow::from_row).transpose()?;
             let Some(mut revision) =
                 revision.filter(|revision| self.rows_ahead.culls.spare_revision(revision))
             else {
@@ -303,25 +360,17 @@ impl<'a> Walk<'a> {
                 None => return Ok(Vec::new()),
             }
         };
+        let renders = match self.rows_ahead.renders.take(rev) {
+            Some(rows) => rows,
+            None => self.renders_of(inner, rev).await?,
+        };
         let mut versions = Vec::new();
-        if let Some(PropertyInfo { rewritten_at, .. }) = of_revision {
-            for row in self.renders_of(inner, rev).await? {
+        for row in renders {
+            if let Some(PropertyInfo { rewritten_at, .. }) = of_revision {
                 let RenderHead { tid, .. } = RenderHead::from_row(&row)?;
                 versions.push(PropertyVersion { rev, tid, rewritten_at });
-            }
-        } else {
-            let renders = if is_complete {
-                self.rows_ahead.renders.remove(&rev).unwrap_or_default()
-            } else {
-                let mut renders = Vec::new();
-                for row in self.renders_of(inner, rev).await? {
-                    if RenderRow::names(&row, self.name)? {
-                        renders.push(RenderRow::from_row(&row)?);
-                    }
-                }
-                renders
-            };
-            for row in renders {
+            } else if RenderRow::names(&row, self.name)? {
+                let row = RenderRow::from_row(&row)?;
                 if let Some(PropertyInfo { rewritten_at, .. }) = row.properties.get(self.name)
                     && self.rows_ahead.culls.spare_render(&row)
                 {
