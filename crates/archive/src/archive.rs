@@ -84,8 +84,14 @@ impl Archive {
     /// Takes the lock of operations that change blocks. Waits until no seal, compaction, erasure, replacement
     /// of bodies or [`Self::give_up_unreadable`] runs in this process. No such operation starts before the
     /// guard is dropped.
-    pub async fn alone(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.blocks.sealing.lock().await
+    pub async fn alone(&self) -> tokio::sync::RwLockWriteGuard<'_, ()> {
+        self.blocks.sealing.write().await
+    }
+
+    /// Waits until no operation runs that takes the lock [`Self::alone`]. No such operation starts before the guard is
+    /// dropped, but seals of other buckets do.
+    pub(super) async fn beside_seals(&self) -> tokio::sync::RwLockReadGuard<'_, ()> {
+        self.blocks.sealing.read().await
     }
 
     /// Returns a time `t` such that no further page starts to reference a block that was enqueued at `t` or

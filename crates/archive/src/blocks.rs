@@ -57,7 +57,7 @@ pub struct BlockStore {
     /// The store of the tables, without the blocks.
     pub(super) store: Arc<dyn TableStore>,
     /// The lock of operations that change blocks. See [`super::Archive::alone`].
-    pub(super) sealing: tokio::sync::Mutex<()>,
+    pub(super) sealing: tokio::sync::RwLock<()>,
     pub(super) damage: Damage,
     pub(super) indexes: IndexCache,
     unpacked: Cache<BlockId, Arc<OpenBlock>>,
@@ -124,7 +124,7 @@ impl BlockStore {
             // must enter the cache even if the earlier blocks were requested as often.
             .eviction_policy(EvictionPolicy::lru())
             .build();
-        let (sealing, damage) = (tokio::sync::Mutex::new(()), Damage::default());
+        let (sealing, damage) = (tokio::sync::RwLock::new(()), Damage::default());
         let (indexes, last, too_large) = (IndexCache::new(), Mutex::default(), TooLarge::default());
         let (opened, moved) = (AtomicU64::new(0), Mutex::default());
         Self { store, sealing, damage, indexes, unpacked, last, opened, permits, too_large, moved }

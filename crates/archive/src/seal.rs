@@ -76,8 +76,8 @@ impl Archive {
     /// revisions of idle pages. `options` may let some of them wait. Does nothing if the archive is off. A
     /// damaged page does not prevent the seal of other pages.
     ///
-    /// A seal may be interrupted at any point. Writers, and the seals of other processes, may run at the same
-    /// time. Calls `progress` after every page.
+    /// A seal may be interrupted at any point. Writers, the seals of other buckets, and those of other processes, may run
+    /// at the same time. Calls `progress` after every page.
     pub async fn seal(
         &self,
         domain: &DomainName,
@@ -87,7 +87,7 @@ impl Archive {
         progress: &mut (dyn FnMut(&SealReport) + Send),
     ) -> Result<SealReport> {
         let Some(settings) = &self.settings else { return Ok(SealReport::default()) };
-        let _alone = self.alone().await;
+        let _beside_seals = self.beside_seals().await;
         let mut sealer = Sealer::new(self, writes, settings.of_bucket(domain, bucket), options)?;
         let mut pages = self.records.catalog.pages(domain, bucket);
         while let Some(page) = pages.next().await? {

@@ -103,6 +103,14 @@ impl Progress {
         self.show(ProgressCounts { items, bytes: 0, position });
     }
 
+    /// Prints lines, above the bar if there is one.
+    pub(crate) fn above<T>(&self, print: impl FnOnce() -> T) -> T {
+        match &self.shown {
+            ProgressOutput::Bar(bar) => bar.suspend(print),
+            ProgressOutput::Lines { .. } => print(),
+        }
+    }
+
     /// The time since the start.
     pub(crate) fn elapsed(&self) -> Duration {
         self.clock.monotonic().saturating_sub(self.started)

@@ -4,8 +4,11 @@ mod erase;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError},
 };
+
+use futures::{StreamExt, stream};
 
 use rashomon_buckets::{
     ArchiveSettings, ArchiveStats, BucketName, CompactionOptions, CompactionReport, DomainName, FoundDamage,
@@ -83,29 +86,42 @@ async fn work(command: &ArchiveCommand, store: &Store, clock: &Arc<dyn Clock>) -
 /// The maximum number of damaged rows that are named.
 const MAX_NAMED: usize = 20;
 
+/// The number of buckets that are sealed at once. With many small wikis, a seal waits for the disk most of the time, and
+/// several commits need the disk once. Each seal has one block in memory.
+const BUCKETS_AT_ONCE: usize = 16;
+
 async fn seal(
     arguments: &SealArguments,
     store: &Store,
     clock: &Arc<dyn Clock>,
 ) -> Result<Exit, CommandError> {
-    let mut damaged = 0;
-    for (domain, bucket) in page_buckets(store, arguments.domain.as_ref()).await? {
+    let buckets = page_buckets(store, arguments.domain.as_ref()).await?;
+    let progress = Progress::new(Arc::clone(clock), String::new(), "revision", None);
+    let shown = Mutex::new((progress, ProgressCounts::default()));
+    let lock = || shown.lock().unwrap_or_else(PoisonError::into_inner);
+    let seals = buckets.into_iter().map(async |(domain, bucket)| {
         let name = bucket_label(&domain, &bucket);
-        let mut progress = Progress::new(Arc::clone(clock), name.clone(), "revision", None);
+        let mut before = SealReport::default();
         let mut show = |sealed: &SealReport| {
-            progress.show(ProgressCounts {
-                items: sealed.revisions,
-                bytes: sealed.raw_bytes,
-                position: sealed.pages,
-            });
+            let (progress, counts) = &mut *lock();
+            counts.items += sealed.revisions - before.revisions;
+            counts.bytes += sealed.raw_bytes - before.raw_bytes;
+            before = *sealed;
+            progress.set_label(name.clone());
+            progress.show(*counts);
         };
-        let sealed =
-            store.buckets().maintenance().seal(&domain, &bucket, SealOptions::default(), &mut show).await;
-        progress.finish();
-        let sealed = sealed?;
+        let maintenance = store.buckets().maintenance();
+        let sealed = maintenance.seal(&domain, &bucket, SealOptions::default(), &mut show).await;
+        sealed.map(|sealed| (name, sealed))
+    });
+    let mut seals = pin!(stream::iter(seals).buffered(BUCKETS_AT_ONCE));
+    let mut damaged = 0;
+    while let Some(sealed) = seals.next().await {
+        let (name, sealed) = sealed.inspect_err(|_| lock().0.finish())?;
         damaged += sealed.damaged();
-        output::line(format_args!("{name}: {}", describe_seal(&sealed)))?;
+        lock().0.above(|| output::line(format_args!("{name}: {}", describe_seal(&sealed))))?;
     }
+    lock().0.finish();
     Ok(if print_damaged_rows(store) || damaged > 0 { Exit::Failed } else { Exit::Done })
 }
 
