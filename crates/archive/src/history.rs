@@ -15,6 +15,7 @@
 //!
 //! [`RowReason`] says which revisions are imported as rows instead.
 
+mod compare;
 mod earlier;
 mod new_pages;
 mod placement;
@@ -24,7 +25,7 @@ mod unfinished_block;
 mod units;
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     fmt::Debug,
     sync::{
         Arc,
@@ -35,7 +36,7 @@ use std::{
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
 use bytes::Bytes;
-use rashomon_archive_format::UnitSize;
+use rashomon_archive_format::{Unit, UnitSize};
 use rashomon_clock::Timestamp;
 use rashomon_records::ImportUnit;
 use rashomon_tables::{Batch, Error as StoreError, Mutation};
@@ -177,6 +178,15 @@ pub trait RowImporter: Debug + Send + Sync {
     /// one of their renders is, in another revision.
     async fn stored(&self, page: &Page, revisions: &[ImportRevision]) -> Result<HashSet<Revision>>;
 
+    /// Compares revisions with those that the page has in blocks, without rows. `None` if one of the revisions is not
+    /// stored or has to be stored again, or if this takes rows to decide.
+    fn compare(
+        &self,
+        page: &Page,
+        revisions: &[ImportRevision],
+        stored: &HashMap<Revision, Unit>,
+    ) -> Option<Vec<ImportOutcome>>;
+
     /// Stores revisions of a page as rows. Their bodies need not be compressed.
     async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>>;
 
@@ -241,6 +251,9 @@ impl HistoryArchiver {
                 state.current = Some(self.new_current_page(page, Some(reason), None));
             }
             return self.import_as_rows(&mut state, page, revisions, reason).await;
+        }
+        if let Some(outcomes) = self.compare_sealed(&state, page, &revisions).await? {
+            return Ok(outcomes);
         }
         let stored = match state.current.as_ref().and_then(|current| current.stored) {
             Some(_) => self.rows.stored(page, &revisions).await?,
@@ -374,7 +387,7 @@ impl HistoryArchiver {
         }
         let stored = match state.new_pages.take(&self.archive.records, page).await? {
             true => None,
-            false => StoredPage::read(&*self.archive.blocks.store, page).await?,
+            false => StoredPage::read(&self.archive.blocks, page).await?,
         };
         state.sealed.pages += 1;
         // On a cluster, other processes may write to the stored page.

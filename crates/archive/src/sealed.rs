@@ -107,7 +107,7 @@ impl Archive {
 
 impl BlockStore {
     /// Returns the index of a page if the tables have no rows of it.
-    async fn index_if_sealed(&self, page: &Page) -> Result<Option<Arc<[IndexRow]>>> {
+    pub(super) async fn index_if_sealed(&self, page: &Page) -> Result<Option<Arc<[IndexRow]>>> {
         let state = self.indexes.state(&*self.store, &partition_of(page), ReadFrom::Quorum).await?;
         Ok(state.filter(|state| state.is_sealed).map(|PageState { index, .. }| index))
     }

@@ -7,9 +7,12 @@ use rashomon_records::{
     rows::{RenderKey, RowKey, partition_of},
     schemas::{RENDERS, REVISIONS},
 };
-use rashomon_tables::{Scan, TableStore, first_keys};
+use rashomon_tables::{Scan, first_keys};
 
-use crate::index::{IndexRow, index_of};
+use crate::{
+    blocks::BlockStore,
+    index::{IndexRow, index_of},
+};
 
 /// A page that was stored before its import.
 #[derive(Debug)]
@@ -23,8 +26,12 @@ pub(super) struct StoredPage {
 
 impl StoredPage {
     /// Reads the page from the tables themselves, and from the index of its blocks. `None` if the page is new.
-    pub(super) async fn read(store: &dyn TableStore, page: &Page) -> Result<Option<Self>> {
-        let partition = partition_of(page);
+    pub(super) async fn read(blocks: &BlockStore, page: &Page) -> Result<Option<Self>> {
+        let (store, partition) = (&*blocks.store, partition_of(page));
+        if let Some(index) = blocks.index_if_sealed(page).await? {
+            let latest = index.iter().map(|row| row.revs.1).max();
+            return Ok(latest.map(|latest| Self { latest, has_rows: false, index: index.to_vec() }));
+        }
         let scan = Scan::new(partition.clone(), NonZeroUsize::MIN);
         // The rows are read before the index, since a seal moves revisions from the rows into blocks.
         let render = first_keys(store, &RENDERS, scan.clone()).await?;

@@ -1,7 +1,7 @@
 //! The operations of the archive that the service offers.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -16,7 +16,7 @@ use crate::{
     BucketName, DomainName, ImportOutcome, ImportRevision, Page, Result, Revision,
     archive::{
         AttachedChanges, CompactionOptions, CompactionReport, HistoryArchiver, ImportedRows, RowImporter,
-        SealOptions, SealReport, SkippedDamage,
+        SealOptions, SealReport, SkippedDamage, Unit,
     },
 };
 
@@ -180,6 +180,15 @@ impl RowImporter for StoreInner {
 
     async fn stored(&self, page: &Page, revisions: &[ImportRevision]) -> Result<HashSet<Revision>> {
         self.importer().stored(page, revisions).await
+    }
+
+    fn compare(
+        &self,
+        page: &Page,
+        revisions: &[ImportRevision],
+        stored: &HashMap<Revision, Unit>,
+    ) -> Option<Vec<ImportOutcome>> {
+        self.importer().compare(page, revisions, stored)
     }
 
     async fn import(&self, page: &Page, revisions: Vec<ImportRevision>) -> Result<Vec<ImportOutcome>> {

@@ -1,5 +1,7 @@
 //! Imports of whole histories: stores revisions as they are in the input, in any order.
 
+mod differences;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     num::NonZeroUsize,
@@ -14,14 +16,15 @@ use rashomon_records::{
 };
 use rashomon_tables::{ClusteringRange, Scan};
 
+use self::differences::Differences;
 use super::{
     RevisionStore,
     write_request::{body_of, check_index},
 };
 use crate::{
-    Error, ExportRecord, ImportOutcome, ImportRender, ImportRevision, MAX_BODIES, NewProperty, Page, Parent,
-    PropertyInfo, PropertyName, Result, Revision, RevisionRecord, SlotRecord, Tid, Versions,
-    archive::AttachedChanges,
+    Error, ExportRecord, ImportOutcome, ImportRender, ImportRevision, MAX_BODIES, NewProperty, Page,
+    PropertyName, Result, Revision, RevisionRecord, Tid, Versions,
+    archive::{AttachedChanges, Unit},
     content::{Bodies, Lifetime},
     rows::{
         Properties, RenderRow, RevisionRow, TidRow, TypedRow, digest, index_size, json_size, partition_of,
@@ -202,6 +205,34 @@ impl Importer<'_> {
         Ok(stored)
     }
 
+    /// Compares revisions with those that the page has in blocks, without rows. `None` if one of the revisions is not
+    /// stored or has to be stored again, or if this takes rows to decide.
+    pub(super) fn compare(
+        &self,
+        page: &Page,
+        revisions: &[ImportRevision],
+        stored: &HashMap<Revision, Unit>,
+    ) -> Option<Vec<ImportOutcome>> {
+        let compare = |revision: &ImportRevision| {
+            let rev = revision.record.rev;
+            let is_own = |tid: Tid| tid == Tid::imported(page, rev, tid.time());
+            let Unit { revision: row, renders, .. } = stored.get(&rev)?;
+            if !revision.renders.iter().all(|render| is_own(render.tid)) {
+                return None;
+            }
+            let revision = match self.check_revision(revision.clone()) {
+                Ok(revision) => revision,
+                Err(flaw) => return Some(ImportOutcome::Conflict(flaw)),
+            };
+            if let Some(erasure) = &row.record.erased {
+                return Some(ImportOutcome::Erased(erasure.clone()));
+            }
+            let renders = renders.iter().map(|(render, _)| (render.tid, render.properties.clone())).collect();
+            Differences::between(row, &revision, &renders).outcome()
+        };
+        revisions.iter().map(compare).collect()
+    }
+
     /// Returns the units of a revision that is not stored, the oldest render first. The error describes the
     /// fault of the revision.
     pub(super) fn new_units(&self, revision: ImportRevision) -> std::result::Result<Vec<ImportUnit>, String> {
@@ -315,36 +346,20 @@ impl Importer<'_> {
         units: &mut Vec<ImportUnit>,
     ) -> Result<ImportOutcome> {
         let rev = stored.record.rev;
-        let input = &revision.properties;
-        let added = missing_texts(&stored.record, &stored.properties, input);
-        let left_out = missing_texts(&revision.record, input, &stored.properties);
-        let without = |all: &Properties, names: &BTreeSet<PropertyName>| -> Properties {
-            all.iter()
-                .filter(|(name, _)| !names.contains(*name))
-                .map(|(name, info)| (name.clone(), info.clone()))
-                .collect()
-        };
-        let mut differences = record_differences(&stored.record, &revision.record);
-        let (kept, compared) = (without(&stored.properties, &left_out), without(input, &added));
-        differences.extend(property_differences(&kept, &compared));
-        let mut new = Vec::new();
+        let mut renders = HashMap::new();
         for unit in revision.renders.iter().filter(|unit| !unit.of_render.is_empty()) {
             let tid = unit.render.tid;
-            let stored = match state.added.get(&(rev, tid)) {
+            let properties = match state.added.get(&(rev, tid)) {
                 Some(properties) => Some(properties.clone()),
                 None => self.records.render(page, rev, tid).await?.map(|render| render.properties),
             };
-            match stored {
-                None => new.push(unit.clone()),
-                Some(stored) => {
-                    let found = property_differences(&stored, &unit.render.properties);
-                    differences.extend(found.map(|difference| format!("render {tid}: {difference}")));
-                }
-            }
+            renders.extend(properties.map(|properties| (tid, properties)));
         }
-        if !differences.is_empty() {
-            return Ok(ImportOutcome::Conflict(list_differences(&differences)));
+        let differences = Differences::between(stored, &revision, &renders);
+        if let Some(outcome) = differences.outcome() {
+            return Ok(outcome);
         }
+        let Differences { added, mut new, .. } = differences;
         if !added.is_empty() {
             let CheckedRevision { record, of_revision, .. } = &revision;
             let Some(unit) = self.with_texts(page, stored, (record, of_revision), &added).await? else {
@@ -352,9 +367,6 @@ impl Importer<'_> {
             };
             state.revisions.extend(unit.revision.clone().map(|row| (rev, row)));
             new.insert(0, unit);
-        }
-        if new.is_empty() {
-            return Ok(ImportOutcome::Unchanged);
         }
         new.iter().for_each(|unit| state.add(unit));
         units.extend(new);
@@ -471,90 +483,8 @@ fn infos(bodies: &Bodies) -> Properties {
     bodies.iter().map(|(name, body)| (name.clone(), body.info.clone())).collect()
 }
 
-/// Returns those of the texts in `other` that `properties` lacks, although `record` has their SHA-1: the revision comes
-/// from a dump without texts. A text with another SHA-1 or size is not returned.
-fn missing_texts(
-    record: &RevisionRecord,
-    properties: &Properties,
-    other: &Properties,
-) -> BTreeSet<PropertyName> {
-    let slots = || {
-        let main = record.export.main.iter().map(|slot| (PropertyName::wikitext(), slot));
-        let others = record
-            .export
-            .slots
-            .iter()
-            .filter_map(|(role, slot)| Some((PropertyName::new(&format!("slot-{role}")).ok()?, slot)));
-        main.chain(others)
-    };
-    let is_only_slot = slots().count() == 1;
-    let agrees = |slot: &SlotRecord, info: &PropertyInfo| {
-        let of_revision = record.export.sha1.as_ref().filter(|_| is_only_slot);
-        let sha1 = slot.sha1.as_ref().or(of_revision).map(|sha1| sha1.trim_start_matches('0'));
-        sha1 == Some(info.sha1.to_base36().trim_start_matches('0'))
-            && slot.bytes.is_none_or(|bytes| u64::try_from(bytes) == Ok(info.size))
-    };
-    slots()
-        .filter(|(name, slot)| {
-            !slot.deleted
-                && !properties.contains_key(name)
-                && other.get(name).is_some_and(|info| agrees(slot, info))
-        })
-        .map(|(name, _)| name)
-        .collect()
-}
-
 /// Returns the number of bytes that the user, the comment and the export record take in the row of a revision.
 fn record_size(record: &RevisionRecord) -> usize {
     let texts = record.user.iter().chain(&record.comment).map(String::len).sum::<usize>();
     texts + if record.export == ExportRecord::default() { 0 } else { json_size(&record.export) }
 }
-
-/// The maximum number of differences that a conflict names.
-const MAX_DIFFERENCES: usize = 5;
-
-/// Lists the differences between a stored revision and the input, at most [`MAX_DIFFERENCES`], and counts the others.
-fn list_differences(differences: &[String]) -> String {
-    let mut list = differences[..differences.len().min(MAX_DIFFERENCES)].join("; ");
-    if let more @ 1.. = differences.len().saturating_sub(MAX_DIFFERENCES) {
-        list += &format!("; and {more} more");
-    }
-    list
-}
-
-/// Returns the fields in which two records of a revision contradict each other, as sentences. A user, comment or
-/// parent that one record lacks is no contradiction: old exports have no parents.
-fn record_differences(stored: &RevisionRecord, input: &RevisionRecord) -> Vec<String> {
-    fn differ<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
-        matches!((one, other), (Some(one), Some(other)) if one != other)
-    }
-    let known = |parent: Option<Parent>| parent.filter(|parent| *parent != Parent::None);
-    let differs = [
-        (stored.timestamp != input.timestamp, "timestamp"),
-        (differ(stored.user.as_ref(), input.user.as_ref()), "user"),
-        (differ(stored.comment.as_ref(), input.comment.as_ref()), "comment"),
-        (stored.minor != input.minor, "minor mark"),
-        (differ(known(stored.parent), known(input.parent)), "parent"),
-    ];
-    let differing = differs.into_iter().filter(|(differs, _)| *differs);
-    differing.map(|(_, what)| format!("it is stored with another {what}")).collect()
-}
-
-/// Returns the properties in which the input differs from the stored properties, as sentences.
-fn property_differences<'a>(
-    stored: &'a Properties,
-    input: &'a Properties,
-) -> impl Iterator<Item = String> + 'a {
-    let added = input.iter().filter_map(|(name, info)| match stored.get(name) {
-        None => Some(format!("it is stored without {name}")),
-        Some(other) if other.sha1 != info.sha1 || other.size != info.size => {
-            Some(format!("it is stored with another {name}"))
-        }
-        Some(_) => None,
-    });
-    let missing = stored.keys().filter(|name| !input.contains_key(*name));
-    added.chain(missing.map(|name| format!("it is stored with {name}, which the input lacks")))
-}
-
-#[cfg(test)]
-mod tests;

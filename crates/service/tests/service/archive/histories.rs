@@ -231,6 +231,58 @@ async fn bulk_load_reports_stored_revisions_as_unchanged(world: World) {
     world.assert_consistent().await;
 }
 
+/// Revisions of pages that are in blocks as a whole are compared with the blocks, and have the same outcomes as with
+/// rows.
+#[tokio::test]
+async fn bulk_load_compares_with_blocks_as_with_rows() {
+    type Change = fn(&mut ImportRevision);
+    let changes: [(&str, Change); 8] = [
+        ("nothing", |_| {}),
+        ("user", |revision| revision.record.user = Some("Somebody else".to_owned())),
+        ("time", |revision| revision.record.timestamp = at(1)),
+        ("without text", |revision| revision.properties.clear()),
+        ("without render", |revision| revision.renders[0].properties.clear()),
+        ("too large", |revision| revision.record.comment = Some("x".repeat(70_000))),
+        ("two texts", |revision| revision.properties.extend(revision.properties.clone())),
+        ("other render", |revision| revision.renders[0].tid = Tid::new(at(3), 5)),
+    ];
+    let (world, counting) = World::over_memory(Counting::new).await;
+    let (in_blocks, in_rows) = (world.restarted_with(idle_settings()).await, World::in_memory().await);
+    let page = page("Main_Page");
+    let mut history = revisions(&in_blocks, &page, (1..=9).filter(|number| *number != 5)).await;
+    // A text that differs, and a revision that is not stored.
+    let other_text = revisions(&in_rows, &page, [6]).await.remove(0).properties;
+    bulk_load(&in_blocks, vec![(page.clone(), history.clone())]).await;
+    in_rows.buckets.import(&page, history.clone()).await.unwrap();
+    in_blocks.assert_sealed_whole().await;
+    history[2].properties.clone_from(&other_text);
+    for (what, change) in changes {
+        let mut changed = history.clone();
+        changed.iter_mut().skip(1).step_by(2).for_each(change);
+        for some in [&changed[..], &changed[1..2], &changed[5..]] {
+            let before = counting.counts();
+            let archiver = archiver(&in_blocks);
+            let outcomes = archiver.import(&page, some.to_vec()).await.unwrap();
+            let counts = counting.counts() - &before;
+            archiver.finish().await.unwrap();
+            assert_eq!(outcomes, in_rows.buckets.import(&page, some.to_vec()).await.unwrap(), "{what}");
+            let of_rows =
+                [&*schemas::REVISIONS_BY_TIME, &*schemas::REVISIONS_BY_TID, &*schemas::RENDER_CONTENT];
+            let reads = |table: &str| Kind::ALL.map(|kind| counts.tables[table][kind].operations);
+            let reads: u64 = of_rows.iter().flat_map(|table| reads(table.name())).sum();
+            if what != "other render" {
+                assert!(reads <= 3, "{what}: {reads} reads, one walk reads the index");
+            }
+        }
+    }
+    assert_eq!(in_blocks.read_everything(&page).await, in_rows.read_everything(&page).await);
+    // A revision that is not stored is, beside others that are.
+    let more = revisions(&in_blocks, &page, 4..=10).await;
+    let outcomes = archiver(&in_blocks).import(&page, more).await.unwrap();
+    let created = outcomes.iter().filter(|outcome| **outcome == ImportOutcome::Created).count();
+    assert_eq!((outcomes.len(), created), (7, 2));
+}
+
 async fn bulk_load_out_of_order_reads_as_an_import_into_rows(world: World) {
     let world = with_archive(world).await;
     let page = page("Main_Page");
@@ -386,8 +438,7 @@ async fn try_bulk_load(world: &World, histories: Vec<(Page, Revisions)>) -> rash
     archiver.finish().await.map(drop)
 }
 
-/// Without an archive, no history can be imported into blocks.
-/// The store has to prove of each page that it is missing. In an empty bucket, every page is.
+/// One walk looks up a page: the store has to prove that it is missing. In an empty bucket, every page is.
 #[tokio::test]
 async fn first_bulk_load_looks_up_no_page() {
     let clock = Arc::new(ManualClock::new(START));
@@ -403,9 +454,11 @@ async fn first_bulk_load_looks_up_no_page() {
         let sealed = bulk_load(&world, histories.clone()).await;
         assert_eq!((sealed.pages, sealed.revisions, sealed.blocks), (20, 60, 1));
         let counts = counting.counts() - &before;
+        let walks = counts.of(schemas::ARCHIVE_INDEX.name(), Kind::Walk).operations;
+        assert_eq!(walks, looked_up, "from page {first} on");
         for table in [&schemas::RENDERS, &schemas::ARCHIVE_INDEX] {
             let scans = counts.of(table.name(), Kind::Scan).operations;
-            assert_eq!(scans, looked_up, "{} from page {first} on", table.name());
+            assert_eq!(scans, 0, "{} from page {first} on", table.name());
         }
         for (page, _) in histories {
             assert_eq!(world.latest_rev(&page).await, Some(3));

@@ -1,5 +1,9 @@
-use super::*;
-use crate::{Headers, PropertyInfo, PropertyName, Sha1, rows::Properties};
+use std::collections::BTreeMap;
+
+use rashomon_clock::Timestamp;
+
+use super::{super::record_size, *};
+use crate::{ExportRecord, Headers, Revision, Sha1};
 
 fn record() -> RevisionRecord {
     RevisionRecord {
