@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    ops::{Range, RangeInclusive},
+    ops::Range,
 };
 
 use rashomon_blocks::{Block, Error as BlockError, Table};
@@ -231,24 +231,21 @@ impl UnitEntries {
         time(self.lines(table).next()?, Field::Timestamp)
     }
 
-    /// Whether the tid of a render has a time within these. `None` if the lines cannot be understood. This takes less than
-    /// to read the tids with [`Self::keys`].
-    pub fn has_tid_at(&self, table: &Table, within: &RangeInclusive<Timestamp>) -> Option<bool> {
+    /// The times of the tids of all renders. `None` if the lines cannot be understood. This takes less than to read the
+    /// tids with [`Self::keys`].
+    pub fn tid_times(&self, table: &Table) -> Option<Vec<Timestamp>> {
         // An imported tid has the time of the edit.
         let imported_tid = Tid::new(self.timestamp(table)?, 0);
+        let mut times = Vec::new();
         for line in self.lines(table) {
-            let tid = if line.is(Kind::RENDER) {
-                read_tid(line, imported_tid)?
-            } else if line.is(Kind::IMPORTED) {
-                imported_tid
-            } else {
-                continue;
-            };
-            if within.contains(&tid.time()) {
-                return Some(true);
+            if line.is(Kind::IMPORTED) {
+                times.push(imported_tid.time());
+            }
+            if line.is(Kind::RENDER) {
+                times.push(read_tid(line, imported_tid)?.time());
             }
         }
-        Some(false)
+        Some(times)
     }
 
     /// The ordinals of the contents whose size and SHA-1 have to be computed.

@@ -43,9 +43,14 @@ pub(super) struct PackedEntries {
 #[derive(Debug)]
 pub(super) struct Part {
     units: Vec<PackedEntries>,
-    /// The times of the revisions in rising order, each with the index of its revision. `None` if one cannot be read.
-    by_time: OnceLock<Option<Vec<(i64, u32)>>>,
+    /// The times of the revisions, in order. `None` if one cannot be read.
+    by_time: OnceLock<Option<SortedTimes>>,
+    /// The times of the tids of all renders, in order.
+    by_tid: OnceLock<Option<SortedTimes>>,
 }
+
+/// Times in microseconds, the lowest first, each with the index of its revision.
+type SortedTimes = Vec<(i64, u32)>;
 
 /// A row in the archive.
 #[derive(Debug, Clone)]
@@ -162,7 +167,7 @@ impl Part {
         let pack = |entries: UnitEntries| Some(PackedEntries { rev: entries.rev(table)?, group, entries });
         let mut units = page.units(table)?.into_iter().map(pack).collect::<Option<Vec<_>>>()?;
         units.sort_by_key(|unit| unit.rev);
-        Some(Self { units, by_time: OnceLock::new() })
+        Some(Self { units, by_time: OnceLock::new(), by_tid: OnceLock::new() })
     }
 
     /// The revisions in a range.
@@ -171,36 +176,43 @@ impl Part {
         &self.units[indexes_within(&self.units, |unit| unit.rev.get(), &range)]
     }
 
-    /// The memory that the part takes.
+    /// The memory that the part takes after reads by number, time and tid, if each revision has one render.
     pub(super) fn memory(&self) -> usize {
-        size_of::<Self>() + self.units.capacity() * (size_of::<PackedEntries>() + size_of::<(i64, u32)>())
+        size_of::<Self>() + self.units.capacity() * (size_of::<PackedEntries>() + 2 * size_of::<(i64, u32)>())
     }
 
-    fn by_time(&self, table: &Table) -> Option<&[(i64, u32)]> {
-        let sorted = self.by_time.get_or_init(|| {
-            let time = |(index, unit): (u32, &PackedEntries)| {
-                Some((unit.entries.timestamp(table)?.as_micros(), index))
-            };
-            let mut times = (0..).zip(&self.units).map(time).collect::<Option<Vec<_>>>()?;
+    /// The times of the revisions, or of their renders. `None` if one cannot be read.
+    fn times(&self, of: PositionColumn, table: &Table) -> Option<&SortedTimes> {
+        let is_of_tids = of == PositionColumn::Tid;
+        let sorted = if is_of_tids { &self.by_tid } else { &self.by_time };
+        let read = || {
+            let mut times = SortedTimes::with_capacity(self.units.len());
+            for (index, unit) in (0..).zip(&self.units) {
+                if is_of_tids {
+                    times.extend(unit.entries.tid_times(table)?.iter().map(|time| (time.as_micros(), index)));
+                } else {
+                    times.push((unit.entries.timestamp(table)?.as_micros(), index));
+                }
+            }
             times.sort_unstable();
+            // Of renders with the same time, a search adds all at once.
+            times.dedup();
             Some(times)
-        });
-        sorted.as_deref()
+        };
+        sorted.get_or_init(read).as_ref()
     }
 
-    /// The revision with this index in the order of an axis, and its value there. By tid, all revisions have the same
-    /// value, since the renders of several revisions may be mixed.
+    /// The revision with this index in the order of an axis, and its value there.
     fn along(&self, axis: PositionColumn, table: &Table, index: usize) -> Option<(i64, &PackedEntries)> {
         Some(match axis {
             PositionColumn::Rev => {
                 let unit = &self.units[index];
                 (unit.rev.get(), unit)
             }
-            PositionColumn::Time => {
-                let (time, unit) = self.by_time(table)?[index];
+            PositionColumn::Time | PositionColumn::Tid => {
+                let (time, unit) = self.times(axis, table)?[index];
                 (time, &self.units[unit as usize])
             }
-            PositionColumn::Tid => (0, &self.units[index]),
         })
     }
 
@@ -213,8 +225,9 @@ impl Part {
     ) -> Option<Range<usize>> {
         Some(match axis {
             PositionColumn::Rev => indexes_within(&self.units, |unit| unit.rev.get(), values),
-            PositionColumn::Time => indexes_within(self.by_time(table)?, |(time, _)| *time, values),
-            PositionColumn::Tid => 0..self.units.len(),
+            PositionColumn::Time | PositionColumn::Tid => {
+                indexes_within(self.times(axis, table)?, |(time, _)| *time, values)
+            }
         })
     }
 }
@@ -227,7 +240,6 @@ pub(super) fn rows_of_parts(
     wanted: &WantedRows<'_>,
 ) -> Option<Vec<ArchivedRow>> {
     let (axis, values) = (wanted.axis.of, wanted.lowest_to_highest());
-    let times = Timestamp::from_micros(*values.start())..=Timestamp::from_micros(*values.end());
     // The next revision of each part with its place in the order of the rows, and the indexes after it.
     let mut heads = BinaryHeap::with_capacity(parts.len());
     let push_next = |heads: &mut BinaryHeap<_>, part: usize, mut rest: Range<usize>| {
@@ -248,10 +260,13 @@ pub(super) fn rows_of_parts(
             break;
         }
         let (part, table) = &parts[number];
-        let (_, unit) = part.along(axis, table, index)?;
-        if axis != PositionColumn::Tid || unit.entries.has_tid_at(table, &times)? {
-            add_rows(unit, unit.entries.keys(table, page)?, wanted, &mut rows);
+        let (value, unit) = part.along(axis, table, index)?;
+        let mut keys = unit.entries.keys(table, page)?;
+        if axis == PositionColumn::Tid {
+            // The other renders of the revision have places of their own.
+            keys.renders.retain(|(tid, _)| tid.time().as_micros() == value);
         }
+        add_rows(unit, keys, wanted, &mut rows);
         if rows.len() >= wanted.enough {
             last = Some(place);
         }

@@ -179,10 +179,12 @@ fn rows_of_a_long_page_are_found_by_number_time_and_tid() {
             let (lower, upper) = (bound(), bound());
             let (rises, enough) = (rng.bool(), 1 + rng.usize(..50));
             let limits = (lower.as_ref(), upper.as_ref());
-            let rows = block.rows(&long, &wanted(table, limits, rises, enough)).expect("no damage");
+            let is_within = |key: &[Value]| limits.contains(&key[column]);
+            let wanted = WantedRows { is_wanted: &is_within, ..wanted(table, limits, rises, enough) };
+            let rows = block.rows(&long, &wanted).expect("no damage");
             let first = |rows: &[ArchivedRow]| {
                 let keys = rows.iter().map(|row| &row.clustering);
-                let mut keys: Vec<_> = keys.filter(|key| limits.contains(&key[column])).cloned().collect();
+                let mut keys: Vec<_> = keys.filter(|key| is_within(key)).cloned().collect();
                 keys.sort_by(|one, other| {
                     let by_axis = one[column].cmp(&other[column]);
                     // A search sorts rows with the same value by the other columns.
