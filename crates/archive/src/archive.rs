@@ -89,7 +89,7 @@ impl Archive {
     }
 
     /// Waits until no operation runs that takes the lock [`Self::alone`]. No such operation starts before the guard is
-    /// dropped, but seals of other buckets do.
+    /// dropped, but other seals do.
     pub(super) async fn beside_seals(&self) -> tokio::sync::RwLockReadGuard<'_, ()> {
         self.blocks.sealing.read().await
     }

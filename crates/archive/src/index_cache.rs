@@ -24,6 +24,10 @@ const ROW_BYTES: usize = 512;
 const FEW_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 const FEW_BYTES: usize = 4 << 10;
 
+/// The number of result pages that are read to learn whether a page is sealed. A page with more rows counts as one that is
+/// not.
+const MAX_WALKS: usize = 8;
+
 /// Caches what is known of pages, since one read of a page searches the index several times. Caches nothing if
 /// the store has no partition versions.
 ///
@@ -142,7 +146,7 @@ async fn read_state(store: &dyn TableStore, partition: &[Value], read_from: Read
     let tables = archived_tables().into_iter().chain([&*ARCHIVE_INDEX]).collect();
     let mut walk = Walk { max_bytes: FEW_BYTES, ..Walk::new(tables, FEW_ROWS).within(partition.to_vec()) };
     let mut index = Vec::new();
-    loop {
+    for _ in 0..MAX_WALKS {
         let page = match store.walk(walk.clone()).await {
             // A damaged row must not hide the others.
             Err(StoreError::Corrupt(_)) => break,

@@ -76,8 +76,8 @@ impl Archive {
     /// revisions of idle pages. `options` may let some of them wait. Does nothing if the archive is off. A
     /// damaged page does not prevent the seal of other pages.
     ///
-    /// A seal may be interrupted at any point. Writers, the seals of other buckets, and those of other processes, may run
-    /// at the same time. Calls `progress` after every page.
+    /// A seal may be interrupted at any point. Writers, and other seals, of this process and of others, may run at the
+    /// same time. Calls `progress` after every page.
     pub async fn seal(
         &self,
         domain: &DomainName,

@@ -38,6 +38,11 @@ pub(super) struct FoundRow {
 }
 
 impl FoundRow {
+    /// The key of the row.
+    pub(super) fn clustering(&self) -> &[Value] {
+        &self.row.clustering
+    }
+
     /// Decodes the revision of the row, unless it was decoded before. An error is returned by [`Self::into_row`].
     fn decode(&mut self) {
         if let RowSource::Of(packed, _) = &self.row.what {

@@ -77,7 +77,8 @@ impl UnionStore {
             })
             .await?;
         let make = |found: FoundRow| self.row_of(&scan.partition, found);
-        union_page(table, &scan, &position, table_rows, archived, is_full, make)
+        let archived = ArchivedRows { is_cut: archived.len() > scan.limit.get(), rows: archived };
+        union_page(table, &scan, &position, table_rows, archived, is_full, (FoundRow::clustering, make))
     }
 
     /// Whether the tables have no rows for a scan. A scan for one row reads the state of the page if necessary: it saves
@@ -299,16 +300,23 @@ enum RowOutcome {
     Skipped(Vec<Value>),
 }
 
-/// Combines the next rows of the table and of the archive into one result page. `make` decodes a row of the
-/// archive.
-fn union_page(
+/// The next rows of the archive, in the order of the scan.
+struct ArchivedRows<T> {
+    rows: Vec<T>,
+    /// Whether further rows may follow.
+    is_cut: bool,
+}
+
+/// Combines the next rows of the table and of the archive into one result page. The last two arguments return the key of
+/// a row of the archive, and decode it.
+fn union_page<T>(
     table: &Schema,
     scan: &Scan,
     position: &ScanPosition,
     table_rows: TableRows,
-    archived: Vec<FoundRow>,
+    ArchivedRows { rows: archived, is_cut }: ArchivedRows<T>,
     may_be_more: bool,
-    make: impl Fn(FoundRow) -> Result<RowOutcome>,
+    (key, make): (impl Fn(&T) -> &[Value], impl Fn(T) -> Result<RowOutcome>),
 ) -> Result<Page<Row>> {
     let mut archived = archived.into_iter().peekable();
     let mut from_tables = table_rows.rows.into_iter().peekable();
@@ -319,9 +327,11 @@ fn union_page(
     while page.items.is_empty() || (page.items.len() < scan.limit.get() && bytes < scan.max_bytes) {
         let order = match (from_tables.peek(), archived.peek()) {
             (None, None) => break,
+            // All rows of the archive were skipped or hidden, and others may come before those of the table.
+            (Some(_), None) if is_cut => break,
             (Some(_), None) => std::cmp::Ordering::Less,
             (None, Some(_)) => std::cmp::Ordering::Greater,
-            (Some(row), Some(found)) => compare(table, scan.order, row.clustering(), &found.row.clustering),
+            (Some(row), Some(found)) => compare(table, scan.order, row.clustering(), key(found)),
         };
         let from_table = if order.is_le() { from_tables.next() } else { None };
         let from_archive = if order.is_ge() { archived.next() } else { None };
@@ -413,5 +423,45 @@ impl ScanPosition {
             is_done: json.is_done,
             after: json.after.map(key).transpose()?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(rev: i64) -> Row {
+        let key = Key::new(vec!["page".into()], vec![Value::Int(rev)]);
+        Row { key, values: Vec::new(), written_at: rashomon_clock::Timestamp::EPOCH, expires_at: None }
+    }
+
+    /// The archive has revisions 11, 10 and 9, of which the first two cannot be read, and the table has revision 3. The
+    /// search in the archive ended before revision 9.
+    #[test]
+    fn rows_behind_skipped_rows_come_before_those_of_the_table() {
+        let scan = Scan::new(vec!["page".into()], NonZeroUsize::MIN);
+        let keys = |revs: &[i64]| revs.iter().map(|rev| vec![Value::Int(*rev)]).collect::<Vec<_>>();
+        let page = |archived: &[i64], is_cut| {
+            let table_rows = TableRows { rows: vec![TableRow::Whole(row(3))], next: None };
+            let archived = ArchivedRows { rows: keys(archived), is_cut };
+            let make = |key: Vec<Value>| {
+                Ok(match key[..] {
+                    [Value::Int(9)] => RowOutcome::Row(row(9)),
+                    _ => RowOutcome::Skipped(key),
+                })
+            };
+            let of = (Vec::as_slice, make);
+            union_page(&REVISIONS, &scan, &ScanPosition::default(), table_rows, archived, true, of)
+        };
+        let first = page(&[11, 10], true).expect("a page");
+        assert!(
+            first.items.is_empty() && first.next.is_some(),
+            "the scan goes on behind revision 10: {first:?}"
+        );
+        let position =
+            ScanPosition::decode(&REVISIONS, &first.next.expect("a cursor")).expect("of this store");
+        assert_eq!(position.after, Some(vec![Value::Int(10)]));
+        assert_eq!(page(&[9], false).expect("a page").items, [row(9)]);
+        assert_eq!(page(&[11, 10], false).expect("a page").items, [row(3)], "there are no others");
     }
 }
