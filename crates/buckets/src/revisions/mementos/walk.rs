@@ -5,7 +5,7 @@
 //! numbers are read together.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     num::NonZeroUsize,
 };
 
@@ -76,11 +76,13 @@ pub(super) struct Walk<'a> {
     /// The revisions that were looked up, and are not examined yet.
     ahead: VecDeque<(Timestamp, Revision)>,
     rows_ahead: RowsAhead,
-    /// The tables of which rows are read together. A table is left out once most of the rows were of other revisions: if
-    /// the revisions that are close by time have distant numbers, or many renders.
+    /// The tables of which rows are read together. A table is left out once most of the rows were of other revisions: the
+    /// revisions that are close by time have distant numbers.
     read_together: Vec<&'static Schema>,
     /// The last revision that was examined.
     examined: Option<(Timestamp, Revision)>,
+    /// Whether this walk has examined a revision.
+    has_examined: bool,
     revisions_left: usize,
     cost_left: usize,
 }
@@ -127,6 +129,7 @@ impl<'a> Walk<'a> {
             rows_ahead: RowsAhead::default(),
             read_together: vec![&RENDERS, &REVISIONS],
             examined: None,
+            has_examined: false,
             revisions_left: MAX_REVISIONS,
             cost_left: MAX_COST,
         }
@@ -187,13 +190,14 @@ impl<'a> Walk<'a> {
     pub(super) async fn next(&mut self, inner: &StoreInner) -> Result<WalkStep> {
         loop {
             while let Some((timestamp, rev)) = self.ahead.front().copied() {
-                if self.revisions_left == 0 || self.cost_left == 0 {
+                // A result page of a list makes progress, whatever it costs.
+                if self.revisions_left == 0 || self.cost_left == 0 && self.has_examined {
                     return Ok(WalkStep::Exhausted);
                 }
                 self.ahead.pop_front();
                 self.revisions_left -= 1;
                 let state = self.state_of(inner, timestamp, rev).await?;
-                self.examined = Some((timestamp, rev));
+                (self.examined, self.has_examined) = (Some((timestamp, rev)), true);
                 if let Some(state) = state {
                     return Ok(WalkStep::State(state));
                 }
@@ -234,7 +238,8 @@ impl<'a> Walk<'a> {
         let Some(range) = self.ranges.front() else { return Ok(()) };
         let limit = NonZeroUsize::new(self.step.min(self.revisions_left)).unwrap_or(NonZeroUsize::MIN);
         self.wanted = self.wanted.saturating_sub(limit.get());
-        self.step = if self.wanted > 0 { self.wanted } else { self.step * 4 }.min(INDEX_PAGE_ROWS.get());
+        let more = if self.wanted > 0 { self.wanted.max(FIRST_STEP) } else { self.step * 4 };
+        self.step = more.min(INDEX_PAGE_ROWS.get());
         let mut scan = Scan::new(partition_of(self.page), limit).range(range.clone());
         scan.order = self.order;
         let rows = inner.records.scan(&REVISIONS_BY_TIME, scan.after(self.cursor.take())).await?;
@@ -307,8 +312,10 @@ impl<'a> Walk<'a> {
             (Some(_), Some(last)) => Revision::new(last.get().saturating_add(1)),
             (Some(_), None) => None,
         };
-        let covered = self.ahead.iter().filter(|(_, rev)| read.are_complete_for(*rev)).count();
-        if covered * 2 < self.ahead.len() {
+        let ahead: BTreeSet<_> = self.ahead.iter().map(|(_, rev)| *rev).collect();
+        let of_others = read.rows.iter().filter(|(rev, _)| !ahead.contains(rev));
+        let of_others: usize = of_others.map(|(_, rows)| rows.len()).sum();
+        if of_others * 2 > read.rows.values().map(Vec::len).sum() {
             self.read_together.retain(|other| other.name() != table.name());
         }
         Ok(read)
