@@ -262,12 +262,14 @@ impl<'a> Walk<'a> {
         let (Some(lowest), Some(highest)) = (revs().min(), revs().max()) else { return Ok(()) };
         self.rows_ahead.culls = inner.retention.culls(self.page, lowest, highest).await?;
         if !self.is_of_render(inner) {
-            let revisions = self.read_table_ahead(inner, &REVISIONS, lowest, highest).await?;
-            let are_absent = revisions.are_complete_for(lowest) && !self.is_named_in(&revisions)?;
-            self.rows_ahead.revisions = revisions;
-            if are_absent {
+            let mut revisions = self.read_table_ahead(inner, &REVISIONS, lowest, highest).await?;
+            if revisions.are_complete_for(lowest) && !self.is_named_in(&revisions)? {
+                // None of them is a state, so they need not be parsed again.
+                revisions.rows.clear();
+                self.rows_ahead.revisions = revisions;
                 return Ok(());
             }
+            self.rows_ahead.revisions = revisions;
         }
         self.rows_ahead.renders = self.read_table_ahead(inner, &RENDERS, lowest, highest).await?;
         Ok(())
