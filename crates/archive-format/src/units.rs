@@ -256,7 +256,7 @@ impl UnitEntries {
     /// Returns the keys of the unit, or `None` if the lines cannot be understood.
     pub fn keys(&self, table: &Table, page: &Page) -> Option<UnitKeys> {
         let first = self.lines(table).next()?;
-        let (rev, timestamp) = (self.rev(table)?, time(first, Field::Timestamp)?);
+        let (rev, timestamp) = (self.rev(table)?, self.timestamp(table)?);
         let stored_at = time(first, Field::StoredAt)?;
         let imported_tid = Tid::imported(page, rev, timestamp);
         let (mut renders, mut bodies) = (Vec::new(), Vec::new());

@@ -77,7 +77,6 @@ impl UnionStore {
             })
             .await?;
         let make = |found: FoundRow| self.row_of(&scan.partition, found);
-        let archived = ArchivedRows { is_cut: archived.len() > scan.limit.get(), rows: archived };
         union_page(table, &scan, &position, table_rows, archived, is_full, (FoundRow::clustering, make))
     }
 
@@ -300,13 +299,6 @@ enum RowOutcome {
     Skipped(Vec<Value>),
 }
 
-/// The next rows of the archive, in the order of the scan.
-struct ArchivedRows<T> {
-    rows: Vec<T>,
-    /// Whether further rows may follow.
-    is_cut: bool,
-}
-
 /// Combines the next rows of the table and of the archive into one result page. The last two arguments return the key of
 /// a row of the archive, and decode it.
 fn union_page<T>(
@@ -314,10 +306,12 @@ fn union_page<T>(
     scan: &Scan,
     position: &ScanPosition,
     table_rows: TableRows,
-    ArchivedRows { rows: archived, is_cut }: ArchivedRows<T>,
+    archived: Vec<T>,
     may_be_more: bool,
     (key, make): (impl Fn(&T) -> &[Value], impl Fn(T) -> Result<RowOutcome>),
 ) -> Result<Page<Row>> {
+    // The search returns one row more than the page takes if there are more.
+    let is_cut = archived.len() > scan.limit.get();
     let mut archived = archived.into_iter().peekable();
     let mut from_tables = table_rows.rows.into_iter().peekable();
     let mut page = Page::new(Vec::new(), None);
@@ -439,11 +433,10 @@ mod tests {
     /// search in the archive ended before revision 9.
     #[test]
     fn rows_behind_skipped_rows_come_before_those_of_the_table() {
-        let scan = Scan::new(vec!["page".into()], NonZeroUsize::MIN);
         let keys = |revs: &[i64]| revs.iter().map(|rev| vec![Value::Int(*rev)]).collect::<Vec<_>>();
-        let page = |archived: &[i64], is_cut| {
+        let page = |archived: &[i64], limit| {
+            let scan = Scan::new(vec!["page".into()], NonZeroUsize::new(limit).expect("not zero"));
             let table_rows = TableRows { rows: vec![TableRow::Whole(row(3))], next: None };
-            let archived = ArchivedRows { rows: keys(archived), is_cut };
             let make = |key: Vec<Value>| {
                 Ok(match key[..] {
                     [Value::Int(9)] => RowOutcome::Row(row(9)),
@@ -451,9 +444,9 @@ mod tests {
                 })
             };
             let of = (Vec::as_slice, make);
-            union_page(&REVISIONS, &scan, &ScanPosition::default(), table_rows, archived, true, of)
+            union_page(&REVISIONS, &scan, &ScanPosition::default(), table_rows, keys(archived), true, of)
         };
-        let first = page(&[11, 10], true).expect("a page");
+        let first = page(&[11, 10], 1).expect("a page");
         assert!(
             first.items.is_empty() && first.next.is_some(),
             "the scan goes on behind revision 10: {first:?}"
@@ -461,7 +454,7 @@ mod tests {
         let position =
             ScanPosition::decode(&REVISIONS, &first.next.expect("a cursor")).expect("of this store");
         assert_eq!(position.after, Some(vec![Value::Int(10)]));
-        assert_eq!(page(&[9], false).expect("a page").items, [row(9)]);
-        assert_eq!(page(&[11, 10], false).expect("a page").items, [row(3)], "there are no others");
+        assert_eq!(page(&[9], 1).expect("a page").items, [row(9)]);
+        assert_eq!(page(&[11, 10], 2).expect("a page").items, [row(3)], "there are no others");
     }
 }

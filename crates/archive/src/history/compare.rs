@@ -25,10 +25,11 @@ impl HistoryArchiver {
         while let Some(from) = next.filter(|from| *from <= highest) {
             // The page may have a few revisions between those of the input.
             let limit = (2 * revisions.len() + 1).saturating_sub(stored.len());
-            let read = self.archive.sealed_revisions(page, SealedRange::From(from), limit).await?;
-            let Some(SealedRevisions { revisions: read, more }) = read.filter(|_| limit > 0) else {
+            if limit == 0 {
                 return Ok(None);
-            };
+            }
+            let read = self.archive.sealed_revisions(page, SealedRange::From(from), limit).await?;
+            let Some(SealedRevisions { revisions: read, more }) = read else { return Ok(None) };
             let last = read.last().map(|last| last.unit.revision.record.rev).filter(|_| more);
             next = last.and_then(|last| Revision::new(last.get().saturating_add(1)));
             stored.extend(read.into_iter().map(|read| (read.unit.revision.record.rev, read.unit)));
