@@ -247,10 +247,10 @@ impl BlockStore {
             return Ok(());
         }
         let Some(state) = self.indexes.cached(&*self.store, &key.partition).await else { return Ok(()) };
-        let Some(id) = block_with(table, key, &state.index) else { return Ok(()) };
+        let Some((id, needs)) = block_with(table, key, &state.index) else { return Ok(()) };
         let title = page_of(&key.partition).map(|page| page.title);
         if let Some((block, title)) = self.in_memory(id).await.zip(title)
-            && block.is_unpacked_for(&title, &Needs::ALL)
+            && block.is_unpacked_for(&title, &needs)
         {
             return Ok(());
         }

@@ -91,6 +91,18 @@ pub(super) enum Needs {
 impl Needs {
     pub(super) const ALL: Self = Self::Texts(Revision::MIN..=Revision::MAX);
 
+    /// What rows within these limits of an axis are made of.
+    pub(super) fn within(axis: Axis, limits: (Bound<&Value>, Bound<&Value>)) -> Self {
+        match axis.of {
+            PositionColumn::Rev => {
+                let revs = lowest_to_highest(axis, limits);
+                let lowest = Revision::new(*revs.start()).unwrap_or(Revision::MIN);
+                Self::Texts(lowest..=Revision::new(*revs.end()).unwrap_or(Revision::MIN))
+            }
+            PositionColumn::Time | PositionColumn::Tid => Self::Keys,
+        }
+    }
+
     pub(super) const fn texts(&self) -> Option<&RangeInclusive<Revision>> {
         match self {
             Self::Keys => None,
@@ -113,42 +125,28 @@ pub(super) struct WantedRows<'a> {
     pub(super) is_wanted: &'a (dyn Fn(&[Value]) -> bool + Sync),
 }
 
-impl WantedRows<'_> {
-    /// What the rows are made of.
-    pub(super) fn needs(&self) -> Needs {
-        match self.axis.of {
-            PositionColumn::Rev => {
-                let revs = self.lowest_to_highest();
-                let lowest = Revision::new(*revs.start()).unwrap_or(Revision::MIN);
-                Needs::Texts(lowest..=Revision::new(*revs.end()).unwrap_or(Revision::MIN))
-            }
-            PositionColumn::Time | PositionColumn::Tid => Needs::Keys,
-        }
-    }
-
-    /// The values of the axis within the limits: numbers, or times in microseconds. By tid, the times of all tids within
-    /// the limits, and perhaps of a few others.
-    fn lowest_to_highest(&self) -> RangeInclusive<i64> {
-        let number = |value: &Value| match value {
-            Value::Int(rev) => *rev,
-            Value::Timestamp(time) => time.as_micros(),
-            Value::TimeUuid(tid) => Tid::from(*tid).time().as_micros(),
-            // No column of an axis has such values.
-            Value::Text(_) | Value::Blob(_) => 0,
-        };
-        let next = i64::from(self.axis.of != PositionColumn::Tid);
-        let lowest = match self.limits.0 {
-            Bound::Included(lowest) => number(lowest),
-            Bound::Excluded(below) => number(below).saturating_add(next),
-            Bound::Unbounded => i64::MIN,
-        };
-        let highest = match self.limits.1 {
-            Bound::Included(highest) => number(highest),
-            Bound::Excluded(above) => number(above).saturating_sub(next),
-            Bound::Unbounded => i64::MAX,
-        };
-        lowest..=highest
-    }
+/// The values of an axis within limits: numbers, or times in microseconds. By tid, the times of all tids within the
+/// limits, and perhaps of a few others.
+fn lowest_to_highest(axis: Axis, (lower, upper): (Bound<&Value>, Bound<&Value>)) -> RangeInclusive<i64> {
+    let number = |value: &Value| match value {
+        Value::Int(rev) => *rev,
+        Value::Timestamp(time) => time.as_micros(),
+        Value::TimeUuid(tid) => Tid::from(*tid).time().as_micros(),
+        // No column of an axis has such values.
+        Value::Text(_) | Value::Blob(_) => 0,
+    };
+    let next = i64::from(axis.of != PositionColumn::Tid);
+    let lowest = match lower {
+        Bound::Included(lowest) => number(lowest),
+        Bound::Excluded(below) => number(below).saturating_add(next),
+        Bound::Unbounded => i64::MIN,
+    };
+    let highest = match upper {
+        Bound::Included(highest) => number(highest),
+        Bound::Excluded(above) => number(above).saturating_sub(next),
+        Bound::Unbounded => i64::MAX,
+    };
+    lowest..=highest
 }
 
 /// The indexes of the values within a range, in a sorted list.
@@ -239,7 +237,7 @@ pub(super) fn rows_of_parts(
     parts: &[(Arc<Part>, &Table)],
     wanted: &WantedRows<'_>,
 ) -> Option<Vec<ArchivedRow>> {
-    let (axis, values) = (wanted.axis.of, wanted.lowest_to_highest());
+    let (axis, values) = (wanted.axis.of, lowest_to_highest(wanted.axis, wanted.limits));
     // The next revision of each part with its place in the order of the rows, and the indexes after it.
     let mut heads = BinaryHeap::with_capacity(parts.len());
     let push_next = |heads: &mut BinaryHeap<_>, part: usize, mut rest: Range<usize>| {

@@ -13,7 +13,7 @@ use super::{
     index::{Axis, IndexRow, store_error},
     open_block::OpenBlock,
     order::{bounds, compare},
-    part::{ArchivedRow, Field, RowSource, WantedRows},
+    part::{ArchivedRow, Field, Needs, RowSource, WantedRows},
     rows::BlockId,
     verified_block::blocking,
 };
@@ -52,7 +52,7 @@ impl FoundRow {
 
     fn is_decoded(&self) -> bool {
         match &self.row.what {
-            RowSource::Of(packed, _) => self.unit.is_some() || self.block.decoded_before(packed).is_some(),
+            RowSource::Of(packed, _) => self.block.decoded_before(packed).is_some(),
             RowSource::ByTime | RowSource::ByTid(_) => true,
         }
     }
@@ -234,7 +234,7 @@ impl BlockStore {
                 enough: search.wanted,
                 is_wanted: &|key| range.contains(key) && search.is_within(key),
             };
-            let opened = self.open_for(page, source.block, wanted.needs()).await;
+            let opened = self.open_for(page, source.block, Needs::within(axis, limits)).await;
             let rows = opened.and_then(|block| Ok((block.rows(page, &wanted)?, block)));
             match rows {
                 Err(StoreError::Corrupt(why)) if !is_strict => self.damage.skip_part(page, source, &why),
@@ -340,12 +340,14 @@ impl BlockStart {
     }
 }
 
-/// Returns the block that a search for this row opens first. `index` is the index of the row's page.
-pub(super) fn block_with(table: &'static Schema, key: &Key, index: &[IndexRow]) -> Option<BlockId> {
+/// Returns the block that a search for this row opens first, and what it needs of the block. `index` is the index of the
+/// row's page.
+pub(super) fn block_with(table: &'static Schema, key: &Key, index: &[IndexRow]) -> Option<(BlockId, Needs)> {
     let axis = Axis::of(table)?;
     let range = ClusteringRange::prefix(key.clustering.clone());
     let search = Search::of_row(table, &key.partition, &range);
-    sources(&search, axis, index, &range).last().map(|(_, row)| row.block)
+    let needs = Needs::within(axis, search.limits(axis, &range));
+    sources(&search, axis, index, &range).last().map(|(_, row)| (row.block, needs))
 }
 
 /// Returns the blocks that may have rows of a range. The block to open first is the last in the list.

@@ -7,24 +7,24 @@ use std::{
     time::Duration,
 };
 
-use rashomon_admission::Permits;
+use rashomon_admission::{Permits, refusable};
 use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Texts};
 use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_records::{
     ExportRecord, Headers, PropertyInfo, PropertyName, RevisionRecord, Sha1, Tid,
-    rows::{Properties, RenderRow, RevisionRow},
+    rows::{Properties, RenderRow, RevisionRow, TypedRow, partition_of, rev_key},
     schemas::{
-        ARCHIVE_BLOCKS, RENDER_CONTENT, RENDERS, REVISIONS as REVISION_ROWS, REVISIONS_BY_TID,
+        ARCHIVE_BLOCKS, ARCHIVE_INDEX, RENDER_CONTENT, RENDERS, REVISIONS as REVISION_ROWS, REVISIONS_BY_TID,
         REVISIONS_BY_TIME,
     },
 };
-use rashomon_tables::{Memory, Schema, TableStore, Value};
+use rashomon_tables::{Batch, Key, Memory, ReadFrom, Schema, TableStore, Value};
 
 use super::*;
 use crate::{
     BlockVersion,
     blocks::BlockStore,
-    index::Axis,
+    index::{Axis, IndexRow},
     part::{RowSource, archived_tables},
     pending::PendingBlock,
 };
@@ -208,12 +208,13 @@ fn a_read_of_a_long_page_unpacks_the_texts_of_its_group_and_keeps_few_revisions(
     let exactly = (Bound::Included(&value), Bound::Included(&value));
     let unpacked = || block.groups.iter().filter(|group| group.texts.get().is_some()).count();
 
-    block.unpack_for(&long.title, &wanted(&REVISIONS_BY_TIME, UNBOUNDED, true, 1).needs());
+    block.unpack_for(&long.title, &Needs::within(Axis::of(&REVISIONS_BY_TIME).expect("archived"), UNBOUNDED));
     assert_eq!(unpacked(), 0, "an index by time needs no texts");
     let wanted = wanted(&REVISION_ROWS, exactly, true, 1);
-    assert!(!block.is_unpacked_for(&long.title, &wanted.needs()));
-    block.unpack_for(&long.title, &wanted.needs());
-    assert!(block.is_unpacked_for(&long.title, &wanted.needs()));
+    let needs = Needs::within(wanted.axis, exactly);
+    assert!(!block.is_unpacked_for(&long.title, &needs));
+    block.unpack_for(&long.title, &needs);
+    assert!(block.is_unpacked_for(&long.title, &needs));
     assert_eq!(unpacked(), 2, "its group and the first one");
     assert!(!block.is_unpacked_for(&long.title, &Needs::ALL));
 
@@ -311,4 +312,33 @@ async fn the_cache_weighs_a_block_again_when_its_parts_were_built() {
     let after = blocks.weight_in_cache().await;
     assert!(after >= before * 2, "{after} {before}");
     assert_eq!(blocks.opened(), 1);
+}
+
+/// With the queue for permits full, only a read that would have to unpack something is refused.
+#[tokio::test]
+async fn a_read_of_what_is_unpacked_is_not_refused() {
+    let limits = rashomon_admission::Limits { running: NonZeroUsize::MIN, waiting: 0, wait: Duration::ZERO };
+    let store = Memory::new(Arc::new(ManualClock::new(Timestamp::EPOCH)));
+    for table in archived_tables().into_iter().chain([&*ARCHIVE_BLOCKS, &*ARCHIVE_INDEX]) {
+        store.create(table).await.expect("the store works");
+    }
+    let blocks = BlockStore::new(Arc::new(store), 64 << 20, Arc::new(Permits::new(limits)));
+    let (long, block) = long_page();
+    blocks.write(&long, ID, &block.bytes, Timestamp::EPOCH).await.expect("the store works");
+    let mut batch = Batch::new(partition_of(&long));
+    let units = block.units(&long).expect("no damage");
+    let index = IndexRow::of(ID, &units).expect("each revision has a render");
+    index.to_stored().put(&mut batch, Timestamp::EPOCH);
+    blocks.store.write(Vec::new(), batch).await.expect("the store works");
+    let state = blocks.indexes.state(&*blocks.store, &partition_of(&long), ReadFrom::Quorum).await;
+    state.expect("the store works").expect("the memory store has partition versions");
+
+    let rev = |number| Revision::new(number).expect("a valid revision");
+    blocks.open_for(&long, ID, Needs::Texts(rev(2_999)..=rev(2_999))).await.expect("no damage");
+    let _held = blocks.permits().take().await.expect("the first permit");
+    for (number, is_refused) in [(2_999, false), (1_500, true)] {
+        let key = Key::new(partition_of(&long), rev_key(rev(number)));
+        let read = refusable(blocks.refuse_early(&REVISION_ROWS, &key)).await;
+        assert_eq!(matches!(read, Err(StoreError::Unavailable(_))), is_refused, "{number}: {read:?}");
+    }
 }
