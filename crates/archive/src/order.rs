@@ -2,16 +2,11 @@
 
 use std::{cmp::Ordering, ops::Bound};
 
-use rashomon_tables::{ClusteringRange, Direction, Order, Schema, Value};
+use rashomon_tables::{ClusteringRange, Order, Schema, Value, compare_rows};
 
 /// Compares the clustering keys of two rows by their order in a scan.
 pub(super) fn compare(table: &Schema, order: Order, one: &[Value], other: &[Value]) -> Ordering {
-    let columns = table.clustering().iter().map(|(_, direction)| *direction);
-    let compared = columns.zip(one.iter().zip(other)).map(|(direction, (one, other))| match direction {
-        Direction::Ascending => one.cmp(other),
-        Direction::Descending => other.cmp(one),
-    });
-    let ordering = compared.fold(Ordering::Equal, Ordering::then);
+    let ordering = compare_rows(table, one, other);
     match order {
         Order::Forward => ordering,
         Order::Reverse => ordering.reverse(),

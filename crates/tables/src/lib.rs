@@ -39,7 +39,9 @@ pub use faulty::{Call, Fault, Faulty, Gate, Plan, Rates};
 pub use isolated::Isolated;
 pub use memory::Memory;
 pub use partition_versions::{PartitionVersions, Slot, VersionedRead};
-pub use query::{ClusteringRange, Cursor, DamagedRow, OnDamage, Order, Page, Partition, ReadFrom, Scan};
+pub use query::{
+    ClusteringRange, Cursor, DamagedRow, OnDamage, Order, Page, Partition, ReadFrom, Scan, compare_rows,
+};
 pub use read_ahead::ReadAhead;
 #[cfg(feature = "replicas")]
 pub use replicas::{REPLICAS, Reach, ReplicaStore};

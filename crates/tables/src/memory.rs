@@ -1,6 +1,6 @@
 //! The store in memory: for tests, for `memory:`, and as the oracle with which every other store is compared.
 
-mod cursor;
+pub(crate) mod cursor;
 mod position;
 mod table;
 mod walk;

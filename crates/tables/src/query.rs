@@ -1,13 +1,14 @@
 //! Ranges, scans and pages of results.
 
 use std::{
+    cmp::Ordering,
     num::NonZeroUsize,
     ops::{Bound, RangeBounds},
 };
 
 use bytes::Bytes;
 
-use crate::{Error, Key, Result, Schema, Value};
+use crate::{Direction, Error, Key, Result, Schema, Value};
 
 /// A range of rows of one partition. The first clustering columns equal `prefix`, and the next column is
 /// between the bounds.
@@ -83,6 +84,19 @@ impl ClusteringRange {
         Ok(())
     }
 
+    /// Whether a row with these clustering values is before the range, in it, or after it, in the order of the table.
+    pub(crate) fn compare(&self, table: &Schema, clustering: &[Value]) -> Ordering {
+        let (prefix, rest) = clustering.split_at(self.prefix.len().min(clustering.len()));
+        let of_prefix = compare_rows(table, prefix, &self.prefix);
+        let Some(next) = rest.first().filter(|_| of_prefix.is_eq()) else { return of_prefix };
+        if (self.lower.as_ref(), self.upper.as_ref()).contains(next) {
+            return Ordering::Equal;
+        }
+        let is_below = !(self.lower.as_ref(), Bound::Unbounded).contains(next);
+        let is_descending = table.clustering()[self.prefix.len()].1 == Direction::Descending;
+        if is_below == is_descending { Ordering::Greater } else { Ordering::Less }
+    }
+
     /// Whether a row with these clustering values is in the range.
     #[must_use]
     pub fn contains(&self, clustering: &[Value]) -> bool {
@@ -92,6 +106,17 @@ impl ClusteringRange {
             None => bounds == (Bound::Unbounded, Bound::Unbounded),
         })
     }
+}
+
+/// Compares the clustering values of two rows, or the first of them, by the order of the table.
+#[must_use]
+pub fn compare_rows(table: &Schema, one: &[Value], other: &[Value]) -> Ordering {
+    let columns = table.clustering().iter().map(|(_, direction)| *direction);
+    let compared = columns.zip(one.iter().zip(other)).map(|(direction, (one, other))| match direction {
+        Direction::Ascending => one.cmp(other),
+        Direction::Descending => other.cmp(one),
+    });
+    compared.fold(Ordering::Equal, Ordering::then)
 }
 
 /// The direction of a scan through a partition.

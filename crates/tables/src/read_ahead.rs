@@ -8,18 +8,21 @@ use std::{
 };
 
 use async_trait::async_trait;
-use rashomon_clock::Clock;
+use rashomon_clock::{Clock, PassedTime};
 
 use crate::{
-    Batch, Decorator, Key, MAX_BATCH_BYTES, Memory, Mutation, Page, Partition, Result, Row, Scan, Schema,
-    TableStore, Value, Walk, WalkPage,
+    Cursor, Decorator, Key, Order, Page, Partition, Result, Row, Scan, Schema, TableStore, Value, Walk,
+    WalkPage, memory::cursor, query::compare_rows,
 };
 
 /// The maximum number of rows in a read.
 const ROWS_PER_READ: NonZeroUsize = NonZeroUsize::new(5_000).expect("not zero");
 
-/// The rows of a partition with more bytes are not kept. They would have to fit into a batch.
-const MAX_BYTES_OF_A_PARTITION: usize = MAX_BATCH_BYTES / 2;
+/// The rows of a partition with more bytes are not kept.
+const MAX_BYTES_OF_A_PARTITION: usize = 2 << 20;
+
+/// The beginning of a cursor of this store.
+const OWN_CURSOR: &[u8] = b"rows that were read ahead: ";
 
 /// A store that can read the rows of many partitions at once, before they are requested one by one: see
 /// [`Self::read_ahead`]. A read of such a partition is answered from memory, unless a commit has changed the partition
@@ -27,7 +30,7 @@ const MAX_BYTES_OF_A_PARTITION: usize = MAX_BATCH_BYTES / 2;
 pub struct ReadAhead {
     store: Arc<dyn TableStore>,
     clock: Arc<dyn Clock>,
-    window: RwLock<Option<Arc<Window>>>,
+    window: RwLock<Option<Window>>,
 }
 
 impl fmt::Debug for ReadAhead {
@@ -39,50 +42,116 @@ impl fmt::Debug for ReadAhead {
 /// The partitions that were read ahead.
 struct Window {
     tables: Vec<&'static Schema>,
-    /// The version of each partition before it was read.
-    versions: HashMap<Partition, u64>,
-    rows: Memory,
+    partitions: HashMap<Partition, PartitionRows>,
 }
 
-/// Rows of a partition that are being read.
+/// The rows of a partition.
+#[derive(Default)]
 struct PartitionRows {
-    batch: Batch,
-    /// Rows of tables that are written by swap alone.
-    swapped: Vec<(&'static Schema, Row)>,
+    /// The version of the partition before it was read.
+    version: u64,
+    /// The rows of each table that has some, in the order of the table. Their keys lack the partition.
+    tables: Vec<(&'static Schema, Vec<Row>)>,
 }
 
 impl PartitionRows {
-    fn new(partition: &[Value]) -> Self {
-        Self { batch: Batch::new(partition.to_vec()), swapped: Vec::new() }
+    fn push(&mut self, table: &'static Schema, mut row: Row) {
+        row.key.partition = Vec::new();
+        match self.tables.iter_mut().find(|(known, _)| known.name() == table.name()) {
+            Some((_, rows)) => rows.push(row),
+            None => self.tables.push((table, vec![row])),
+        }
     }
 
-    fn push(&mut self, table: &'static Schema, row: Row) {
-        if table.swap_only() {
-            self.swapped.push((table, row));
-            return;
+    fn of(&self, table: &Schema) -> &[Row] {
+        let of_table = self.tables.iter().find(|(known, _)| known.name() == table.name());
+        of_table.map_or(&[], |(_, rows)| rows)
+    }
+
+    fn get(&self, table: &Schema, key: &Key, passed: PassedTime) -> Option<Row> {
+        let rows = self.of(table);
+        let compare = |row: &Row| compare_rows(table, &row.key.clustering, &key.clustering);
+        let row = &rows[rows.binary_search_by(compare).ok()?];
+        row.is_visible(passed).then(|| with_partition(&key.partition, row))
+    }
+
+    /// A result page of a scan, after the row with these clustering values.
+    fn scan(&self, table: &Schema, scan: &Scan, after: Option<&[Value]>, passed: PassedTime) -> Page<Row> {
+        let mut rows = self.of(table);
+        let place = |row: &Row| scan.range.compare(table, &row.key.clustering);
+        rows = &rows[rows.partition_point(|row| place(row).is_lt())..];
+        rows = &rows[..rows.partition_point(|row| place(row).is_eq())];
+        if let Some(after) = after {
+            let compare = |row: &Row| compare_rows(table, &row.key.clustering, after);
+            rows = match scan.order {
+                Order::Forward => &rows[rows.partition_point(|row| compare(row).is_le())..],
+                Order::Reverse => &rows[..rows.partition_point(|row| compare(row).is_lt())],
+            };
         }
-        let Row { key, values, written_at, expires_at } = row;
-        let clustering = key.clustering;
-        self.batch.mutations.push(Mutation::Put { table, clustering, values, written_at, expires_at });
+        let mut page = PageRows::new(&scan.partition, scan.limit, scan.max_bytes);
+        let mut visible = rows.iter().filter(|row| row.is_visible(passed));
+        let is_whole = match scan.order {
+            Order::Forward => visible.all(|row| page.push(row)),
+            Order::Reverse => visible.rev().all(|row| page.push(row)),
+        };
+        let last = page.rows.last().filter(|_| !is_whole).map(|row| own_cursor(&row.key.clustering));
+        Page::new(page.rows, last)
+    }
+
+    /// The rows of a walk through this partition alone, unless they take more than one result page.
+    fn walk(&self, walk: &Walk, passed: PassedTime) -> Option<WalkPage> {
+        let mut page = PageRows::new(&walk.within, walk.limit, walk.max_bytes);
+        let mut tables = Vec::new();
+        for table in &walk.tables {
+            let visible = self.of(table).iter().filter(|row| row.is_visible(passed));
+            for row in visible {
+                if !page.push(row) {
+                    return None;
+                }
+                tables.push(*table);
+            }
+        }
+        Some(WalkPage { rows: tables.into_iter().zip(page.rows).collect(), ..WalkPage::default() })
     }
 }
 
-impl Window {
-    /// Adds the rows of a partition. If the store in memory does not take them, the partition is not kept.
-    async fn add(&mut self, rows: PartitionRows) {
-        let partition = rows.batch.partition.clone();
-        let mut is_kept = self.rows.write(Vec::new(), rows.batch).await.is_ok();
-        for (table, row) in rows.swapped {
-            let key = row.key.clone();
-            is_kept &= self.rows.swap(Vec::new(), table, &key, None, Some(row)).await.is_ok();
-        }
-        if !is_kept {
-            self.versions.remove(&partition);
-        }
+/// A cursor that continues after the row with these clustering values. A cursor of the store itself does not begin like
+/// this.
+fn own_cursor(clustering: &[Value]) -> Cursor {
+    Cursor([OWN_CURSOR, &cursor::encode(clustering).0].concat().into())
+}
+
+/// The row with its whole key.
+fn with_partition(partition: &[Value], row: &Row) -> Row {
+    let Row { key, values, written_at, expires_at } = row;
+    let key = Key::new(partition.to_vec(), key.clustering.clone());
+    Row { key, values: values.clone(), written_at: *written_at, expires_at: *expires_at }
+}
+
+/// The rows of a result page.
+struct PageRows<'a> {
+    partition: &'a [Value],
+    rows: Vec<Row>,
+    bytes: usize,
+    limit: NonZeroUsize,
+    max_bytes: usize,
+}
+
+impl<'a> PageRows<'a> {
+    const fn new(partition: &'a [Value], limit: NonZeroUsize, max_bytes: usize) -> Self {
+        Self { partition, rows: Vec::new(), bytes: 0, limit, max_bytes }
     }
 
-    fn has_table(&self, table: &Schema) -> bool {
-        self.tables.iter().any(|known| known.name() == table.name())
+    /// Adds a row. Returns `false` if the page has no room.
+    fn push(&mut self, row: &Row) -> bool {
+        let has_room =
+            self.rows.len() < self.limit.get() && (self.bytes < self.max_bytes || self.rows.is_empty());
+        if has_room {
+            let row = with_partition(self.partition, row);
+            self.bytes += row.size();
+            self.rows.push(row);
+        }
+        has_room
     }
 }
 
@@ -111,25 +180,20 @@ impl ReadAhead {
         let (Some(versions), [first, ..]) = (self.below().partition_versions(), partitions) else {
             return Ok(0);
         };
-        let mut window = Window {
-            tables: tables.to_vec(),
-            versions: HashMap::with_capacity(partitions.len()),
-            rows: Memory::new(Arc::clone(&self.clock)),
-        };
-        for table in tables {
-            window.rows.create(table).await?;
-        }
+        let mut window =
+            Window { tables: tables.to_vec(), partitions: HashMap::with_capacity(partitions.len()) };
         for partition in partitions {
             if let Some(read) = versions.begin_read(partition) {
-                window.versions.insert(partition.clone(), read.version());
+                let rows = PartitionRows { version: read.version(), ..PartitionRows::default() };
+                window.partitions.insert(partition.clone(), rows);
             }
         }
         let walk = Walk::new(tables.to_vec(), ROWS_PER_READ).from(first.clone()).reporting_damage();
         let read = self.read_partitions(&mut window, walk, partitions, bytes).await?;
         for partition in &partitions[read..] {
-            window.versions.remove(partition);
+            window.partitions.remove(partition);
         }
-        *self.window.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(window));
+        *self.window.write().unwrap_or_else(PoisonError::into_inner) = Some(window);
         Ok(read)
     }
 
@@ -148,47 +212,54 @@ impl ReadAhead {
         bytes: usize,
     ) -> Result<usize> {
         let (mut place, mut of_all, mut of_partition) = (0, 0, 0);
-        let mut rows = PartitionRows::new(&partitions[0]);
+        let mut current = partitions[0].clone();
         loop {
             let page = self.below().walk(walk.clone()).await?;
             for (_, row) in &page.damaged {
-                window.versions.remove(&row.key.partition);
+                window.partitions.remove(&row.key.partition);
             }
             for (table, row) in page.rows {
                 let partition = &row.key.partition;
-                if rows.batch.partition != *partition {
+                if current != *partition {
                     // All partitions before this one were read.
-                    let whole = std::mem::replace(&mut rows, PartitionRows::new(partition));
-                    window.add(whole).await;
-                    place = partitions.partition_point(|other| other < partition);
+                    place += partitions[place..].partition_point(|other| other < partition);
                     if place == partitions.len() || (place > 0 && of_all >= bytes) {
                         return Ok(place);
                     }
+                    current.clone_from(partition);
                     of_partition = 0;
                 }
                 let size = row.size();
                 (of_all, of_partition) = (of_all + size, of_partition + size);
                 if of_partition > bytes.min(MAX_BYTES_OF_A_PARTITION) {
                     // Its rows are read one by one, and so is the page after it if it is not one of the partitions.
-                    window.versions.remove(partition);
+                    window.partitions.remove(partition);
                     return Ok((place + usize::from(partitions[place] == *partition)).max(1));
                 }
-                rows.push(table, row);
+                if let Some(rows) = window.partitions.get_mut(partition) {
+                    rows.push(table, row);
+                }
             }
             walk.after = page.next;
             if walk.after.is_none() {
-                window.add(rows).await;
                 return Ok(partitions.len());
             }
         }
     }
 
-    /// The window, if it has the current rows of a partition in these tables.
-    fn window_with(&self, tables: &[&'static Schema], partition: &[Value]) -> Option<Arc<Window>> {
-        let window = self.window.read().unwrap_or_else(PoisonError::into_inner).clone()?;
-        let version = *window.versions.get(partition)?;
-        let is_current = self.below().partition_versions()?.begin_read(partition)?.version() == version;
-        (is_current && tables.iter().all(|table| window.has_table(table))).then_some(window)
+    /// What `read` finds in the current rows of a partition in these tables, if they were read ahead.
+    fn find<T>(
+        &self,
+        tables: &[&'static Schema],
+        partition: &[Value],
+        read: impl FnOnce(&PartitionRows) -> Option<T>,
+    ) -> Option<T> {
+        let window = self.window.read().unwrap_or_else(PoisonError::into_inner);
+        let window = window.as_ref()?;
+        let rows = window.partitions.get(partition)?;
+        let is_current = self.below().partition_versions()?.begin_read(partition)?.version() == rows.version;
+        let has_table = |table: &&Schema| window.tables.iter().any(|known| known.name() == table.name());
+        (is_current && tables.iter().all(has_table)).then(|| read(rows)).flatten()
     }
 }
 
@@ -201,34 +272,51 @@ impl Decorator for ReadAhead {
     }
 
     async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
-        match self.window_with(&[table], &key.partition) {
-            Some(window) => window.rows.get(table, key).await,
+        let passed = self.clock.passed();
+        match self.find(&[table], &key.partition, |rows| Some(rows.get(table, key, passed))) {
+            Some(row) => Ok(row),
             None => self.below().get(table, key).await,
         }
     }
 
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
-        if scan.after.is_none()
-            && let Some(window) = self.window_with(&[table], &scan.partition)
-        {
-            let page = window.rows.scan(table, scan.clone()).await?;
-            // A cursor would be of no use in the store.
-            if page.next.is_none() {
+        let (passed, own) =
+            (self.clock.passed(), scan.after.as_ref().map(|after| after.0.strip_prefix(OWN_CURSOR)));
+        if own == Some(None) {
+            return self.below().scan(table, scan).await;
+        }
+        let after =
+            own.flatten().map(|values| cursor::decode(&Cursor(values.to_vec().into()))).transpose()?;
+        let after = after.as_deref();
+        let found = self.find(&[table], &scan.partition, |rows| Some(rows.scan(table, &scan, after, passed)));
+        if let Some(page) = found {
+            return Ok(page);
+        }
+        let mut scan = Scan { after: None, ..scan };
+        loop {
+            let mut page = self.below().scan(table, scan.clone()).await?;
+            let Some(after) = after else { return Ok(page) };
+            // The rows up to this one were returned before the partition was changed or forgotten.
+            let is_next = |key: &Key| {
+                let place = compare_rows(table, &key.clustering, after);
+                if scan.order == Order::Forward { place.is_gt() } else { place.is_lt() }
+            };
+            page.items.retain(|row| is_next(&row.key));
+            page.damaged.retain(|row| is_next(&row.key));
+            if page.next.is_none() || !page.items.is_empty() || !page.damaged.is_empty() {
                 return Ok(page);
             }
+            scan.after = page.next;
         }
-        self.below().scan(table, scan).await
     }
 
     async fn walk(&self, walk: Walk) -> Result<WalkPage> {
+        let passed = self.clock.passed();
         if walk.after.is_none()
             && walk.from.is_none()
-            && let Some(window) = self.window_with(&walk.tables, &walk.within)
+            && let Some(page) = self.find(&walk.tables, &walk.within, |rows| rows.walk(&walk, passed))
         {
-            let page = window.rows.walk(walk.clone()).await?;
-            if page.next.is_none() {
-                return Ok(page);
-            }
+            return Ok(page);
         }
         self.below().walk(walk).await
     }
@@ -241,7 +329,7 @@ mod tests {
     use rashomon_clock::{ManualClock, Timestamp};
 
     use super::*;
-    use crate::{ClusteringRange, ColumnType, Counting, Direction, Kind, Order};
+    use crate::{Batch, ClusteringRange, ColumnType, Counting, Direction, Kind, Memory};
 
     static REVISIONS: LazyLock<Schema> =
         LazyLock::new(|| of_a_page("revisions").value("text", ColumnType::Text).build());
@@ -350,18 +438,32 @@ mod tests {
         assert!(
             store.scan(&OTHERS, Scan::new(partition(5), NonZeroUsize::MIN)).await.unwrap().items.is_empty()
         );
-        let mut scan = Scan::new(partition(5), NonZeroUsize::new(2).unwrap());
-        let mut found = Vec::new();
-        loop {
-            let page = store.scan(&REVISIONS, scan.clone()).await.unwrap();
-            found.extend(page.items);
-            scan.after = page.next;
-            if scan.after.is_none() {
-                break;
+        for (order, is_forgotten) in
+            [(Order::Forward, false), (Order::Reverse, false), (Order::Forward, true), (Order::Reverse, true)]
+        {
+            world.read_ahead(3..10, usize::MAX).await;
+            let mut scan = Scan::new(partition(7), NonZeroUsize::new(2).unwrap());
+            scan.order = order;
+            let (mut found, mut pages) = (Vec::new(), 0);
+            loop {
+                let page = store.scan(&REVISIONS, scan.clone()).await.unwrap();
+                found.extend(page.items.iter().map(|row| row.key.clustering[0].clone()));
+                pages += 1;
+                scan.after = page.next;
+                if scan.after.is_none() {
+                    break;
+                }
+                if is_forgotten {
+                    world.ahead.forget();
+                }
             }
-            world.ahead.forget();
+            let mut expected: Vec<_> = (0..7).map(Value::Int).collect();
+            if order == Order::Forward {
+                expected.reverse();
+            }
+            assert_eq!((found, pages), (expected, 4), "{order:?}, {is_forgotten}");
         }
-        assert_eq!(found.len(), 5);
+        world.ahead.forget();
         assert!(world.read(5).await.1 > 0, "it was forgotten");
     }
 

@@ -11,7 +11,7 @@ const TIMESTAMP: u8 = 2;
 const TIME_UUID: u8 = 3;
 const BLOB: u8 = 4;
 
-pub(super) fn encode(values: &[Value]) -> Cursor {
+pub(crate) fn encode(values: &[Value]) -> Cursor {
     let mut cursor = Vec::new();
     for value in values {
         match value {
@@ -31,7 +31,7 @@ fn push(cursor: &mut Vec<u8>, tag: u8, bytes: &[u8]) {
     cursor.extend_from_slice(bytes);
 }
 
-pub(super) fn decode(cursor: &Cursor) -> Result<Vec<Value>> {
+pub(crate) fn decode(cursor: &Cursor) -> Result<Vec<Value>> {
     let mut rest = &cursor.0[..];
     let mut values = Vec::new();
     while !rest.is_empty() {
