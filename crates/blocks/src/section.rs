@@ -4,7 +4,8 @@ use std::cell::RefCell;
 
 use xxhash_rust::xxh3::xxh3_64;
 use zstd::zstd_safe::{
-    CCtx, CParameter, DCtx, DParameter, InBuffer, OutBuffer, ResetDirective, compress_bound, get_error_name,
+    CCtx, CParameter, DCtx, DParameter, InBuffer, MAGIC_DICTIONARY, OutBuffer, ResetDirective,
+    compress_bound, get_error_name,
 };
 
 use crate::{error::Error, varint};
@@ -106,16 +107,16 @@ impl Section {
 /// Unpacks a whole frame, and returns the number of unpacked bytes.
 fn decompress(frame: &[u8], prefix: &[u8], out: &mut [u8]) -> Option<usize> {
     thread_local! {
-        // A context has more than 100 kB, and a reader unpacks many small sections. This one never gets a prefix, which
-        // it would have to outlive.
+        // A context has more than 100 kB, and a reader unpacks many small sections.
         static CONTEXT: RefCell<Option<DCtx<'static>>> = RefCell::new(DCtx::try_create());
     }
-    if prefix.is_empty() {
-        return CONTEXT.with_borrow_mut(|context| context.as_mut()?.decompress(out, frame).ok());
+    // The kept context takes a prefix for one call alone, as a dictionary: unless the bytes look like one of zstd's own.
+    if prefix.starts_with(&MAGIC_DICTIONARY.to_le_bytes()) {
+        let mut context = DCtx::try_create()?;
+        context.ref_prefix(prefix).ok()?;
+        return context.decompress(out, frame).ok();
     }
-    let mut context = DCtx::try_create()?;
-    context.ref_prefix(prefix).ok()?;
-    context.decompress(out, frame).ok()
+    CONTEXT.with_borrow_mut(|context| context.as_mut()?.decompress_using_dict(out, frame, prefix).ok())
 }
 
 /// The checksum of a section, which detects accidental damage of its stored bytes. The hash of the block
@@ -181,6 +182,25 @@ fn compress_with<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whatever the prefix begins with, and whatever the thread has unpacked before.
+    #[test]
+    fn a_kept_context_unpacks_with_any_prefix() {
+        let mut rng = fastrand::Rng::with_seed(4);
+        for round in 0..300 {
+            let alphabet = rng.u8(1..=32);
+            let mut prefix: Vec<u8> = (0..rng.usize(..4_000)).map(|_| rng.u8(..alphabet)).collect();
+            if round % 3 == 0 && prefix.len() > 4 {
+                prefix[..4].copy_from_slice(&MAGIC_DICTIONARY.to_le_bytes());
+            }
+            let mut raw = prefix[rng.usize(..=prefix.len())..].to_vec();
+            raw.extend((0..rng.usize(1..2_000)).map(|_| rng.u8(..alphabet)));
+            let frame = compress(&raw, &prefix, 3).unwrap();
+            let mut out = vec![0; raw.len()];
+            assert_eq!(decompress(&frame, &prefix, &mut out), Some(raw.len()), "{round}");
+            assert_eq!(out, raw, "{round}");
+        }
+    }
 
     /// What a thread has compressed before has no influence on a section.
     #[test]
