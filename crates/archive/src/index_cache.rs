@@ -134,6 +134,28 @@ impl IndexCache {
         }
     }
 
+    /// Like [`Self::state`], but keeps nothing of a sealed page: for walks through many pages, each of which is read once.
+    pub(super) async fn state_of_walked(
+        &self,
+        store: &dyn TableStore,
+        partition: &[Value],
+    ) -> Result<Option<PageState>> {
+        let Some(read) = begin_read(store, partition) else { return Ok(None) };
+        let key = (partition.to_vec(), read.version());
+        if let Some(state) = self.0.get(&key).await {
+            return Ok(Some(state));
+        }
+        let state = read_state(store, partition, ReadFrom::Quorum).await?;
+        if !read.is_current() {
+            return Ok(None);
+        }
+        if !state.is_sealed {
+            // The rows are read next, and each of these reads needs the state.
+            self.0.insert(key, state.clone()).await;
+        }
+        Ok(Some(state))
+    }
+
     /// Returns what is known of the page that has this partition, if it is in memory.
     pub(super) async fn cached(&self, store: &dyn TableStore, partition: &[Value]) -> Option<PageState> {
         let read = begin_read(store, partition)?;

@@ -118,7 +118,8 @@ impl BlockStore {
         range: SealedRange,
         limit: usize,
     ) -> Result<Option<SealedRevisions>> {
-        let Some(index) = self.index_if_sealed(page).await? else { return Ok(None) };
+        let state = self.indexes.state_of_walked(&*self.store, &partition_of(page)).await?;
+        let Some(PageState { index, .. }) = state.filter(|state| state.is_sealed) else { return Ok(None) };
         let Some(highest) = index.iter().map(|row| row.revs.1).max() else { return Ok(None) };
         let revs = match range {
             SealedRange::From(first) => first..=Revision::MAX,
