@@ -4,19 +4,20 @@
 //! pages. In the order of their titles, each page would be in another block. So the pages of a window are read block by
 //! block, and their output waits in memory for its turn. A page whose output is large is read in its turn.
 
-use std::{io::Write, iter};
+use std::{collections::VecDeque, io::Write, iter};
 
 use futures::{StreamExt, stream};
-use rashomon_buckets::{FoundDamage, Page, PageStream};
+use rashomon_buckets::{FoundDamage, Page, PageStream, RevisionStore};
 use tokio_util::task::AbortOnDropHandle;
+use zstd::bulk::{Compressor, Decompressor};
 
 use super::{
     Export, ExportError, ExportProgress, ExportReport, Sink,
-    pages::{PageExport, Part, read_first_parts},
+    pages::{self, PageExport, Part},
     report::NewNumber,
 };
 
-/// The maximum number of bytes of captured output in memory, except for a page that turns out to be too large.
+/// The maximum number of bytes of captured, compressed output in memory, except for a page that turns out to be too large.
 const MAX_CAPTURED_BYTES: usize = 64 << 20;
 
 /// A page with more bytes of output is not captured.
@@ -24,13 +25,16 @@ const MAX_BYTES_OF_A_PAGE: usize = 1 << 20;
 
 /// The number of pages in the first window. The later ones have as many as probably fit into memory.
 const PAGES_IN_FIRST_WINDOW: usize = 64;
-const MAX_PAGES_IN_WINDOW: usize = 16 << 10;
+const MAX_PAGES_IN_WINDOW: usize = 64 << 10;
 
-/// The number of pages that a task reads while the output of others is made.
-const PAGES_OF_A_TASK: usize = 32;
+/// The number of pages that a task reads.
+const PAGES_OF_A_TASK: usize = 128;
+
+/// The number of bytes of output, or of bodies, after which such a task ends.
+const MAX_BYTES_OF_A_TASK: usize = 4 << 20;
 
 /// The maximum number of such tasks.
-const MAX_TASKS: usize = 2;
+const MAX_TASKS: usize = 3;
 
 /// What is found, besides the output, while a page is captured.
 #[derive(Debug, Default)]
@@ -40,59 +44,114 @@ pub(super) struct Capture {
     pub(super) numbers: Vec<NewNumber>,
 }
 
+/// A page with more bytes of output waits in memory compressed.
+const MIN_PACKED_BYTES: usize = 2 << 10;
+
+/// The level of the fastest compression.
+const LEVEL: i32 = 1;
+
 /// The output of a page, before its turn.
 struct CapturedPage {
     output: Sink,
+    /// The size of the output, if it is compressed.
+    unpacked: Option<usize>,
     report: ExportReport,
     numbers: Vec<NewNumber>,
+}
+
+impl CapturedPage {
+    /// Compresses the output, if that saves much.
+    fn pack(&mut self, compressor: &mut Compressor<'_>) {
+        let output = self.output.buffer();
+        if output.len() > MIN_PACKED_BYTES
+            && let Ok(packed) = compressor.compress(output)
+            && packed.len() < output.len() / 2
+        {
+            self.unpacked = Some(std::mem::replace(output, packed).len());
+        }
+        self.output.shrink();
+    }
+
+    fn unpack(&mut self, decompressor: &mut Decompressor<'_>) -> Result<(), ExportError> {
+        if let Some(size) = self.unpacked.take() {
+            let output = self.output.buffer();
+            *output = decompressor.decompress(output, size)?;
+        }
+        Ok(())
+    }
+
+    /// The approximate memory that it takes.
+    fn memory(&mut self) -> usize {
+        size_of::<Self>() + self.output.buffer().capacity() + self.numbers.capacity() * size_of::<NewNumber>()
+    }
+}
+
+/// What a task has read of a page.
+enum ReadPage {
+    Captured(Box<CapturedPage>),
+    /// The page is captured later. Contains its first part, if that was read.
+    Begun(Option<Part>),
+}
+
+impl ReadPage {
+    /// The approximate memory that it takes.
+    fn memory(&mut self) -> usize {
+        match self {
+            Self::Captured(page) => page.memory(),
+            Self::Begun(first) => first.as_ref().map_or(0, pages::body_bytes),
+        }
+    }
+}
+
+/// Pages whose output is captured together.
+struct Window {
+    /// In the order of their titles.
+    pages: Vec<Page>,
+    /// The order in which they are read: the indexes of the pages.
+    order: Vec<usize>,
+}
+
+/// The pages of an export, in windows.
+struct Windows<'a> {
+    buckets: RevisionStore,
+    titles: PageStream<'a>,
+    /// The next pages.
+    listed: VecDeque<Page>,
+}
+
+impl Windows<'_> {
+    /// Reads the next pages ahead: at most this many. Returns no pages at the end.
+    async fn next(&mut self, size: usize) -> Result<Window, ExportError> {
+        while self.listed.len() < size
+            && let Some(page) = self.titles.next().await?
+        {
+            self.listed.push_back(page);
+        }
+        let order = self.buckets.read_ahead(self.listed.make_contiguous()).await?;
+        Ok(Window { pages: self.listed.drain(..order.len()).collect(), order })
+    }
 }
 
 impl<W: Write + Send + 'static> Export<'_, W> {
     /// Writes all pages.
     pub(super) async fn export_pages(
         &mut self,
-        mut pages: PageStream<'_>,
+        titles: PageStream<'_>,
         progress: &mut (impl FnMut(&ExportProgress) + Send),
     ) -> Result<(), ExportError> {
-        let (mut window, mut size) = (Vec::new(), PAGES_IN_FIRST_WINDOW);
-        loop {
-            while window.len() < size
-                && let Some(page) = pages.next().await?
-            {
-                window.push(page);
-            }
-            if window.is_empty() {
-                return Ok(());
-            }
-            let order = self.buckets.read_ahead(&window).await?;
-            let read: Vec<Page> = window.drain(..order.len()).collect();
-            let (mut captured, mut bytes, mut count) = (Vec::new(), 0, 0);
-            captured.resize_with(read.len(), || None);
-            let (buckets, history) = (self.buckets.clone(), self.history);
-            let first_parts = |indexes: &[usize]| {
-                let pages = indexes.iter().map(|index| read[*index].clone()).collect();
-                let parts = read_first_parts(buckets.clone(), pages, history);
-                let parts = AbortOnDropHandle::new(tokio::spawn(parts));
-                let indexes = indexes.to_vec();
-                async move {
-                    let parts = parts.await.unwrap_or_default().into_iter().chain(iter::repeat_with(|| None));
-                    stream::iter(indexes.into_iter().zip(parts))
-                }
-            };
-            let first_parts = stream::iter(order.chunks(PAGES_OF_A_TASK).map(first_parts));
-            let mut first_parts = first_parts.buffered(MAX_TASKS).flatten();
-            while bytes < MAX_CAPTURED_BYTES
-                && read.len() > 1
-                && let Some((index, first)) = first_parts.next().await
-            {
-                captured[index] = self.capture(read[index].clone(), first).await?;
-                bytes += captured[index].as_mut().map_or(0, |page| page.output.buffer().len());
-                count += 1;
-            }
-            drop(first_parts);
-            for (page, captured) in read.into_iter().zip(captured) {
+        let mut windows = Windows { buckets: self.buckets.clone(), titles, listed: VecDeque::new() };
+        let (mut size, mut decompressor) = (PAGES_IN_FIRST_WINDOW, Decompressor::new()?);
+        let mut window = windows.next(size).await?;
+        while !window.pages.is_empty() {
+            let captured = self.capture_window(&window).await?;
+            let (mut bytes, mut count) = (0, 0);
+            for (page, captured) in window.pages.into_iter().zip(captured) {
                 match captured {
-                    Some(captured) => self.write_captured(&page, captured, progress).await?,
+                    Some(mut captured) => {
+                        (bytes, count) = (bytes + captured.memory(), count + 1);
+                        captured.unpack(&mut decompressor)?;
+                        self.write_captured(&page, captured, progress).await?;
+                    }
                     None => drop(self.export_page(page, progress).await?),
                 }
             }
@@ -102,7 +161,71 @@ impl<W: Write + Send + 'static> Export<'_, W> {
                 size = (MAX_CAPTURED_BYTES / bytes_of_page.max(1)).min(4 * count);
                 size = size.clamp(PAGES_IN_FIRST_WINDOW, MAX_PAGES_IN_WINDOW);
             }
+            window = windows.next(size).await?;
         }
+        Ok(())
+    }
+
+    /// Captures the pages of a window, as far as their output fits into memory.
+    async fn capture_window(
+        &mut self,
+        Window { pages, order }: &Window,
+    ) -> Result<Vec<Option<CapturedPage>>, ExportError> {
+        let (mut captured, mut bytes) = (Vec::new(), 0);
+        captured.resize_with(pages.len(), || None);
+        if pages.len() == 1 {
+            return Ok(captured);
+        }
+        let beside = self.beside();
+        let task = |indexes: &[usize]| {
+            let of_task = indexes.iter().map(|index| pages[*index].clone()).collect();
+            let read = AbortOnDropHandle::new(tokio::spawn(beside.beside().capture_sealed(of_task)));
+            let indexes = indexes.to_vec();
+            async move {
+                let read = read.await.unwrap_or_default().into_iter();
+                let read = read.chain(iter::repeat_with(|| ReadPage::Begun(None)));
+                stream::iter(indexes.into_iter().zip(read))
+            }
+        };
+        let mut read_pages =
+            stream::iter(order.chunks(PAGES_OF_A_TASK).map(task)).buffered(MAX_TASKS).flatten();
+        while bytes < MAX_CAPTURED_BYTES
+            && let Some((index, page)) = read_pages.next().await
+        {
+            captured[index] = match page {
+                ReadPage::Captured(page) => Some(*page),
+                ReadPage::Begun(first) => self.capture(pages[index].clone(), first).await?,
+            };
+            bytes += captured[index].as_mut().map_or(0, CapturedPage::memory);
+        }
+        Ok(captured)
+    }
+
+    /// Reads the first part of each page, or its latest revision, if the page is in blocks of the archive, and captures the
+    /// page if that is all of it. Ends when the pages take about [`MAX_BYTES_OF_A_TASK`]. Reports no damage: a page in
+    /// which some may be found is captured by the export itself.
+    async fn capture_sealed(mut self, pages: Vec<Page>) -> Vec<ReadPage> {
+        let (mut read, mut bytes) = (Vec::with_capacity(pages.len()), 0);
+        let Ok(mut compressor) = Compressor::new(LEVEL) else { return read };
+        for page in pages {
+            if bytes >= MAX_BYTES_OF_A_TASK {
+                break;
+            }
+            let read_page = match pages::read_first_part(&self.buckets, &page, self.history).await {
+                Some(part) if pages::is_whole(&part) => match self.capture(page, Some(part)).await {
+                    Ok(Some(mut captured)) => {
+                        captured.pack(&mut compressor);
+                        ReadPage::Captured(Box::new(captured))
+                    }
+                    // It is read in its turn. An error is found again.
+                    Ok(None) | Err(_) => ReadPage::Begun(None),
+                },
+                first => ReadPage::Begun(first),
+            };
+            read.push(read_page);
+            bytes += read.last_mut().map_or(0, ReadPage::memory);
+        }
+        read
     }
 
     /// Reads a page. Returns `None` if it has too much output.
@@ -123,7 +246,7 @@ impl<W: Write + Send + 'static> Export<'_, W> {
         if !is_whole {
             self.returned_damage.append(&mut damage);
         }
-        Ok(is_whole.then_some(CapturedPage { output: sink, report, numbers }))
+        Ok(is_whole.then_some(CapturedPage { output: sink, unpacked: None, report, numbers }))
     }
 
     /// Returns whether the whole page was written.
@@ -148,7 +271,7 @@ impl<W: Write + Send + 'static> Export<'_, W> {
         captured: CapturedPage,
         progress: &mut (impl FnMut(&ExportProgress) + Send),
     ) -> Result<(), ExportError> {
-        let CapturedPage { output, report, numbers } = captured;
+        let CapturedPage { output, report, numbers, .. } = captured;
         numbers.into_iter().for_each(|number| self.add_number(&page.title, number));
         self.report.append(report);
         self.sink.append(output);

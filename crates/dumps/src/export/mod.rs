@@ -10,7 +10,7 @@ mod pages;
 mod pipe;
 mod report;
 
-use std::io::Write;
+use std::{io::Write, sync::Arc};
 
 use rashomon_buckets::{
     BucketName, Catalog, DomainName, Error, FoundDamage, Page, RevisionStore, SiteInfo, StoreError, Title,
@@ -60,29 +60,29 @@ pub async fn export<W: Write + Send + 'static>(
     writer: W,
     mut progress: impl FnMut(&ExportProgress) + Send,
 ) -> Result<(ExportReport, W), ExportError> {
-    let pipe = Pipe::new(writer);
+    let mut pipe = Pipe::new(writer);
     let mut damaged = crate::CountedItems::default();
     let site = match catalog.site_info(domain).await {
         Err(Error::Store(StoreError::Corrupt(why))) => {
             damaged.add(format!("the imported metadata of the wiki {domain}: {why}"));
             None
         }
-        site => site?.map(|(site, _)| SiteInfo { as_of: None, ..site }),
+        site => site?.map(|(site, _)| Arc::new(SiteInfo { as_of: None, ..site })),
     };
     let sink = match options.format {
-        Format::Xml => Sink::Xml(XmlWriter::new(Vec::new(), site.as_ref())?),
+        Format::Xml => Sink::Xml(XmlWriter::new(Vec::new(), site.as_deref())?),
         Format::JsonLines => {
             let headers = buckets.settings().definitions.headers.clone();
-            Sink::JsonLines(JsonLinesWriter::new(Vec::new(), site.as_ref())?.with_headers(headers))
+            Sink::JsonLines(JsonLinesWriter::new(Vec::new(), site.as_deref())?.with_headers(headers))
         }
     };
     let mut export = Export {
-        buckets,
-        catalog,
+        buckets: buckets.clone(),
+        catalog: catalog.clone(),
         history: options.history,
         site,
         sink,
-        pipe,
+        pipe: Some(&mut pipe),
         capture: None,
         returned_damage: Vec::new(),
         report: ExportReport { damaged, ..ExportReport::default() },
@@ -99,17 +99,20 @@ pub async fn export<W: Write + Send + 'static>(
     } else {
         export.export_pages(catalog.pages(domain, &options.bucket), &mut progress).await?;
     }
-    export.finish().await
+    let (report, rest) = export.finish().await?;
+    pipe.send(rest).await?;
+    Ok((report, pipe.finish().await?))
 }
 
 /// An export in progress.
 struct Export<'a, W> {
-    buckets: &'a RevisionStore,
-    catalog: &'a Catalog,
+    buckets: RevisionStore,
+    catalog: Catalog,
     history: bool,
-    site: Option<SiteInfo>,
+    site: Option<Arc<SiteInfo>>,
     sink: Sink,
-    pipe: Pipe<W>,
+    /// `None` in [`Self::beside`].
+    pipe: Option<&'a mut Pipe<W>>,
     /// Set while the output of a page is captured, instead of being passed to the thread that writes it.
     capture: Option<Capture>,
     /// The damage of pages that were not captured after all. It is not found again when they are read in their turn.
@@ -140,6 +143,14 @@ impl Sink {
         }
     }
 
+    /// Frees the memory that only further pages would need.
+    fn shrink(&mut self) {
+        match self {
+            Self::Xml(writer) => writer.shrink(),
+            Self::JsonLines(writer) => writer.shrink(),
+        }
+    }
+
     /// Adds the pages of a sink of [`Self::for_pages`], which has only whole pages.
     fn append(&mut self, mut pages: Self) {
         let output = std::mem::take(pages.buffer());
@@ -158,6 +169,23 @@ impl Sink {
 }
 
 impl<W: Write + Send + 'static> Export<'_, W> {
+    /// A part of the export that only captures pages, on a task of its own. It leaves the damage that reads find to the
+    /// export itself.
+    fn beside(&self) -> Export<'static, W> {
+        Export {
+            buckets: self.buckets.clone(),
+            catalog: self.catalog.clone(),
+            history: self.history,
+            site: self.site.clone(),
+            sink: self.sink.for_pages(),
+            pipe: None,
+            capture: None,
+            returned_damage: Vec::new(),
+            report: ExportReport::default(),
+            numbers: report::WrittenNumbers::default(),
+        }
+    }
+
     /// Writes a page. Returns `false` if no revision of the page was found, and no damage was the reason.
     async fn export_page(
         &mut self,
@@ -204,19 +232,20 @@ impl<W: Write + Send + 'static> Export<'_, W> {
         if all || buffer.len() >= pipe::PART_BYTES {
             let part = std::mem::take(buffer);
             self.report.bytes += part.len() as u64;
-            self.pipe.send(part).await?;
+            if let Some(pipe) = &mut self.pipe {
+                pipe.send(part).await?;
+            }
         }
         Ok(())
     }
 
-    async fn finish(mut self) -> Result<(ExportReport, W), ExportError> {
+    /// Completes the report. Also returns the bytes that are still to be written.
+    async fn finish(mut self) -> Result<(ExportReport, Vec<u8>), ExportError> {
         let found = self.returned_damage.drain(..).chain(self.buckets.found_damage());
         found.for_each(|found| self.report.add_damage(&found));
         self.flush_buffer(true).await?;
         let rest = self.sink.finish()?;
         self.report.bytes += rest.len() as u64;
-        self.pipe.send(rest).await?;
-        let writer = self.pipe.finish().await?;
-        Ok((self.report, writer))
+        Ok((self.report, rest))
     }
 }

@@ -22,33 +22,30 @@ use crate::{
 /// each property.
 const REVISIONS_PER_CALL: usize = 64;
 
-/// The number of bytes of bodies after which [`read_first_parts`] ends.
-const MAX_FIRST_BYTES: usize = 4 << 20;
-
 /// Revisions of a page.
 pub(super) type Part = Listing<StoredRevision, Revision>;
 
-/// Reads the first part of each page, or its latest revision, if the page is in blocks of the archive. Ends when the parts
-/// have about [`MAX_FIRST_BYTES`]. Reports nothing: a page that is not read in this way is read in its turn.
-pub(super) async fn read_first_parts(
-    buckets: RevisionStore,
-    pages: Vec<Page>,
-    history: bool,
-) -> Vec<Option<Part>> {
+/// Reads the first part of a page, or its latest revision, if the page is in blocks of the archive. Reports nothing: a page
+/// that is not read in this way is read in its turn.
+pub(super) async fn read_first_part(buckets: &RevisionStore, page: &Page, history: bool) -> Option<Part> {
     let range = if history { SealedRange::From(Revision::MIN) } else { SealedRange::Latest };
-    let (mut parts, mut bytes) = (Vec::with_capacity(pages.len()), 0);
-    for page in pages {
-        if bytes >= MAX_FIRST_BYTES {
-            break;
-        }
-        let part = buckets.sealed_history(&page, range, REVISIONS_PER_CALL).await.ok().flatten();
-        let bodies = part.iter().flat_map(|part| &part.items).flat_map(|revision| revision.bodies.values());
-        bytes += bodies
-            .map(|body| if let Body::Inline(body) = body { body.plain.len() } else { 0 })
-            .sum::<usize>();
-        parts.push(part);
-    }
-    parts
+    buckets.sealed_history(page, range, REVISIONS_PER_CALL).await.ok().flatten()
+}
+
+/// Whether no other part follows, and everything that belongs to the revisions was read with them.
+pub(super) fn is_whole(part: &Part) -> bool {
+    let has_bodies = |revision: &StoredRevision| {
+        let of_renders: usize = revision.renders.iter().map(|render| render.properties.len()).sum();
+        revision.bodies.len() == revision.properties.len() + of_renders
+            && revision.bodies.values().all(|body| matches!(body, Body::Inline(_)))
+    };
+    part.next.is_none() && part.items.iter().all(has_bodies)
+}
+
+/// The number of bytes of the bodies that were read with the revisions.
+pub(super) fn body_bytes(part: &Part) -> usize {
+    let bodies = part.items.iter().flat_map(|revision| revision.bodies.values());
+    bodies.map(|body| if let Body::Inline(body) = body { body.plain.len() } else { 0 }).sum()
 }
 
 /// Writes one page, part by part.
@@ -77,7 +74,7 @@ enum ExportState {
 }
 
 impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
-    /// `first` is a result of [`read_first_parts`].
+    /// `first` is a result of [`read_first_part`].
     pub(super) async fn new(
         export: &'a mut Export<'b, W>,
         page: Page,
@@ -180,7 +177,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
                 Outcome::Written
             }
             Sink::Xml(writer) => {
-                let head = xml::page_head(&title, self.info.as_ref(), self.export.site.as_ref());
+                let head = xml::page_head(&title, self.info.as_ref(), self.export.site.as_deref());
                 let outcome = writer.begin_page(&head)?;
                 if !matches!(outcome, Outcome::LeftOut(_)) {
                     self.export.add_number(&title, NewNumber::Page(head.page_id));
@@ -208,7 +205,9 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
 
     /// Reports the damage that reads have found since the last call.
     fn report_lost(&mut self) {
-        for skipped in self.export.buckets.maintenance().skipped_damage() {
+        let is_beside = self.export.pipe.is_none();
+        let skipped = if is_beside { Vec::new() } else { self.export.buckets.maintenance().skipped_damage() };
+        for skipped in skipped {
             if skipped.page != self.page {
                 continue;
             }
@@ -222,7 +221,8 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
                 self.export.report.unreadable.add_many(count, Unreadable { title, revisions, count, why });
             }
         }
-        for found in self.export.take_found_damage(&self.page) {
+        let found = if is_beside { Vec::new() } else { self.export.take_found_damage(&self.page) };
+        for found in found {
             match found.rev.filter(|_| found.page.as_ref() == Some(&self.page)) {
                 Some(rev) => drop(self.lost.insert(rev, found.reason)),
                 None => self.export.report.add_damage(&found),
@@ -278,7 +278,9 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
             for (name, info) in render.properties.iter().filter(|_| render.stored) {
                 let body = match revision.bodies.get(&(Some(render.tid), name.clone())) {
                     Some(body) => body.clone().whole().await,
-                    None => bodies::read_render_body(self.export.buckets, &self.page, render.tid, name).await,
+                    None => {
+                        bodies::read_render_body(&self.export.buckets, &self.page, render.tid, name).await
+                    }
                 };
                 match self.classify_read(revision.record.rev, body)? {
                     BodyRead::Body(body) => of_render.push((name, info, body)),
@@ -363,7 +365,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
         if let Some(body) = revision.bodies.get(&(None, name.clone())) {
             return self.classify_read(rev, body.clone().whole().await);
         }
-        let body = self.bodies.read_revision_body(self.export.buckets, &self.page, name, rev, last).await;
+        let body = self.bodies.read_revision_body(&self.export.buckets, &self.page, name, rev, last).await;
         let found = match body {
             Ok(None) if self.lost.contains_key(&rev) => BodyRead::Lost,
             Ok(None) if self.export.buckets.was_deleted(&self.page, rev, name).await? => BodyRead::NotKept,

@@ -38,6 +38,14 @@ pub struct WrittenProperty<'a> {
     pub body: &'a [u8],
 }
 
+impl JsonLinesWriter<Vec<u8>> {
+    /// Frees the memory that only further lines would need.
+    pub(crate) fn shrink(&mut self) {
+        self.out.shrink_to_fit();
+        self.buffer = Vec::new();
+    }
+}
+
 impl<W: Write> JsonLinesWriter<W> {
     /// Begins a history.
     pub fn new(out: W, site: Option<&SiteInfo>) -> io::Result<Self> {

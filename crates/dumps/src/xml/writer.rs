@@ -95,6 +95,12 @@ impl XmlWriter<Vec<u8>> {
     pub(crate) const fn for_pages() -> Self {
         Self { out: Vec::new(), buffer: Vec::new() }
     }
+
+    /// Frees the memory that only further pages would need.
+    pub(crate) fn shrink(&mut self) {
+        self.out.shrink_to_fit();
+        self.buffer.shrink_to_fit();
+    }
 }
 
 impl<W: Write> XmlWriter<W> {
