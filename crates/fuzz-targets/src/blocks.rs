@@ -1,6 +1,6 @@
 //! Compression blocks.
 
-use rashomon_blocks::{Block, BlockBuilder, Error, Limits, Settings, Version};
+use rashomon_blocks::{Block, BlockBuilder, Error, Limits, Settings, Unpacked, Version};
 
 const LIMITS: Limits = Limits {
     block: 1 << 20,
@@ -16,14 +16,14 @@ const LIMITS: Limits = Limits {
 /// build does not compare checksums, so that inputs reach the code after the checks.
 pub fn any_block(bytes: &[u8]) {
     let Ok(block) = Block::salvage(bytes, LIMITS) else { return };
-    let groups: Vec<_> = (0..block.groups()).map(|group| block.unpack(group, None)).collect();
+    let groups = unpacked_groups(&block);
     let one_by_one = block.iter().filter_map(Result::ok);
     for content in one_by_one {
         assert!(content.bytes.as_ref().is_none_or(|bytes| bytes.len() <= LIMITS.content));
         // All ways of reading a content return the same bytes.
         assert_eq!(block.get(content.ordinal).ok(), content.bytes);
         let group = block.opened().group_of(content.ordinal).expect("a group has the entry");
-        if let Ok(unpacked) = &groups[group] {
+        for unpacked in groups[group].iter().flatten() {
             assert_eq!(unpacked.get(content.ordinal).ok(), content.bytes);
         }
     }
@@ -41,6 +41,16 @@ pub fn any_block(bytes: &[u8]) {
         let rebuilt = Block::open(&rebuilt, Limits::default()).expect("the block was just written");
         assert_eq!(rebuilt.verify(), Ok(()));
     }
+}
+
+/// Each group, unpacked alone and with what was unpacked of the first group.
+fn unpacked_groups(block: &Block<'_>) -> Vec<[Result<Unpacked, Error>; 2]> {
+    let mut groups: Vec<[Result<Unpacked, Error>; 2]> = Vec::with_capacity(block.groups());
+    for group in 0..block.groups() {
+        let first = groups.first().and_then(|[first, _]| first.as_ref().ok());
+        groups.push([block.unpack(group, None), block.unpack(group, first)]);
+    }
+    groups
 }
 
 /// Writes all contents into a new block.
@@ -97,12 +107,18 @@ fn assert_has(blocks: &[Vec<u8>], expected: &[(u8, Vec<u8>)]) {
     let mut expected = (0..).zip(expected);
     for block in blocks {
         let block = Block::open(block, Limits::default()).expect("the block was just written");
+        let groups = unpacked_groups(&block);
         for content in block.iter() {
             let content = content.expect("the block is not damaged");
             let (ordinal, (_, bytes)) =
                 expected.next().expect("a block has only the contents that were added");
             assert_eq!((content.ordinal, content.bytes.as_ref()), (ordinal, Some(bytes)));
             assert_eq!(block.get(ordinal).as_ref(), Ok(bytes));
+            let group = block.opened().group_of(ordinal).expect("a group has the entry");
+            for unpacked in &groups[group] {
+                let unpacked = unpacked.as_ref().expect("the block is not damaged");
+                assert_eq!(unpacked.get(ordinal).as_ref(), Ok(bytes));
+            }
         }
     }
     assert!(expected.next().is_none(), "a block has all contents that were added");

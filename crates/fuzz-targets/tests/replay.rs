@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rashomon_fuzz_targets::TARGETS;
+use rashomon_fuzz_targets::{TARGETS, any_block, block_round_trip};
 
 fn fuzz() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
@@ -52,5 +52,21 @@ fn targets_programs_seeds_and_crashes_have_the_same_names() {
     assert_eq!(programs.map(|program| program["name"].as_str().unwrap()).collect::<Vec<_>>(), targets);
     for name in names(&fuzz().join("crashes")) {
         assert!(targets.contains(&name), "{name} is the name of a target");
+    }
+}
+
+/// A reader of single contents, a reader of all, and a reader of groups read the same from every block.
+#[test]
+fn all_readers_of_blocks_agree() {
+    let golden = files(&fuzz().join("../crates/blocks/tests/golden"));
+    assert!(!golden.is_empty());
+    golden.iter().for_each(|file| any_block(&fs::read(file).unwrap()));
+    let mut random = fastrand::Rng::with_seed(45);
+    // Each input makes at least three blocks.
+    for _ in 0..4_000 {
+        let longest = 1 << random.u32(4..=11);
+        let length = random.usize(..longest);
+        let input: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();
+        block_round_trip(&input);
     }
 }
