@@ -246,8 +246,9 @@ impl BlockStore {
         if !self.permits.is_full() {
             return Ok(());
         }
-        let Some(state) = self.indexes.cached(&*self.store, &key.partition).await else { return Ok(()) };
-        let Some((id, needs)) = block_with(table, key, &state.index) else { return Ok(()) };
+        let state = self.indexes.cached(&*self.store, &key.partition).await;
+        let Some(index) = state.and_then(|state| state.index) else { return Ok(()) };
+        let Some((id, needs)) = block_with(table, key, &index) else { return Ok(()) };
         let title = page_of(&key.partition).map(|page| page.title);
         if let Some((block, title)) = self.in_memory(id).await.zip(title)
             && block.is_unpacked_for(&title, &needs)

@@ -39,7 +39,8 @@ pub(super) struct IndexCache(Cache<(Vec<Value>, u64), PageState>);
 /// What is known of a page at one version of its partition.
 #[derive(Debug, Clone)]
 pub(super) struct PageState {
-    pub(super) index: Arc<[IndexRow]>,
+    /// `None` if it has to be read: the tables have rows of the page.
+    pub(super) index: Option<Arc<[IndexRow]>>,
     /// Whether the tables have no rows that blocks can have. Then a reader need not ask them.
     pub(super) is_sealed: bool,
 }
@@ -64,9 +65,10 @@ impl IndexCache {
     pub(super) fn new() -> Self {
         let bytes = |(partition, _): &(Vec<Value>, u64), state: &PageState| {
             let key: usize = partition.iter().map(|value| size_of::<Value>() + text_bytes(value)).sum();
-            let positions = state.index.iter().filter_map(|row| row.positions.as_ref());
+            let index = state.index.as_deref().unwrap_or_default();
+            let positions = index.iter().filter_map(|row| row.positions.as_ref());
             let positions: usize = positions.map(Positions::memory).sum();
-            u32::try_from((state.index.len() + 1) * ROW_BYTES + positions + key).unwrap_or(u32::MAX)
+            u32::try_from((index.len() + 1) * ROW_BYTES + positions + key).unwrap_or(u32::MAX)
         };
         Self(Cache::builder().max_capacity(MAX_CACHED_BYTES).weigher(bytes).build())
     }
@@ -79,10 +81,12 @@ impl IndexCache {
         partition: &[Value],
         read_from: ReadFrom,
     ) -> Result<Option<i64>> {
-        match self.state(store, partition, read_from).await {
-            Ok(Some(state)) => return Ok(state.index.iter().map(|row| row.revs.1.get()).max()),
-            Ok(None) | Err(Error::Store(StoreError::Corrupt(_))) => {}
-            Err(error) => return Err(error),
+        if store.partition_versions().is_some() {
+            match self.index_of(store, partition, read_from).await {
+                Ok(index) => return Ok(index.iter().map(|row| row.revs.1.get()).max()),
+                Err(Error::Store(StoreError::Corrupt(_))) => {}
+                Err(error) => return Err(error),
+            }
         }
         let scan = Scan { read_from, ..Scan::new(partition.to_vec(), NonZeroUsize::MIN) };
         let keys = first_keys(store, &ARCHIVE_INDEX, scan).await?;
@@ -101,9 +105,27 @@ impl IndexCache {
         partition: &[Value],
         read_from: ReadFrom,
     ) -> Result<Arc<[IndexRow]>> {
-        match self.state(store, partition, read_from).await? {
-            Some(state) => Ok(state.index),
-            None => Ok(index_from(store, partition, read_from).await?.into()),
+        if let Some(PageState { index: Some(index), .. }) = self.state(store, partition).await? {
+            return Ok(index);
+        }
+        let read = begin_read(store, partition);
+        let index: Arc<[IndexRow]> = index_from(store, partition, read_from).await?.into();
+        if let Some(read) = read {
+            self.keep_index(read, partition, Arc::clone(&index)).await;
+        }
+        Ok(index)
+    }
+
+    /// Keeps the index of a page whose tables have rows, unless a commit has changed the page since the read began.
+    pub(super) async fn keep_index(
+        &self,
+        read: VersionedRead<'_>,
+        partition: &[Value],
+        index: Arc<[IndexRow]>,
+    ) {
+        if read.is_current() {
+            let state = PageState { index: Some(index), is_sealed: false };
+            self.0.insert((partition.to_vec(), read.version()), state).await;
         }
     }
 
@@ -113,7 +135,6 @@ impl IndexCache {
         &self,
         store: &dyn TableStore,
         partition: &[Value],
-        read_from: ReadFrom,
     ) -> Result<Option<PageState>> {
         let Some(read) = begin_read(store, partition) else { return Ok(None) };
         let key = (partition.to_vec(), read.version());
@@ -121,7 +142,7 @@ impl IndexCache {
             return Ok(Some(state));
         }
         let load = async {
-            let state = read_state(store, partition, read_from).await.map_err(store_error);
+            let state = read_state(store, partition).await.map_err(store_error);
             let state = state.map_err(NotCached::Failed)?;
             if read.is_current() { Ok(state) } else { Err(NotCached::Changed) }
         };
@@ -145,7 +166,7 @@ impl IndexCache {
         if let Some(state) = self.0.get(&key).await {
             return Ok(Some(state));
         }
-        let state = read_state(store, partition, ReadFrom::Quorum).await?;
+        let state = read_state(store, partition).await?;
         if !read.is_current() {
             return Ok(None);
         }
@@ -164,7 +185,7 @@ impl IndexCache {
 }
 
 /// Reads the state of a page. If the page has few rows, this takes one call.
-async fn read_state(store: &dyn TableStore, partition: &[Value], read_from: ReadFrom) -> Result<PageState> {
+async fn read_state(store: &dyn TableStore, partition: &[Value]) -> Result<PageState> {
     let tables = archived_tables().into_iter().chain([&*ARCHIVE_INDEX]).collect();
     let mut walk = Walk { max_bytes: FEW_BYTES, ..Walk::new(tables, FEW_ROWS).within(partition.to_vec()) };
     let mut index = Vec::new();
@@ -180,7 +201,7 @@ async fn read_state(store: &dyn TableStore, partition: &[Value], read_from: Read
             index.push(IndexRow::from_row(row)?);
         }
         match page.next {
-            None => return Ok(PageState { index: index.into(), is_sealed: others.is_empty() }),
+            None => return Ok(PageState { index: Some(index.into()), is_sealed: others.is_empty() }),
             // The page has many rows, and is not sealed.
             Some(_) if !others.is_empty() => break,
             // The index has many rows, as that of a page with a long history, so far without others.
@@ -190,11 +211,10 @@ async fn read_state(store: &dyn TableStore, partition: &[Value], read_from: Read
             }
         }
     }
-    let index = index_from(store, partition, read_from).await?.into();
-    Ok(PageState { index, is_sealed: false })
+    Ok(PageState { index: None, is_sealed: false })
 }
 
 /// Begins a read of a partition. `None` if the store has no partition versions, or a commit is in progress.
-fn begin_read<'s>(store: &'s dyn TableStore, partition: &[Value]) -> Option<VersionedRead<'s>> {
+pub(super) fn begin_read<'s>(store: &'s dyn TableStore, partition: &[Value]) -> Option<VersionedRead<'s>> {
     store.partition_versions().and_then(|versions| versions.begin_read(partition))
 }

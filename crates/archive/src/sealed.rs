@@ -7,7 +7,7 @@ use rashomon_archive_format::{BodyLocation, Unit};
 use rashomon_records::{
     Error, Page, PropertyName, Result, Revision, Tid, content::Stored, rows::partition_of,
 };
-use rashomon_tables::{Error as StoreError, ReadFrom};
+use rashomon_tables::Error as StoreError;
 
 use super::{
     Archive,
@@ -108,8 +108,8 @@ impl Archive {
 impl BlockStore {
     /// Returns the index of a page if the tables have no rows of it.
     pub(super) async fn index_if_sealed(&self, page: &Page) -> Result<Option<Arc<[IndexRow]>>> {
-        let state = self.indexes.state(&*self.store, &partition_of(page), ReadFrom::Quorum).await?;
-        Ok(state.filter(|state| state.is_sealed).map(|PageState { index, .. }| index))
+        let state = self.indexes.state(&*self.store, &partition_of(page)).await?;
+        Ok(state.filter(|state| state.is_sealed).and_then(|state| state.index))
     }
 
     async fn sealed_revisions(
@@ -119,7 +119,7 @@ impl BlockStore {
         limit: usize,
     ) -> Result<Option<SealedRevisions>> {
         let state = self.indexes.state_of_walked(&*self.store, &partition_of(page)).await?;
-        let Some(PageState { index, .. }) = state.filter(|state| state.is_sealed) else { return Ok(None) };
+        let Some(PageState { index: Some(index), is_sealed: true }) = state else { return Ok(None) };
         let Some(highest) = index.iter().map(|row| row.revs.1).max() else { return Ok(None) };
         let revs = match range {
             SealedRange::From(first) => first..=Revision::MAX,

@@ -5,8 +5,10 @@ use std::{cmp::Ordering, collections::BTreeSet, ops::Bound, sync::Arc};
 use bytes::Bytes;
 use rashomon_archive_format::{BodyLocation, Unit};
 use rashomon_tables::{
-    ClusteringRange, Error as StoreError, Key, Order, ReadFrom, Result, Row, Scan, Schema, Value,
+    ClusteringRange, Error as StoreError, Key, Order, ReadFrom, Result, Row, Schema, Value,
 };
+
+use tokio::sync::OnceCell;
 
 use super::{
     blocks::{BlockStore, in_hex},
@@ -123,39 +125,82 @@ pub(super) struct Search<'a> {
     pub(super) until: Option<&'a [Value]>,
     /// The number of rows after which the search ends.
     pub(super) wanted: usize,
-    /// The replicas from which the index is read.
-    pub(super) read_from: ReadFrom,
 }
 
-impl BlockStore {
-    /// Returns the row with this key, if the archive has such a row. If several blocks have the key, returns
-    /// the row with the latest write time.
-    pub(super) async fn find(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
-        let range = ClusteringRange::prefix(key.clustering.clone());
-        let search = Search::of_row(table, &key.partition, &range);
-        let found = self.search(&search).await?.into_iter().next();
-        found.map(|found| found.into_row(&key.partition)).transpose()
-    }
+/// The index of a page, which is read at most once, after the rows of its tables: a seal may have moved rows into blocks
+/// between the two reads.
+#[derive(Debug)]
+pub(super) struct IndexAfterRows<'a> {
+    blocks: &'a BlockStore,
+    partition: &'a [Value],
+    /// The replicas from which the index is read.
+    read_from: ReadFrom,
+    highest: OnceCell<Option<i64>>,
+    index: OnceCell<Arc<[IndexRow]>>,
+}
 
+impl IndexAfterRows<'_> {
     /// Whether a block may have a later revision or render of the page than this row of the table.
-    pub(super) async fn may_have_later(&self, table: &Schema, scan: &Scan, row: &Row) -> Result<bool> {
+    pub(super) async fn may_have_later(&self, table: &Schema, row: &Row) -> Result<bool> {
         let Some(Value::Int(rev)) = row.key.clustering.first() else { return Ok(false) };
-        let highest = self.indexes.highest(&*self.store, &scan.partition, scan.read_from).await;
+        let highest = self.highest.get_or_try_init(|| {
+            self.blocks.indexes.highest(&*self.blocks.store, self.partition, self.read_from)
+        });
         // A later render may belong to the same revision.
         let is_later =
             |highest| if table.name() == RENDERS.name() { highest >= *rev } else { highest > *rev };
-        Ok(highest.map_err(store_error)?.is_some_and(is_later))
+        Ok(highest.await.map_err(store_error)?.is_some_and(is_later))
+    }
+
+    async fn index(&self) -> Result<Arc<[IndexRow]>> {
+        self.index.get_or_try_init(|| self.read()).await.cloned()
+    }
+
+    /// Reads the index, even if it was read before.
+    async fn read(&self) -> Result<Arc<[IndexRow]>> {
+        let index = self.blocks.indexes.index_of(&*self.blocks.store, self.partition, self.read_from);
+        index.await.map_err(store_error)
+    }
+}
+
+impl BlockStore {
+    /// The index of a page, for reads that have read the rows of its tables already: a seal may have moved rows into blocks
+    /// since.
+    pub(super) fn index_after_rows<'a>(
+        &'a self,
+        partition: &'a [Value],
+        read_from: ReadFrom,
+    ) -> IndexAfterRows<'a> {
+        let (highest, index) = (OnceCell::new(), OnceCell::new());
+        IndexAfterRows { blocks: self, partition, read_from, highest, index }
+    }
+
+    /// Returns the row with this key, if the archive has such a row. If several blocks have the key, returns
+    /// the row with the latest write time.
+    pub(super) async fn find(
+        &self,
+        table: &'static Schema,
+        key: &Key,
+        index: &IndexAfterRows<'_>,
+    ) -> Result<Option<Row>> {
+        let range = ClusteringRange::prefix(key.clustering.clone());
+        let search = Search::of_row(table, &key.partition, &range);
+        let found = self.search(&search, index).await?.into_iter().next();
+        found.map(|found| found.into_row(&key.partition)).transpose()
     }
 
     /// Returns the first matching rows, in their order: all of them, or the wanted number. Opens the blocks one after the
     /// other, and no more blocks than necessary.
-    pub(super) async fn search(&self, search: &Search<'_>) -> Result<Vec<FoundRow>> {
+    pub(super) async fn search(
+        &self,
+        search: &Search<'_>,
+        known: &IndexAfterRows<'_>,
+    ) -> Result<Vec<FoundRow>> {
         let (Some(axis), Some(page)) = (Axis::of(search.table), page_of(search.partition)) else {
             return Ok(Vec::new());
         };
         let page = Arc::new(page);
-        let named = || self.indexes.index_of(&*self.store, search.partition, search.read_from);
-        let mut index = named().await.map_err(store_error)?;
+        let mut index = known.index().await?;
         let mut is_strict = true;
         loop {
             let found = match self.search_in(search, axis, &page, &index, is_strict).await {
@@ -164,7 +209,7 @@ impl BlockStore {
             };
             let Err(StoreError::Corrupt(_)) = found else { return found };
             // A block of the index may have been rewritten and deleted since the index was read.
-            let now = named().await.map_err(store_error)?;
+            let now = known.read().await?;
             if now == index {
                 if is_strict && self.damage.is_skipped() {
                     is_strict = false;
@@ -272,8 +317,7 @@ async fn decode_off_thread(mut found: Vec<FoundRow>) -> Result<Vec<FoundRow>> {
 impl<'a> Search<'a> {
     /// The search for one row. `range` has the key of the row as its prefix.
     fn of_row(table: &'static Schema, partition: &'a [Value], range: &'a ClusteringRange) -> Self {
-        let (order, read_from) = (Order::Forward, ReadFrom::Quorum);
-        Self { table, partition, range, order, after: None, until: None, wanted: 1, read_from }
+        Self { table, partition, range, order: Order::Forward, after: None, until: None, wanted: 1 }
     }
 
     fn is_within(&self, clustering: &[Value]) -> bool {

@@ -3,20 +3,23 @@
 use std::{num::NonZeroUsize, sync::Arc};
 
 use async_trait::async_trait;
+use futures::future::try_join_all;
 use rashomon_tables::{
-    Cursor, DamagedRow, Decorator, Error as StoreError, Key, Order, Page, Partition, Result, Row, Scan,
-    Schema, TableStore, Value, Walk, WalkPage, first_keys,
+    Cursor, DamagedRow, Decorator, Error as StoreError, Key, Order, Page, Partition, Read, ReadFrom, Result,
+    Row, Scan, Schema, TableStore, Value, Walk, WalkPage, first_keys,
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     blocks::BlockStore,
-    index_cache::PageState,
+    index::IndexRow,
+    index_cache::{PageState, begin_read},
     order::compare,
     part::is_archived,
-    union::{FoundRow, Search},
+    union::{FoundRow, IndexAfterRows, Search},
 };
 use rashomon_records::{
+    INDEX_PAGE_ROWS,
     rows::{page_of, value_from_json, value_to_json},
     schemas::{ARCHIVE_INDEX, RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
 };
@@ -44,14 +47,27 @@ impl UnionStore {
             Some(cursor) => ScanPosition::decode(table, cursor)?,
             None => ScanPosition::default(),
         };
-        let mut table_rows = if self.is_sealed_for(&scan).await {
+        let table_rows = if self.is_sealed_for(&scan).await {
             TableRows { rows: Vec::new(), next: None }
         } else {
-            self.next_table_rows(table, &scan, &position).await?
+            self.next_table_rows(table, &scan, &position, None).await?
         };
-        if asks_for_latest(table, &scan)
+        let index = self.blocks.index_after_rows(&scan.partition, scan.read_from);
+        self.unite(table, &scan, &position, table_rows, &index).await
+    }
+
+    /// Adds the rows of the archive to those of the table, which were read before `index`.
+    async fn unite(
+        &self,
+        table: &'static Schema,
+        scan: &Scan,
+        position: &ScanPosition,
+        mut table_rows: TableRows,
+        index: &IndexAfterRows<'_>,
+    ) -> Result<Page<Row>> {
+        if asks_for_latest(table, scan)
             && let [TableRow::Whole(row)] = &table_rows.rows[..]
-            && !self.blocks.may_have_later(table, &scan, row).await?
+            && !index.may_have_later(table, row).await?
         {
             // The caller wants one row. So the archive is not searched for the rows after it.
             let next = Some(ScanPosition::behind(&table_rows)?);
@@ -64,20 +80,94 @@ impl UnionStore {
         let is_full = table_rows.rows.len() >= scan.limit.get();
         let last = table_rows.rows.last().filter(|_| is_full || table_rows.next.is_some());
         let horizon = last.map(|row| row.clustering().to_vec());
-        let archived = (self.blocks)
-            .search(&Search {
-                table,
-                partition: &scan.partition,
-                range: &scan.range,
-                order: scan.order,
-                after: position.after.as_deref(),
-                until: horizon.as_deref(),
-                wanted: scan.limit.get() + 1,
-                read_from: scan.read_from,
-            })
-            .await?;
+        let search = Search {
+            table,
+            partition: &scan.partition,
+            range: &scan.range,
+            order: scan.order,
+            after: position.after.as_deref(),
+            until: horizon.as_deref(),
+            wanted: scan.limit.get() + 1,
+        };
+        let archived = self.blocks.search(&search, index).await?;
         let make = |found: FoundRow| self.row_of(&scan.partition, found);
-        union_page(table, &scan, &position, table_rows, archived, is_full, (FoundRow::clustering, make))
+        union_page(table, scan, position, table_rows, archived, is_full, (FoundRow::clustering, make))
+    }
+
+    /// Answers reads of one partition, of which none continues an earlier one.
+    async fn read_together(&self, reads: Vec<Read>) -> Result<Vec<Page<Row>>> {
+        let partition = reads.first().map(Read::partition).unwrap_or_default().to_vec();
+        let mut read_from = ReadFrom::Quorum;
+        for read in &reads {
+            match read {
+                Read::Get(table, key) if is_archived(table) => self.blocks.refuse_early(table, key).await?,
+                Read::Scan(_, scan) if scan.read_from == ReadFrom::AllReplicas => read_from = scan.read_from,
+                Read::Get(..) | Read::Scan(..) => {}
+            }
+        }
+        let is_for_one = |read: &Read| matches!(read, Read::Scan(_, scan) if scan.limit == NonZeroUsize::MIN);
+        let (indexes, store) = (&self.blocks.indexes, &*self.blocks.store);
+        let state = match reads.iter().any(is_for_one) {
+            // An error is reported by the reads of the rows, if it concerns them.
+            true => indexes.state(store, &partition).await.ok().flatten(),
+            false => indexes.cached(store, &partition).await,
+        };
+        let is_sealed = state.as_ref().is_some_and(|state| state.is_sealed);
+        let has_rows = |read: &Read| !is_sealed || !is_archived(read.table());
+        let mut of_tables: Vec<_> = reads.iter().filter(|read| has_rows(read)).cloned().collect();
+        // The index comes last, since a seal moves rows into blocks.
+        let begun = state.filter(|state| state.index.is_none()).and_then(|_| begin_read(store, &partition));
+        if begun.is_some() {
+            let scan = Scan { read_from, ..Scan::new(partition.clone(), INDEX_PAGE_ROWS) };
+            of_tables.push(Read::Scan(&ARCHIVE_INDEX, scan.reporting_damage()));
+        }
+        let mut of_tables = if of_tables.is_empty() { Vec::new() } else { store.read(of_tables).await? };
+        if let Some(begun) = begun
+            && let Some(Page { items, next: None, damaged }) = of_tables.pop()
+            && damaged.is_empty()
+            && let Ok(index) =
+                items.iter().map(IndexRow::from_row).collect::<rashomon_records::Result<Vec<_>>>()
+        {
+            indexes.keep_index(begun, &partition, index.into()).await;
+        }
+        let mut of_tables = of_tables.into_iter();
+        let with_rows: Vec<_> = reads
+            .into_iter()
+            .map(|read| {
+                let rows = if has_rows(&read) { of_tables.next() } else { None };
+                (read, rows)
+            })
+            .collect();
+        let index = self.blocks.index_after_rows(&partition, read_from);
+        let answers = with_rows.into_iter().map(|(read, rows)| self.complete(read, rows, &index));
+        try_join_all(answers).await
+    }
+
+    /// Completes what the tables have for a read. `None`: they have nothing.
+    async fn complete(
+        &self,
+        read: Read,
+        rows: Option<Page<Row>>,
+        index: &IndexAfterRows<'_>,
+    ) -> Result<Page<Row>> {
+        match read {
+            Read::Get(table, key) if is_archived(table) => match rows {
+                Some(found) if !found.items.is_empty() => Ok(found),
+                _ => {
+                    let row = self.blocks.find(table, &key, index).await?;
+                    Ok(Page::new(row.into_iter().collect(), None))
+                }
+            },
+            Read::Scan(table, scan) if is_archived(table) => {
+                let position = ScanPosition::default();
+                let rows = match rows {
+                    None => TableRows { rows: Vec::new(), next: None },
+                    first => self.next_table_rows(table, &scan, &position, first).await?,
+                };
+                self.unite(table, &scan, &position, rows, index).await
+            }
+            Read::Get(..) | Read::Scan(..) => Ok(rows.unwrap_or_else(|| Page::new(Vec::new(), None))),
+        }
     }
 
     /// Whether the tables have no rows for a scan. A scan for one row reads the state of the page if necessary: it saves
@@ -86,7 +176,7 @@ impl UnionStore {
         let (indexes, store) = (&self.blocks.indexes, &*self.blocks.store);
         let state = if scan.limit == NonZeroUsize::MIN && scan.after.is_none() {
             // An error is reported by the reads of the rows, if it concerns them.
-            indexes.state(store, &scan.partition, scan.read_from).await.ok().flatten()
+            indexes.state(store, &scan.partition).await.ok().flatten()
         } else {
             indexes.cached(store, &scan.partition).await
         };
@@ -107,12 +197,13 @@ impl UnionStore {
         }
     }
 
-    /// Reads the next rows of the table itself.
+    /// Reads the next rows of the table itself. `first` is their first result page, if it was read already.
     async fn next_table_rows(
         &self,
         table: &'static Schema,
         scan: &Scan,
         position: &ScanPosition,
+        mut first: Option<Page<Row>>,
     ) -> Result<TableRows> {
         let mut table_rows = TableRows { rows: Vec::new(), next: position.table_position.clone() };
         if position.is_done {
@@ -120,7 +211,10 @@ impl UnionStore {
         }
         loop {
             let after = table_rows.next.take();
-            let page = self.below().scan(table, Scan { after, ..scan.clone() }).await?;
+            let page = match first.take() {
+                Some(page) => page,
+                None => self.below().scan(table, Scan { after, ..scan.clone() }).await?,
+            };
             table_rows.next = page.next;
             table_rows.rows.extend(page.items.into_iter().map(TableRow::Whole));
             table_rows.rows.extend(page.damaged.into_iter().map(TableRow::Damaged));
@@ -178,9 +272,28 @@ impl Decorator for UnionStore {
             _ => self.below().get(table, key).await?,
         };
         match row {
-            None => self.blocks.find(table, key).await,
+            None => {
+                let index = self.blocks.index_after_rows(&key.partition, ReadFrom::Quorum);
+                self.blocks.find(table, key, &index).await
+            }
             row => Ok(row),
         }
+    }
+
+    async fn read(&self, reads: Vec<Read>) -> Result<Vec<Page<Row>>> {
+        let continues = |read: &Read| matches!(read, Read::Scan(_, scan) if scan.after.is_some());
+        if !reads.iter().any(|read| is_archived(read.table())) {
+            return self.below().read(reads).await;
+        }
+        if reads.iter().any(continues) {
+            return try_join_all(reads.into_iter().map(|read| read.answer(self))).await;
+        }
+        for read in &reads {
+            if let Read::Scan(table, scan) = read {
+                scan.check(table)?;
+            }
+        }
+        self.read_together(reads).await
     }
 
     /// Lists the partitions of the table, and then (except for bodies) the pages that have rows only in blocks.

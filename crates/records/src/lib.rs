@@ -52,7 +52,7 @@ pub use names::{BucketName, DomainName, EntryKey, NameError, Page, PropertyName,
 pub use purges::{
     MUTABLE_LIFE, PURGE_SHARDS, PageChange, PurgeEntry, PurgeId, PurgedChange, TID_LIFE, purge_id,
 };
-pub use records::{INDEX_PAGE_ROWS, Records};
+pub use records::{INDEX_PAGE_ROWS, Records, first_of, row_of};
 pub use requests::{Expect, ImportRender, ImportRevision, NewProperty, NewRender, NewRevision, RenderBase};
 pub use site_changes::SiteChange;
 pub use tid::Tid;

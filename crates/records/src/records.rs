@@ -8,7 +8,7 @@ use std::{
 
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{
-    ClusteringRange, Cursor, Key, Page as ResultPage, PartitionStream, Row, RowStream, Scan, Schema,
+    ClusteringRange, Cursor, Key, Page as ResultPage, PartitionStream, Read, Row, RowStream, Scan, Schema,
     TableStore, Value,
 };
 use tokio::sync::OnceCell;
@@ -45,6 +45,18 @@ pub struct Records {
     pub(crate) seen_time_is_adopted: OnceCell<()>,
     /// The stored time that processes saw pass, in microseconds, as this process knows it.
     pub(crate) stored_seen_time: AtomicI64,
+}
+
+/// A read of the first row of a page in a range of a table.
+#[must_use]
+pub fn first_of(table: &'static Schema, page: &Page, range: ClusteringRange) -> Read {
+    Read::first(table, partition_of(page), range)
+}
+
+/// A read of one row of a page.
+#[must_use]
+pub fn row_of(table: &'static Schema, page: &Page, clustering: Vec<Value>) -> Read {
+    Read::Get(table, Key::new(partition_of(page), clustering))
 }
 
 impl Records {
@@ -127,6 +139,12 @@ impl Records {
         clustering: Vec<Value>,
     ) -> Result<Option<Row>> {
         Ok(self.store.get(table, &Key::new(partition_of(page), clustering)).await?)
+    }
+
+    /// Answers several reads of one page together, each with its first row. See [`first_of`] and [`row_of`].
+    pub async fn first_rows<const N: usize>(&self, reads: [Read; N]) -> Result<[Option<Row>; N]> {
+        let mut pages = self.store.read(reads.into()).await?.into_iter();
+        Ok(std::array::from_fn(|_| pages.next().and_then(|page| page.items.into_iter().next())))
     }
 
     /// Reads a result page of a scan.

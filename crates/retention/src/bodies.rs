@@ -7,9 +7,10 @@ use rashomon_clock::Timestamp;
 use rashomon_records::{
     Page, PropertyName, Result, Revision, Tid, Versions,
     content::{Bodies, BodyRow},
-    rows::{Properties, RenderRow, RevisionRow, content_table, of_property},
+    first_of, row_of,
+    rows::{Properties, RenderRow, RevisionRow, content_of, content_table, of_property},
 };
-use rashomon_tables::{Mutation, Row};
+use rashomon_tables::{Mutation, Read, Row};
 
 use crate::{
     BodyId, RetentionEngine,
@@ -40,7 +41,23 @@ enum FoundRow {
     Copy(Row),
 }
 
+impl FoundBody {
+    /// The row that [`RetentionEngine::body_read`] returned.
+    #[must_use]
+    pub const fn new(row: Row) -> Self {
+        Self { row: Some(FoundRow::Permanent(row)), is_latest: false }
+    }
+}
+
 impl RetentionEngine {
+    /// The read that looks for a body as [`Self::locate`] does, for [`FoundBody::new`]. `None` if several are necessary.
+    #[must_use]
+    pub fn body_read(&self, body: BodyId<'_>) -> Option<Read> {
+        let takes_one = !self.has_policy(body.page) && !self.0.uses_current(body.page);
+        let (content, key) = content_of(body.versions, body.name, body.rev, body.tid);
+        takes_one.then(|| row_of(content, body.page, key))
+    }
+
     /// Looks for a body: under table-per-query, first for its copy by tid, and then for its permanent row. Under the
     /// other strategies, looks for the permanent row only; [`Self::on_read`] then looks for a read copy.
     pub async fn locate(&self, body: BodyId<'_>) -> Result<FoundBody> {
@@ -222,6 +239,12 @@ impl RetentionEngine {
             None if self.0.uses_current(body.page) => copy_row_of(&self.0, body).await,
             row => Ok(row),
         }
+    }
+
+    /// The read that returns the same as [`Self::newest_row`]. `None` if several are necessary.
+    #[must_use]
+    pub fn newest_read(&self, page: &Page, name: &PropertyName, versions: Versions) -> Option<Read> {
+        (!self.0.uses_current(page)).then(|| first_of(content_table(versions), page, of_property(name)))
     }
 
     /// The row with the newest body of a property among all revisions. The row is usually that of the latest

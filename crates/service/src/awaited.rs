@@ -11,8 +11,8 @@ use std::{
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use rashomon_tables::{
-    Batch, Cursor, Error, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
-    TableStore, Walk, WalkPage,
+    Batch, Cursor, Error, Key, Outage, Page, Partition, PartitionVersions, Read, Result, Row, Scan, Schema,
+    Swap, TableStore, Walk, WalkPage,
 };
 use tokio::sync::Mutex;
 
@@ -112,6 +112,10 @@ impl TableStore for AwaitedStore {
 
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
         self.store()?.scan(table, scan).await
+    }
+
+    async fn read(&self, reads: Vec<Read>) -> Result<Vec<Page<Row>>> {
+        self.store()?.read(reads).await
     }
 
     async fn partitions(

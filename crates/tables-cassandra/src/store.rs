@@ -4,10 +4,10 @@ use std::{fmt, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, TryStreamExt, future::try_join_all, stream};
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::{
-    Batch, Cursor, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
+    Batch, Cursor, Key, Outage, Page, Partition, PartitionVersions, Read, Result, Row, Scan, Schema, Swap,
     TableStore, Walk, WalkPage,
 };
 
@@ -135,6 +135,10 @@ impl TableStore for CassandraStore {
         let table = self.catalog.get(table)?;
         limits::check_key(&scan.partition, &scan.range.prefix)?;
         read::scan(&self.cluster, &table, &scan, self.clock.passed()).await
+    }
+
+    async fn read(&self, reads: Vec<Read>) -> Result<Vec<Page<Row>>> {
+        try_join_all(reads.into_iter().map(|read| read.answer(self))).await
     }
 
     async fn partitions(

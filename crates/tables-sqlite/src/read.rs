@@ -11,7 +11,8 @@ use std::num::NonZeroUsize;
 use bytes::Bytes;
 use rashomon_clock::{PassedTime, Timestamp};
 use rashomon_tables::{
-    Cursor, DamagedRow, Direction, Error, Key, OnDamage, Order, Page, Partition, Result, Row, Scan, Value,
+    Cursor, DamagedRow, Direction, Error, Key, OnDamage, Order, Page, Partition, Read, Result, Row, Scan,
+    Value,
 };
 use rusqlite::{CachedStatement, Connection};
 
@@ -44,6 +45,22 @@ pub(crate) fn get(
         found => found?,
     };
     Ok(row.filter(|row| row.is_visible(passed)))
+}
+
+/// Answers several reads, of these tables, from one snapshot.
+pub(crate) fn read(
+    connection: &AuditConnection,
+    reads: &[(Table, Read)],
+    passed: PassedTime,
+) -> Result<Vec<Page<Row>>> {
+    let answer = |(table, read): &(Table, Read)| match read {
+        Read::Get(_, key) => {
+            let row = get(connection, *table, key, passed)?;
+            Ok(Page::new(row.into_iter().collect(), None))
+        }
+        Read::Scan(_, wanted) => scan(connection, *table, wanted, passed),
+    };
+    connection.snapshot(|| reads.iter().map(answer).collect())
 }
 
 /// Reads the row under a key, visible or expired, inside a snapshot. An audit confirms that a missing row

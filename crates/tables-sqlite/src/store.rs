@@ -1,7 +1,7 @@
 //! The store: implements [`TableStore`] with the threads that read and the thread that writes.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt, io,
     num::NonZeroUsize,
     path::{Path, PathBuf},
@@ -16,8 +16,8 @@ use std::{
 use async_trait::async_trait;
 use rashomon_clock::Clock;
 use rashomon_tables::{
-    Batch, Cursor, Error, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
-    TableStore, Walk, WalkPage,
+    Batch, Cursor, Error, Key, Outage, Page, Partition, PartitionVersions, Read, Result, Row, Scan, Schema,
+    Swap, TableStore, Walk, WalkPage,
 };
 use tokio::sync::oneshot;
 
@@ -347,6 +347,27 @@ impl TableStore for SqliteStore {
         let page = page.await.map_err(|error| self.with_path(error))?;
         self.partition_versions.wait_committed(slot).await;
         Ok(page)
+    }
+
+    async fn read(&self, reads: Vec<Read>) -> Result<Vec<Page<Row>>> {
+        let mut slots = BTreeSet::new();
+        let mut checked = Vec::with_capacity(reads.len());
+        for read in reads {
+            match &read {
+                Read::Get(table, key) => table.check_key(key)?,
+                Read::Scan(table, scan) => scan.check(table)?,
+            }
+            slots.insert(self.partition_versions.slot(read.partition()));
+            checked.push((self.catalog.get(read.table())?, read));
+        }
+        let clock = Arc::clone(&self.clock);
+        let pages =
+            self.workers.readers.read(move |connection| read::read(connection, &checked, clock.passed()));
+        let pages = pages.await.map_err(|error| self.with_path(error))?;
+        for slot in slots {
+            self.partition_versions.wait_committed(slot).await;
+        }
+        Ok(pages)
     }
 
     async fn partitions(

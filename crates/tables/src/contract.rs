@@ -169,6 +169,7 @@ macro_rules! contract_tests {
             range_deletes_may_overlap
             a_range_delete_and_puts_share_a_batch
             pages_of_a_scan_have_all_its_rows
+            reads_return_together_what_they_return_alone
             pages_are_bounded_in_bytes
             reads_of_all_replicas_find_the_same_rows
             limits_may_differ_between_pages

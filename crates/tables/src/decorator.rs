@@ -5,7 +5,7 @@ use std::{fmt::Debug, num::NonZeroUsize, time::Duration};
 use async_trait::async_trait;
 
 use crate::{
-    Batch, Cursor, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema, Swap,
+    Batch, Cursor, Key, Outage, Page, Partition, PartitionVersions, Read, Result, Row, Scan, Schema, Swap,
     TableStore, Walk, WalkPage,
 };
 
@@ -32,6 +32,18 @@ pub trait Decorator: Debug + Send + Sync + 'static {
     /// Passes on [`TableStore::scan`].
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
         self.below().scan(table, scan).await
+    }
+
+    /// Answers each read alone, so that [`Self::get`] and [`Self::scan`] see all reads.
+    async fn read(&self, reads: Vec<Read>) -> Result<Vec<Page<Row>>> {
+        let mut pages = Vec::with_capacity(reads.len());
+        for read in reads {
+            pages.push(match read {
+                Read::Get(table, key) => Page::new(self.get(table, &key).await?.into_iter().collect(), None),
+                Read::Scan(table, scan) => self.scan(table, scan).await?,
+            });
+        }
+        Ok(pages)
     }
 
     /// Passes on [`TableStore::partitions`].
@@ -99,6 +111,10 @@ impl<D: Decorator> TableStore for D {
 
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
         Decorator::scan(self, table, scan).await
+    }
+
+    async fn read(&self, reads: Vec<Read>) -> Result<Vec<Page<Row>>> {
+        Decorator::read(self, reads).await
     }
 
     async fn partitions(

@@ -40,7 +40,7 @@ pub use isolated::Isolated;
 pub use memory::Memory;
 pub use partition_versions::{PartitionVersions, Slot, VersionedRead};
 pub use query::{
-    ClusteringRange, Cursor, DamagedRow, OnDamage, Order, Page, Partition, ReadFrom, Scan, compare_rows,
+    ClusteringRange, Cursor, DamagedRow, OnDamage, Order, Page, Partition, Read, ReadFrom, Scan, compare_rows,
 };
 pub use read_ahead::ReadAhead;
 #[cfg(feature = "replicas")]

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 
-use crate::{Direction, Error, Key, Result, Schema, Value};
+use crate::{Direction, Error, Key, Result, Row, Schema, TableStore, Value};
 
 /// A range of rows of one partition. The first clustering columns equal `prefix`, and the next column is
 /// between the bounds.
@@ -152,6 +152,48 @@ pub enum ReadFrom {
     /// agree on the rows that were read, deletes included. The call is `Unavailable` while a replica does not
     /// answer.
     AllReplicas,
+}
+
+/// A read of rows of one partition: see [`crate::TableStore::read`].
+#[derive(Debug, Clone)]
+pub enum Read {
+    /// The row under a key.
+    Get(&'static Schema, Key),
+    /// A result page of a scan.
+    Scan(&'static Schema, Scan),
+}
+
+impl Read {
+    /// A read of the first row of a range, in the order of the schema.
+    #[must_use]
+    pub fn first(table: &'static Schema, partition: Partition, range: ClusteringRange) -> Self {
+        Self::Scan(table, Scan::new(partition, NonZeroUsize::MIN).range(range))
+    }
+
+    /// The table.
+    #[must_use]
+    pub const fn table(&self) -> &'static Schema {
+        match self {
+            Self::Get(table, _) | Self::Scan(table, _) => table,
+        }
+    }
+
+    /// The partition.
+    #[must_use]
+    pub fn partition(&self) -> &[Value] {
+        match self {
+            Self::Get(_, key) => &key.partition,
+            Self::Scan(_, scan) => &scan.partition,
+        }
+    }
+
+    /// Answers this read alone. A row is a result page.
+    pub async fn answer(self, store: &(impl TableStore + ?Sized)) -> Result<Page<Row>> {
+        match self {
+            Self::Get(table, key) => Ok(Page::new(store.get(table, &key).await?.into_iter().collect(), None)),
+            Self::Scan(table, scan) => store.scan(table, scan).await,
+        }
+    }
 }
 
 /// A damaged row that a scan has found.

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use rashomon_clock::{Clock, PassedTime};
 
 use crate::{
-    Cursor, Decorator, Key, Order, Page, Partition, Result, Row, Scan, Schema, TableStore, Value, Walk,
+    Cursor, Decorator, Key, Order, Page, Partition, Read, Result, Row, Scan, Schema, TableStore, Value, Walk,
     WalkPage, memory::cursor, query::compare_rows,
 };
 
@@ -308,6 +308,19 @@ impl Decorator for ReadAhead {
             }
             scan.after = page.next;
         }
+    }
+
+    async fn read(&self, reads: Vec<Read>) -> Result<Vec<Page<Row>>> {
+        let tables: Vec<_> = reads.iter().map(Read::table).collect();
+        let partition = reads.first().map(Read::partition).unwrap_or_default();
+        if self.find(&tables, partition, |_| Some(())).is_none() {
+            return self.below().read(reads).await;
+        }
+        let mut pages = Vec::with_capacity(reads.len());
+        for read in reads {
+            pages.push(read.answer(self).await?);
+        }
+        Ok(pages)
     }
 
     async fn walk(&self, walk: Walk) -> Result<WalkPage> {

@@ -5,8 +5,8 @@ use std::{fmt::Debug, num::NonZeroUsize, sync::Arc, time::Duration};
 use async_trait::async_trait;
 
 use crate::{
-    Batch, Cursor, Decorator, Key, Outage, Page, Partition, PartitionVersions, Result, Row, Scan, Schema,
-    Swap, Walk, WalkPage,
+    Batch, Cursor, Decorator, Key, Outage, Page, Partition, PartitionVersions, Read, Result, Row, Scan,
+    Schema, Swap, Walk, WalkPage,
 };
 
 /// A store of tables.
@@ -38,6 +38,16 @@ pub trait TableStore: Debug + Send + Sync + 'static {
     /// reported. If the key of a row cannot be decoded, or if the structure around the rows is damaged, the call is
     /// always `Corrupt`.
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>>;
+
+    /// Answers several reads of one partition, in their order. A store that can sends them together, and answers them from
+    /// one snapshot.
+    async fn read(&self, reads: Vec<Read>) -> Result<Vec<Page<Row>>> {
+        let mut pages = Vec::with_capacity(reads.len());
+        for read in reads {
+            pages.push(read.answer(self).await?);
+        }
+        Ok(pages)
+    }
 
     /// Reads a result page of the list of partitions. Over all result pages, each partition that has a visible row
     /// during the whole time is listed exactly once, in an unspecified order. Exports, verification and migration use
@@ -112,10 +122,15 @@ pub trait TableStore: Debug + Send + Sync + 'static {
 }
 
 /// A shared store is a store.
+#[async_trait]
 impl<S: TableStore + ?Sized> Decorator for Arc<S> {
     type Store = S;
 
     fn below(&self) -> &S {
         self
+    }
+
+    async fn read(&self, reads: Vec<Read>) -> Result<Vec<Page<Row>>> {
+        (**self).read(reads).await
     }
 }

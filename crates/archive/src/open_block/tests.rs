@@ -18,7 +18,7 @@ use rashomon_records::{
         REVISIONS_BY_TIME,
     },
 };
-use rashomon_tables::{Batch, Key, Memory, ReadFrom, Schema, TableStore, Value};
+use rashomon_tables::{Batch, Key, Memory, Schema, TableStore, Value};
 
 use super::*;
 use crate::{
@@ -330,7 +330,7 @@ async fn a_read_of_what_is_unpacked_is_not_refused() {
     let index = IndexRow::of(ID, &units).expect("each revision has a render");
     index.to_stored().put(&mut batch, Timestamp::EPOCH);
     blocks.store.write(Vec::new(), batch).await.expect("the store works");
-    let state = blocks.indexes.state(&*blocks.store, &partition_of(&long), ReadFrom::Quorum).await;
+    let state = blocks.indexes.state(&*blocks.store, &partition_of(&long)).await;
     state.expect("the store works").expect("the memory store has partition versions");
 
     let rev = |number| Revision::new(number).expect("a valid revision");

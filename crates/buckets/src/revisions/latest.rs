@@ -7,6 +7,7 @@ use std::sync::{
 
 use async_recursion::async_recursion as boxed;
 use moka::sync::Cache;
+use rashomon_records::first_of;
 use rashomon_retention::BodyId;
 use rashomon_tables::{ClusteringRange, Row, Slot, VersionedRead};
 
@@ -197,11 +198,8 @@ impl StoreInner {
 
     pub(super) async fn latest_render(&self, page: &Page) -> Result<Render> {
         for _ in 0..MAX_READ_ATTEMPTS {
-            let (render, revision) = futures::future::try_join(
-                self.records.first(&RENDERS, page, ClusteringRange::all()),
-                self.records.first(&REVISIONS, page, ClusteringRange::all()),
-            )
-            .await?;
+            let reads = [&RENDERS, &REVISIONS].map(|table| first_of(table, page, ClusteringRange::all()));
+            let [render, revision] = self.records.first_rows(reads).await?;
             let render = RenderRow::from_row(&render.ok_or(Error::NotFound(Missing::Page))?)?;
             let revision = match revision {
                 Some(row) if RevisionRow::rev_of(&row)? == render.rev => Some(RevisionRow::from_row(&row)?),
@@ -223,12 +221,17 @@ impl StoreInner {
         let versions = self.records.definitions.get(name).versions;
         let mut absent = None;
         for _ in 0..MAX_READ_ATTEMPTS {
-            let (index, revision, body) = futures::future::try_join3(
-                self.records.first(&RENDERS, page, ClusteringRange::all()),
-                self.records.first(&REVISIONS, page, ClusteringRange::all()),
-                self.retention.newest_row(page, name, versions),
-            )
-            .await?;
+            let [render, revision] =
+                [&RENDERS, &REVISIONS].map(|table| first_of(table, page, ClusteringRange::all()));
+            let [index, revision, body] = match self.retention.newest_read(page, name, versions) {
+                Some(body) => self.records.first_rows([render, revision, body]).await?,
+                None => {
+                    let rows = self.records.first_rows([render, revision]);
+                    let body = self.retention.newest_row(page, name, versions);
+                    let ([render, revision], body) = futures::future::try_join(rows, body).await?;
+                    [render, revision, body]
+                }
+            };
             let index = RenderRow::from_row(&index.ok_or(Error::NotFound(Missing::Page))?)?;
             let (rev, tid) = (index.rev, index.tid);
             let revision = match revision {

@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use async_recursion::async_recursion as boxed;
 use rashomon_clock::Timestamp;
-use rashomon_records::INDEX_PAGE_ROWS;
-use rashomon_retention::BodyId;
+use rashomon_records::{INDEX_PAGE_ROWS, first_of, row_of};
+use rashomon_retention::{BodyId, FoundBody};
 use rashomon_tables::{ClusteringRange, Scan};
 
 use super::{MAX_READ_ATTEMPTS, RevisionStore, SINGLE_ROW, StoreInner};
 use crate::{
     Error, Missing, Page, Property, PropertyName, PropertyVersion, Render, RenderInfo, Result, Revision,
     RevisionDetail, Tid,
-    rows::{Properties, RenderRow, RevisionRow, RowKey, TimeKey, of_revision, partition_of},
-    schemas::{RENDERS, REVISIONS_BY_TIME},
+    rows::{
+        Properties, RenderRow, RevisionRow, RowKey, TimeKey, of_revision, partition_of, render_key, rev_key,
+    },
+    schemas::{RENDERS, REVISIONS, REVISIONS_BY_TIME},
 };
 
 /// The maximum number of renders of a revision that are searched for a render that the archive's policy kept.
@@ -32,9 +34,7 @@ impl RevisionStore {
         let versions = inner.records.definitions.get(name).versions;
         let id = BodyId { page, rev, tid, name, versions };
         for _ in 0..MAX_READ_ATTEMPTS {
-            let (found, revision) =
-                futures::future::try_join(inner.retention.locate(id), inner.records.revision(page, rev))
-                    .await?;
+            let (found, revision) = inner.body_and_revision(id).await?;
             let revision = revision.ok_or(Error::NotFound(Missing::Revision(rev)))?;
             revision.record.check_not_erased()?;
             if let Some(body) = inner.retention.on_read(found, id, &revision).await? {
@@ -101,14 +101,12 @@ impl RevisionStore {
     #[boxed]
     pub async fn render(&self, page: &Page, tid: Tid) -> Result<Render> {
         let rev = self.0.records.revision_of(page, tid).await?;
-        let (render, revision) = futures::future::try_join(
-            self.0.records.render(page, rev, tid),
-            self.0.records.revision(page, rev),
-        )
-        .await?;
+        let reads = [row_of(&RENDERS, page, render_key(rev, tid)), row_of(&REVISIONS, page, rev_key(rev))];
+        let [render, revision] = self.0.records.first_rows(reads).await?;
         let Some(revision) = revision else { return Err(Error::NotFound(Missing::Render(tid))) };
+        let revision = RevisionRow::from_row(&revision)?;
         if let Some(render) = render {
-            return Ok(render_of(revision, render));
+            return Ok(render_of(revision, RenderRow::from_row(&render)?));
         }
         let made = self
             .0
@@ -171,15 +169,24 @@ fn no_property(rev: Revision, tid: Tid) -> Error {
 }
 
 impl StoreInner {
+    /// Looks for a body, and reads its revision.
+    async fn body_and_revision(&self, id: BodyId<'_>) -> Result<(FoundBody, Option<RevisionRow>)> {
+        let BodyId { page, rev, .. } = id;
+        if let Some(body) = self.retention.body_read(id) {
+            let revision = row_of(&REVISIONS, page, rev_key(rev));
+            if let [Some(body), revision] = self.records.first_rows([body, revision]).await? {
+                let revision = revision.as_ref().map(RevisionRow::from_row).transpose()?;
+                return Ok((FoundBody::new(body), revision));
+            }
+            // An earlier strategy may have put the body elsewhere.
+        }
+        futures::future::try_join(self.retention.locate(id), self.records.revision(page, rev)).await
+    }
+
     /// Returns a revision, and its newest render that the archive's policy kept, or its newest render if none
     /// was kept.
     async fn newest_of(&self, page: &Page, rev: Revision) -> Result<(RevisionRow, RenderRow)> {
-        let (revision, render) = futures::future::try_join(
-            self.records.revision(page, rev),
-            self.newest_kept(page, of_revision(rev)),
-        )
-        .await?;
-        match (revision, render) {
+        match self.revision_and_newest_kept(page, rev, of_revision(rev)).await? {
             (Some(revision), Some(render)) => Ok((revision, render)),
             _ => Err(self.records.no_revision(page, rev).await?),
         }
@@ -196,11 +203,7 @@ impl StoreInner {
         let of_rev = of_revision(rev);
         let until = of_rev.clone().below(Tid::first_after(time).as_time_uuid());
         for _ in 0..MAX_READ_ATTEMPTS {
-            let (revision, render) = futures::future::try_join(
-                self.records.revision(page, rev),
-                self.newest_kept(page, until.clone()),
-            )
-            .await?;
+            let (revision, render) = self.revision_and_newest_kept(page, rev, until.clone()).await?;
             let render = match render {
                 Some(render) if !render.left_out => Some(render),
                 newest => self.oldest_kept(page, of_rev.clone()).await?.or(newest),
@@ -212,11 +215,31 @@ impl StoreInner {
         Err(self.records.incomplete(page))
     }
 
-    /// Returns the newest render in a range whose bodies the archive's policy kept. If none of the newest
-    /// [`MAX_SEARCHED_RENDERS`] was kept, returns the newest render.
-    async fn newest_kept(&self, page: &Page, range: ClusteringRange) -> Result<Option<RenderRow>> {
-        let Some(newest) = self.records.first(&RENDERS, page, range.clone()).await? else { return Ok(None) };
-        let newest = RenderRow::from_row(&newest)?;
+    /// Returns a revision, and the newest of its renders in this range whose bodies the archive's policy kept. If none of
+    /// the newest [`MAX_SEARCHED_RENDERS`] was kept, returns the newest render.
+    async fn revision_and_newest_kept(
+        &self,
+        page: &Page,
+        rev: Revision,
+        range: ClusteringRange,
+    ) -> Result<(Option<RevisionRow>, Option<RenderRow>)> {
+        let reads = [row_of(&REVISIONS, page, rev_key(rev)), first_of(&RENDERS, page, range.clone())];
+        let [revision, newest] = self.records.first_rows(reads).await?;
+        let revision = revision.as_ref().map(RevisionRow::from_row).transpose()?;
+        let render = match newest {
+            Some(newest) => self.newest_kept(page, range, RenderRow::from_row(&newest)?).await?,
+            None => None,
+        };
+        Ok((revision, render))
+    }
+
+    /// Returns the newest render in a range whose bodies the archive's policy kept, given the newest of all.
+    async fn newest_kept(
+        &self,
+        page: &Page,
+        range: ClusteringRange,
+        newest: RenderRow,
+    ) -> Result<Option<RenderRow>> {
         if !newest.left_out {
             return Ok(Some(newest));
         }

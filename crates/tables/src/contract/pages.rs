@@ -6,7 +6,7 @@ use super::{
     Factory,
     fixtures::{World, clustering, key, limit, numbered, plain},
 };
-use crate::{Batch, ClusteringRange, ColumnType, Direction, Order, Scan, Schema, Value};
+use crate::{Batch, ClusteringRange, ColumnType, Direction, Error, Key, Order, Read, Scan, Schema, Value};
 
 static PAGES: LazyLock<Schema> = LazyLock::new(|| plain("pages").build());
 static REVISIONS: LazyLock<Schema> = LazyLock::new(|| {
@@ -55,6 +55,35 @@ pub async fn pages_of_a_scan_have_all_its_rows(factory: &dyn Factory) {
             expected.reverse();
         }
     }
+}
+
+/// Several reads of a partition, answered together, return what each returns alone.
+pub async fn reads_return_together_what_they_return_alone(factory: &dyn Factory) {
+    let world = with_revisions(factory, 20).await;
+    world.store.create(&PAGES).await.expect("a new table is created");
+    world.put(&PAGES, &key("page", "a"), numbered(1)).await;
+    let get = |table, clustering| Read::Get(table, Key::new(vec!["page".into()], vec![clustering]));
+    let reads = [
+        get(&REVISIONS, 50.into()),
+        get(&REVISIONS, 51.into()),
+        Read::first(&REVISIONS, vec!["page".into()], ClusteringRange::all().below(70)),
+        Read::Scan(&REVISIONS, scan(3).reverse()),
+        Read::Scan(&PAGES, scan(3)),
+        get(&PAGES, "a".into()),
+        Read::Scan(&REVISIONS, scan(30).range(ClusteringRange::all().above(300))),
+    ];
+    for count in 0..=reads.len() {
+        let mut alone = Vec::new();
+        for read in &reads[..count] {
+            let page = read.clone().answer(&*world.store).await.expect("the read is valid");
+            alone.push((page.items, page.next.is_some()));
+        }
+        let together = world.store.read(reads[..count].to_vec()).await.expect("the reads are valid");
+        let together: Vec<_> = together.into_iter().map(|page| (page.items, page.next.is_some())).collect();
+        assert_eq!(together, alone);
+    }
+    let invalid = world.store.read(vec![reads[0].clone(), get(&REVISIONS, "a".into())]).await;
+    assert!(matches!(invalid, Err(Error::Invalid(_))), "{invalid:?}");
 }
 
 /// A result page ends at the latest with the row that reaches its limit of bytes. A larger row is returned, too.

@@ -1,6 +1,10 @@
 //! Sealed revisions are read as before.
 
-use std::{collections::BTreeMap, num::NonZeroUsize};
+use std::{
+    collections::BTreeMap,
+    num::NonZeroUsize,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use async_trait::async_trait;
 use rashomon_buckets::{
@@ -8,7 +12,8 @@ use rashomon_buckets::{
     Settings, SlotRecord, Tid, VerifyReport, schemas,
 };
 use rashomon_tables::{
-    Counting, Counts, Cursor, Decorator, Kind, Memory, Partition, Schema, TableCounts, TableStore as _,
+    Counting, Counts, Cursor, Decorator, Key, Kind, Memory, Partition, Read, Result as StoreResult, Row,
+    Scan, Schema, TableCounts, TableStore as _, Walk, WalkPage,
 };
 
 use super::{DAY, HOUR, archived_tables, hour, seal_delay, settings, with_archive};
@@ -293,6 +298,73 @@ async fn latest_of_a_page_that_is_sealed_whole_takes_two_calls() {
         assert!(!walks.is_empty() && walks.iter().all(|(_, calls)| **calls == 1), "{calls:?}");
         let blocks = ("archive_blocks", "Scan".to_owned());
         assert_eq!(others, [(&blocks, &1)], "{calls:?}");
+    }
+}
+
+/// A store that counts calls, however many reads a call has.
+#[derive(Debug)]
+struct Calls {
+    store: Memory,
+    count: AtomicUsize,
+}
+
+impl Calls {
+    fn new(store: Memory) -> Self {
+        Self { store, count: AtomicUsize::new(0) }
+    }
+
+    fn called(&self) -> &Memory {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        &self.store
+    }
+}
+
+#[async_trait]
+impl Decorator for Calls {
+    type Store = Memory;
+
+    fn below(&self) -> &Memory {
+        &self.store
+    }
+
+    async fn get(&self, table: &'static Schema, key: &Key) -> StoreResult<Option<Row>> {
+        self.called().get(table, key).await
+    }
+
+    async fn scan(&self, table: &'static Schema, scan: Scan) -> StoreResult<rashomon_tables::Page<Row>> {
+        self.called().scan(table, scan).await
+    }
+
+    async fn read(&self, reads: Vec<Read>) -> StoreResult<Vec<rashomon_tables::Page<Row>>> {
+        self.called().read(reads).await
+    }
+
+    async fn walk(&self, walk: Walk) -> StoreResult<WalkPage> {
+        self.called().walk(walk).await
+    }
+}
+
+/// One call shows that the tables have rows of the page, and one reads its latest revision, render and body. Without an
+/// archive, it is one call. `docs/archive.md` has the figures.
+#[tokio::test]
+async fn latest_of_a_page_in_rows_takes_two_calls() {
+    let (world, store) = World::over_memory(Calls::new).await;
+    let page = page("Main_Page");
+    world.edit(&page, 1..=9).await;
+    for with_archive in [false, true] {
+        let world = match with_archive {
+            false => world.reopened().await,
+            true => super::with_archive(world.reopened().await).await,
+        };
+        // The first read makes lookups that a process makes only once.
+        let other = world.buckets.latest(&crate::support::page("Other"), &name("html")).await;
+        assert!(other.is_err(), "there is no such page");
+        let calls = || store.count.swap(0, Ordering::Relaxed);
+        calls();
+        let latest = world.buckets.latest(&page, &name("html")).await.unwrap();
+        assert_eq!((latest.version.rev, calls()), (rev(9), 1 + usize::from(with_archive)));
+        assert_eq!(world.buckets.newest_render(&page, rev(5)).await.unwrap().record.rev, rev(5));
+        assert_eq!(calls(), 1);
     }
 }
 
