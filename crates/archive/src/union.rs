@@ -23,7 +23,7 @@ use rashomon_records::{
     Page, Revision,
     content::{BodyRow, Stored},
     rows::page_of,
-    schemas::RENDERS,
+    schemas::{RENDER_CONTENT, RENDERS},
 };
 
 /// If the result of a search has at least this many undecoded revisions, another thread decodes them.
@@ -142,13 +142,14 @@ pub(super) struct IndexAfterRows<'a> {
 impl IndexAfterRows<'_> {
     /// Whether a block may have a later revision or render of the page than this row of the table.
     pub(super) async fn may_have_later(&self, table: &Schema, row: &Row) -> Result<bool> {
-        let Some(Value::Int(rev)) = row.key.clustering.first() else { return Ok(false) };
+        let rev = |value: &Value| if let Value::Int(rev) = value { Some(*rev) } else { None };
+        let Some(rev) = row.key.clustering.iter().find_map(rev) else { return Ok(true) };
         let highest = self.highest.get_or_try_init(|| {
             self.blocks.indexes.highest(&*self.blocks.store, self.partition, self.read_from)
         });
         // A later render may belong to the same revision.
-        let is_later =
-            |highest| if table.name() == RENDERS.name() { highest >= *rev } else { highest > *rev };
+        let is_of_render = [RENDERS.name(), RENDER_CONTENT.name()].contains(&table.name());
+        let is_later = |highest| if is_of_render { highest >= rev } else { highest > rev };
         Ok(highest.await.map_err(store_error)?.is_some_and(is_later))
     }
 

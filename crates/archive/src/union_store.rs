@@ -21,7 +21,10 @@ use super::{
 use rashomon_records::{
     INDEX_PAGE_ROWS,
     rows::{page_of, value_from_json, value_to_json},
-    schemas::{ARCHIVE_INDEX, RENDERS, REVISIONS, REVISIONS_BY_TID, REVISIONS_BY_TIME},
+    schemas::{
+        ARCHIVE_INDEX, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS, REVISIONS_BY_TID,
+        REVISIONS_BY_TIME,
+    },
 };
 
 /// A store that returns sealed rows as if they were still in their tables. Writes go to the tables alone.
@@ -360,9 +363,7 @@ impl Decorator for UnionStore {
 
 /// Whether every part of a page in a block has rows of the table.
 fn has_rows_of_each_part(table: &Schema) -> bool {
-    [&*REVISIONS, &*RENDERS, &*REVISIONS_BY_TIME, &*REVISIONS_BY_TID]
-        .into_iter()
-        .any(|other| other.name() == table.name())
+    is_one_of(table, [&REVISIONS, &RENDERS, &REVISIONS_BY_TIME, &REVISIONS_BY_TID])
 }
 
 /// The position at which a list of partitions continues.
@@ -395,14 +396,26 @@ impl ListPosition {
     }
 }
 
-/// Whether a scan asks for the latest revision or render alone. If the table has a revision or render, and no
-/// later one is in the index of the page, no block has to be opened.
+/// Whether a scan asks for the latest revision or render alone, or for the newest body of a property. If the table has one,
+/// and no later revision is in the index of the page, no block has to be opened.
 fn asks_for_latest(table: &Schema, scan: &Scan) -> bool {
-    [&*REVISIONS, &*RENDERS].into_iter().any(|latest| latest.name() == table.name())
-        && scan.limit.get() == 1
+    let columns_before_rev = if is_one_of(table, [&REVISIONS, &RENDERS]) {
+        0
+    } else if is_one_of(table, [&REVISION_CONTENT, &RENDER_CONTENT]) {
+        1
+    } else {
+        return false;
+    };
+    let range = rashomon_tables::ClusteringRange::prefix(scan.range.prefix.clone());
+    scan.limit.get() == 1
         && scan.order == Order::Forward
         && scan.after.is_none()
-        && scan.range == rashomon_tables::ClusteringRange::all()
+        && scan.range.prefix.len() == columns_before_rev
+        && scan.range == range
+}
+
+fn is_one_of<const N: usize>(table: &Schema, others: [&Schema; N]) -> bool {
+    others.into_iter().any(|other| other.name() == table.name())
 }
 
 /// The result of decoding a row of the archive.
