@@ -24,6 +24,9 @@ const ROW_BYTES: usize = 512;
 const FEW_ROWS: NonZeroUsize = NonZeroUsize::new(16).expect("not zero");
 const FEW_BYTES: usize = 4 << 10;
 
+/// An index with more rows is kept by a walk through many pages, too.
+const MANY_INDEX_ROWS: usize = 4;
+
 /// The number of result pages that are read to learn whether a page is sealed. A page with more rows counts as one that is
 /// not.
 const MAX_WALKS: usize = 8;
@@ -105,18 +108,21 @@ impl IndexCache {
         partition: &[Value],
         read_from: ReadFrom,
     ) -> Result<Arc<[IndexRow]>> {
-        if let Some(PageState { index: Some(index), .. }) = self.state(store, partition).await? {
+        let read = begin_read(store, partition);
+        let state = self.state(store, partition).await?;
+        let is_known = state.is_some();
+        if let Some(index) = state.and_then(|state| state.index) {
             return Ok(index);
         }
-        let read = begin_read(store, partition);
         let index: Arc<[IndexRow]> = index_from(store, partition, read_from).await?.into();
-        if let Some(read) = read {
+        if let Some(read) = read.filter(|_| is_known) {
             self.keep_index(read, partition, Arc::clone(&index)).await;
         }
         Ok(index)
     }
 
-    /// Keeps the index of a page whose tables have rows, unless a commit has changed the page since the read began.
+    /// Keeps the index of a page whose tables have rows, unless a commit has changed the page since the read began: before
+    /// that of its state.
     pub(super) async fn keep_index(
         &self,
         read: VersionedRead<'_>,
@@ -155,7 +161,8 @@ impl IndexCache {
         }
     }
 
-    /// Like [`Self::state`], but keeps nothing of a sealed page: for walks through many pages, each of which is read once.
+    /// Like [`Self::state`], but keeps nothing of a sealed page with a short index: for walks through many pages, most of
+    /// which are read once.
     pub(super) async fn state_of_walked(
         &self,
         store: &dyn TableStore,
@@ -170,8 +177,8 @@ impl IndexCache {
         if !read.is_current() {
             return Ok(None);
         }
-        if !state.is_sealed {
-            // The rows are read next, and each of these reads needs the state.
+        if !state.is_sealed || state.index.as_ref().is_some_and(|index| index.len() > MANY_INDEX_ROWS) {
+            // The rows are read next, and each of these reads needs the state. A long history is read in parts.
             self.0.insert(key, state.clone()).await;
         }
         Ok(Some(state))

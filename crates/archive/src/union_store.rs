@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures::future::try_join_all;
 use rashomon_tables::{
     Cursor, DamagedRow, Decorator, Error as StoreError, Key, Order, Page, Partition, Read, ReadFrom, Result,
-    Row, Scan, Schema, TableStore, Value, Walk, WalkPage, first_keys,
+    Row, Scan, Schema, TableStore, Value, VersionedRead, Walk, WalkPage, first_keys,
 };
 use serde::{Deserialize, Serialize};
 
@@ -109,67 +109,87 @@ impl UnionStore {
             }
         }
         let is_for_one = |read: &Read| matches!(read, Read::Scan(_, scan) if scan.limit == NonZeroUsize::MIN);
+        let is_for_one = reads.iter().any(is_for_one);
         let (indexes, store) = (&self.blocks.indexes, &*self.blocks.store);
-        let state = match reads.iter().any(is_for_one) {
+        let begun = begin_read(store, &partition);
+        let state = match is_for_one {
             // An error is reported by the reads of the rows, if it concerns them.
             true => indexes.state(store, &partition).await.ok().flatten(),
             false => indexes.cached(store, &partition).await,
         };
         let is_sealed = state.as_ref().is_some_and(|state| state.is_sealed);
         let has_rows = |read: &Read| !is_sealed || !is_archived(read.table());
-        let mut of_tables: Vec<_> = reads.iter().filter(|read| has_rows(read)).cloned().collect();
-        // The index comes last, since a seal moves rows into blocks.
-        let begun = state.filter(|state| state.index.is_none()).and_then(|_| begin_read(store, &partition));
-        if begun.is_some() {
-            let scan = Scan { read_from, ..Scan::new(partition.clone(), INDEX_PAGE_ROWS) };
-            of_tables.push(Read::Scan(&ARCHIVE_INDEX, scan.reporting_damage()));
+        let of_tables: Vec<_> = reads.iter().filter(|read| has_rows(read)).cloned().collect();
+        let lacks_index = is_for_one && state.is_some_and(|state| state.index.is_none());
+        let of_tables = match begun.filter(|_| lacks_index) {
+            Some(begun) => self.read_with_index(of_tables, &partition, begun).await?,
+            None if of_tables.is_empty() => Vec::new(),
+            None => store.read(of_tables).await?,
+        };
+        // All rows are read before the index, since a seal moves rows into blocks.
+        let (mut of_tables, mut found) = (of_tables.into_iter(), Vec::with_capacity(reads.len()));
+        for read in reads {
+            let rows = if has_rows(&read) { of_tables.next() } else { None };
+            let rows = rows.unwrap_or_else(|| Page::new(Vec::new(), None));
+            found.push(match read {
+                Read::Scan(table, scan) if is_archived(table) => {
+                    let position = ScanPosition::default();
+                    let rows = self.next_table_rows(table, &scan, &position, Some(rows)).await?;
+                    FoundInTable::Scanned(table, scan, rows)
+                }
+                Read::Get(table, key) if is_archived(table) && rows.items.is_empty() => {
+                    FoundInTable::Missing(table, key)
+                }
+                Read::Get(..) | Read::Scan(..) => FoundInTable::Whole(rows),
+            });
         }
-        let mut of_tables = if of_tables.is_empty() { Vec::new() } else { store.read(of_tables).await? };
-        if let Some(begun) = begun
-            && let Some(Page { items, next: None, damaged }) = of_tables.pop()
+        let index = self.blocks.index_after_rows(&partition, read_from);
+        try_join_all(found.into_iter().map(|found| self.complete(found, &index))).await
+    }
+
+    /// Reads rows of a page together with its index, which is kept.
+    async fn read_with_index(
+        &self,
+        reads: Vec<Read>,
+        partition: &[Value],
+        begun: VersionedRead<'_>,
+    ) -> Result<Vec<Page<Row>>> {
+        let scan = Scan::new(partition.to_vec(), INDEX_PAGE_ROWS).reporting_damage();
+        let mut with_index = reads.clone();
+        with_index.push(Read::Scan(&ARCHIVE_INDEX, scan));
+        let mut pages = match self.below().read(with_index).await {
+            // The index may be damaged. It concerns only a read that needs the index.
+            Err(StoreError::Corrupt(_)) => return self.below().read(reads).await,
+            pages => pages?,
+        };
+        if let Some(Page { items, next: None, damaged }) = pages.pop()
             && damaged.is_empty()
             && let Ok(index) =
                 items.iter().map(IndexRow::from_row).collect::<rashomon_records::Result<Vec<_>>>()
         {
-            indexes.keep_index(begun, &partition, index.into()).await;
+            self.blocks.indexes.keep_index(begun, partition, index.into()).await;
         }
-        let mut of_tables = of_tables.into_iter();
-        let with_rows: Vec<_> = reads
-            .into_iter()
-            .map(|read| {
-                let rows = if has_rows(&read) { of_tables.next() } else { None };
-                (read, rows)
-            })
-            .collect();
-        let index = self.blocks.index_after_rows(&partition, read_from);
-        let answers = with_rows.into_iter().map(|(read, rows)| self.complete(read, rows, &index));
-        try_join_all(answers).await
+        Ok(pages)
     }
 
-    /// Completes what the tables have for a read. `None`: they have nothing.
-    async fn complete(
-        &self,
-        read: Read,
-        rows: Option<Page<Row>>,
-        index: &IndexAfterRows<'_>,
-    ) -> Result<Page<Row>> {
-        match read {
-            Read::Get(table, key) if is_archived(table) => match rows {
-                Some(found) if !found.items.is_empty() => Ok(found),
-                _ => {
-                    let row = self.blocks.find(table, &key, index).await?;
-                    Ok(Page::new(row.into_iter().collect(), None))
-                }
-            },
-            Read::Scan(table, scan) if is_archived(table) => {
-                let position = ScanPosition::default();
-                let rows = match rows {
-                    None => TableRows { rows: Vec::new(), next: None },
-                    first => self.next_table_rows(table, &scan, &position, first).await?,
-                };
-                self.unite(table, &scan, &position, rows, index).await
+    /// Adds what the archive has to what the tables have for a read.
+    async fn complete(&self, found: FoundInTable, index: &IndexAfterRows<'_>) -> Result<Page<Row>> {
+        match found {
+            FoundInTable::Whole(page) => Ok(page),
+            FoundInTable::Missing(table, key) => {
+                let row = self.blocks.find(table, &key, index).await?;
+                Ok(Page::new(row.into_iter().collect(), None))
             }
-            Read::Get(..) | Read::Scan(..) => Ok(rows.unwrap_or_else(|| Page::new(Vec::new(), None))),
+            FoundInTable::Scanned(table, scan, rows) => {
+                let page = self.unite(table, &scan, &ScanPosition::default(), rows, index).await?;
+                match page.next {
+                    // All its rows were skipped.
+                    Some(after) if page.items.is_empty() && page.damaged.is_empty() => {
+                        Decorator::scan(self, table, Scan { after: Some(after), ..scan }).await
+                    }
+                    next => Ok(Page { next, ..page }),
+                }
+            }
         }
     }
 
@@ -241,6 +261,16 @@ struct TableRows {
     next: Option<Cursor>,
 }
 
+/// What the tables have for a read.
+enum FoundInTable {
+    /// All of it.
+    Whole(Page<Row>),
+    /// No row under this key.
+    Missing(&'static Schema, Key),
+    /// The next rows of a scan.
+    Scanned(&'static Schema, Scan, TableRows),
+}
+
 /// A row of the table itself.
 enum TableRow {
     Whole(Row),
@@ -284,12 +314,11 @@ impl Decorator for UnionStore {
     }
 
     async fn read(&self, reads: Vec<Read>) -> Result<Vec<Page<Row>>> {
-        let continues = |read: &Read| matches!(read, Read::Scan(_, scan) if scan.after.is_some());
+        if reads.iter().any(Read::has_cursor) {
+            return try_join_all(reads.into_iter().map(|read| read.answer(self))).await;
+        }
         if !reads.iter().any(|read| is_archived(read.table())) {
             return self.below().read(reads).await;
-        }
-        if reads.iter().any(continues) {
-            return try_join_all(reads.into_iter().map(|read| read.answer(self))).await;
         }
         for read in &reads {
             if let Read::Scan(table, scan) = read {

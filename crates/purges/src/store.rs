@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rashomon_records::PurgeEntry;
-use rashomon_tables::{Batch, Decorator, Key, Result, Row, Schema, Swap, TableStore};
+use rashomon_tables::{Batch, Decorator, Key, Page, Read, Result, Row, Schema, Swap, TableStore};
 
 use crate::Purger;
 
@@ -58,6 +58,10 @@ impl Decorator for PurgingStore {
 
     fn below(&self) -> &dyn TableStore {
         &*self.below
+    }
+
+    async fn read(&self, reads: Vec<Read>) -> Result<Vec<Page<Row>>> {
+        self.below().read(reads).await
     }
 
     async fn write(&self, first: Vec<Batch>, then: Batch) -> Result<()> {

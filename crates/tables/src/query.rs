@@ -187,6 +187,12 @@ impl Read {
         }
     }
 
+    /// Whether the read continues an earlier one.
+    #[must_use]
+    pub fn has_cursor(&self) -> bool {
+        matches!(self, Self::Scan(_, scan) if scan.after.is_some())
+    }
+
     /// Answers this read alone. A row is a result page.
     pub async fn answer(self, store: &(impl TableStore + ?Sized)) -> Result<Page<Row>> {
         match self {

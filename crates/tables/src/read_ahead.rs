@@ -272,6 +272,7 @@ impl Decorator for ReadAhead {
     }
 
     async fn get(&self, table: &'static Schema, key: &Key) -> Result<Option<Row>> {
+        table.check_key(key)?;
         let passed = self.clock.passed();
         match self.find(&[table], &key.partition, |rows| Some(rows.get(table, key, passed))) {
             Some(row) => Ok(row),
@@ -280,6 +281,7 @@ impl Decorator for ReadAhead {
     }
 
     async fn scan(&self, table: &'static Schema, scan: Scan) -> Result<Page<Row>> {
+        scan.check(table)?;
         let (passed, own) =
             (self.clock.passed(), scan.after.as_ref().map(|after| after.0.strip_prefix(OWN_CURSOR)));
         if own == Some(None) {
@@ -311,9 +313,10 @@ impl Decorator for ReadAhead {
     }
 
     async fn read(&self, reads: Vec<Read>) -> Result<Vec<Page<Row>>> {
+        let has_cursor = reads.iter().any(Read::has_cursor);
         let tables: Vec<_> = reads.iter().map(Read::table).collect();
         let partition = reads.first().map(Read::partition).unwrap_or_default();
-        if self.find(&tables, partition, |_| Some(())).is_none() {
+        if !has_cursor && self.find(&tables, partition, |_| Some(())).is_none() {
             return self.below().read(reads).await;
         }
         let mut pages = Vec::with_capacity(reads.len());

@@ -91,6 +91,8 @@ enum ReadPage {
     Captured(Box<CapturedPage>),
     /// The page is captured later. Contains its first part, if that was read.
     Begun(Option<Part>),
+    /// The page is not captured.
+    TooLarge,
 }
 
 impl ReadPage {
@@ -99,6 +101,7 @@ impl ReadPage {
         match self {
             Self::Captured(page) => page.memory(),
             Self::Begun(first) => first.as_ref().map_or(0, pages::body_bytes),
+            Self::TooLarge => 0,
         }
     }
 }
@@ -194,6 +197,7 @@ impl<W: Write + Send + 'static> Export<'_, W> {
         {
             captured[index] = match page {
                 ReadPage::Captured(page) => Some(*page),
+                ReadPage::TooLarge => None,
                 ReadPage::Begun(first) => self.capture(pages[index].clone(), first).await?,
             };
             bytes += captured[index].as_mut().map_or(0, CapturedPage::memory);
@@ -217,8 +221,9 @@ impl<W: Write + Send + 'static> Export<'_, W> {
                         captured.pack(&mut compressor);
                         ReadPage::Captured(Box::new(captured))
                     }
-                    // It is read in its turn. An error is found again.
-                    Ok(None) | Err(_) => ReadPage::Begun(None),
+                    Ok(None) => ReadPage::TooLarge,
+                    // It is found again.
+                    Err(_) => ReadPage::Begun(None),
                 },
                 first => ReadPage::Begun(first),
             };
