@@ -1,5 +1,7 @@
 //! The union of the tables and the blocks, as a store.
 
+mod list_position;
+
 use std::{num::NonZeroUsize, sync::Arc};
 
 use async_trait::async_trait;
@@ -10,6 +12,7 @@ use rashomon_tables::{
 };
 use serde::{Deserialize, Serialize};
 
+use self::list_position::ListPosition;
 use super::{
     blocks::BlockStore,
     index::IndexRow,
@@ -393,36 +396,6 @@ impl Decorator for UnionStore {
 /// Whether every part of a page in a block has rows of the table.
 fn has_rows_of_each_part(table: &Schema) -> bool {
     is_one_of(table, [&REVISIONS, &RENDERS, &REVISIONS_BY_TIME, &REVISIONS_BY_TID])
-}
-
-/// The position at which a list of partitions continues.
-enum ListPosition {
-    /// In the table itself.
-    InTable(Option<Cursor>),
-    /// After the partitions of the table: in the indexes of pages.
-    InIndexes(Option<Cursor>),
-}
-
-impl ListPosition {
-    fn encode(self) -> Cursor {
-        let (tag, cursor) = match self {
-            Self::InTable(cursor) => (0, cursor),
-            Self::InIndexes(cursor) => (1, cursor),
-        };
-        let mut bytes = vec![tag, u8::from(cursor.is_some())];
-        bytes.extend(cursor.iter().flat_map(|cursor| cursor.0.iter()));
-        Cursor(bytes.into())
-    }
-
-    fn decode(cursor: &Cursor) -> Result<Self> {
-        match &cursor.0[..] {
-            [tag @ (0 | 1), is_some @ (0 | 1), rest @ ..] => {
-                let cursor = (*is_some == 1).then(|| Cursor(rest.to_vec().into()));
-                Ok(if *tag == 0 { Self::InTable(cursor) } else { Self::InIndexes(cursor) })
-            }
-            _ => Err(StoreError::Invalid("the cursor does not come from this store".to_owned())),
-        }
-    }
 }
 
 /// Whether a scan asks for the latest revision or render alone, or for the newest body of a property. If the table has one,
