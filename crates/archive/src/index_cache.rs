@@ -142,10 +142,9 @@ impl IndexCache {
         store: &dyn TableStore,
         partition: &[Value],
     ) -> Result<Option<PageState>> {
-        let Some(read) = begin_read(store, partition) else { return Ok(None) };
-        let key = (partition.to_vec(), read.version());
-        if let Some(state) = self.0.get(&key).await {
-            return Ok(Some(state));
+        let Some((read, key, known)) = self.look_up(store, partition).await else { return Ok(None) };
+        if known.is_some() {
+            return Ok(known);
         }
         let load = async {
             let state = read_state(store, partition).await.map_err(store_error);
@@ -168,10 +167,9 @@ impl IndexCache {
         store: &dyn TableStore,
         partition: &[Value],
     ) -> Result<Option<PageState>> {
-        let Some(read) = begin_read(store, partition) else { return Ok(None) };
-        let key = (partition.to_vec(), read.version());
-        if let Some(state) = self.0.get(&key).await {
-            return Ok(Some(state));
+        let Some((read, key, known)) = self.look_up(store, partition).await else { return Ok(None) };
+        if known.is_some() {
+            return Ok(known);
         }
         let state = read_state(store, partition).await?;
         if !read.is_current() {
@@ -186,8 +184,19 @@ impl IndexCache {
 
     /// Returns what is known of the page that has this partition, if it is in memory.
     pub(super) async fn cached(&self, store: &dyn TableStore, partition: &[Value]) -> Option<PageState> {
+        self.look_up(store, partition).await?.2
+    }
+
+    /// Begins a read of a page. Also returns the key of its state at this version, and the state if it is in memory.
+    async fn look_up<'s>(
+        &self,
+        store: &'s dyn TableStore,
+        partition: &[Value],
+    ) -> Option<(VersionedRead<'s>, (Vec<Value>, u64), Option<PageState>)> {
         let read = begin_read(store, partition)?;
-        self.0.get(&(partition.to_vec(), read.version())).await
+        let key = (partition.to_vec(), read.version());
+        let known = self.0.get(&key).await;
+        Some((read, key, known))
     }
 }
 

@@ -53,7 +53,8 @@ impl UnionStore {
             Some(cursor) => ScanPosition::decode(table, cursor)?,
             None => ScanPosition::default(),
         };
-        let table_rows = if self.is_sealed_for(&scan).await {
+        let state = self.state_for(&scan.partition, is_for_one(&scan)).await;
+        let table_rows = if state.is_some_and(|state| state.is_sealed) {
             TableRows { rows: Vec::new(), next: None }
         } else {
             self.next_table_rows(table, &scan, &position, None).await?
@@ -111,15 +112,9 @@ impl UnionStore {
                 Read::Get(..) | Read::Scan(..) => {}
             }
         }
-        let is_for_one = |read: &Read| matches!(read, Read::Scan(_, scan) if scan.limit == NonZeroUsize::MIN);
-        let is_for_one = reads.iter().any(is_for_one);
-        let (indexes, store) = (&self.blocks.indexes, &*self.blocks.store);
-        let begun = begin_read(store, &partition);
-        let state = match is_for_one {
-            // An error is reported by the reads of the rows, if it concerns them.
-            true => indexes.state(store, &partition).await.ok().flatten(),
-            false => indexes.cached(store, &partition).await,
-        };
+        let is_for_one = reads.iter().any(|read| matches!(read, Read::Scan(_, scan) if is_for_one(scan)));
+        let begun = begin_read(self.below(), &partition);
+        let state = self.state_for(&partition, is_for_one).await;
         let is_sealed = state.as_ref().is_some_and(|state| state.is_sealed);
         let has_rows = |read: &Read| !is_sealed || !is_archived(read.table());
         let of_tables: Vec<_> = reads.iter().filter(|read| has_rows(read)).cloned().collect();
@@ -127,7 +122,7 @@ impl UnionStore {
         let of_tables = match begun.filter(|_| lacks_index) {
             Some(begun) => self.read_with_index(of_tables, &partition, begun).await?,
             None if of_tables.is_empty() => Vec::new(),
-            None => store.read(of_tables).await?,
+            None => self.below().read(of_tables).await?,
         };
         // All rows are read before the index, since a seal moves rows into blocks.
         let (mut of_tables, mut found) = (of_tables.into_iter(), Vec::with_capacity(reads.len()));
@@ -196,17 +191,14 @@ impl UnionStore {
         }
     }
 
-    /// Whether the tables have no rows for a scan. A scan for one row reads the state of the page if necessary: it saves
-    /// a sealed page the reads of the tables, and another one the read of its index.
-    async fn is_sealed_for(&self, scan: &Scan) -> bool {
-        let (indexes, store) = (&self.blocks.indexes, &*self.blocks.store);
-        let state = if scan.limit == NonZeroUsize::MIN && scan.after.is_none() {
+    /// What is known of a page. A scan for one row reads it if necessary: it saves a sealed page the reads of the tables,
+    /// and another one the read of its index.
+    async fn state_for(&self, partition: &[Value], is_for_one: bool) -> Option<PageState> {
+        match is_for_one {
             // An error is reported by the reads of the rows, if it concerns them.
-            indexes.state(store, &scan.partition).await.ok().flatten()
-        } else {
-            indexes.cached(store, &scan.partition).await
-        };
-        state.is_some_and(|state| state.is_sealed)
+            true => self.blocks.indexes.state(self.below(), partition).await.ok().flatten(),
+            false => self.blocks.indexes.cached(self.below(), partition).await,
+        }
     }
 
     fn row_of(&self, partition: &[Value], found: FoundRow) -> Result<RowOutcome> {
@@ -398,6 +390,11 @@ fn has_rows_of_each_part(table: &Schema) -> bool {
     is_one_of(table, [&REVISIONS, &RENDERS, &REVISIONS_BY_TIME, &REVISIONS_BY_TID])
 }
 
+/// Whether a scan is for the first row of its range.
+fn is_for_one(scan: &Scan) -> bool {
+    scan.limit == NonZeroUsize::MIN && scan.after.is_none()
+}
+
 /// Whether a scan asks for the latest revision or render alone, or for the newest body of a property. If the table has one,
 /// and no later revision is in the index of the page, no block has to be opened.
 fn asks_for_latest(table: &Schema, scan: &Scan) -> bool {
@@ -409,9 +406,8 @@ fn asks_for_latest(table: &Schema, scan: &Scan) -> bool {
         return false;
     };
     let range = rashomon_tables::ClusteringRange::prefix(scan.range.prefix.clone());
-    scan.limit.get() == 1
+    is_for_one(scan)
         && scan.order == Order::Forward
-        && scan.after.is_none()
         && scan.range.prefix.len() == columns_before_rev
         && scan.range == range
 }

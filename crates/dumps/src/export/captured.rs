@@ -4,7 +4,7 @@
 //! pages. In the order of their titles, each page would be in another block. So the pages of a window are read block by
 //! block, and their output waits in memory for its turn. A page whose output is large is read in its turn.
 
-use std::{collections::VecDeque, io::Write, iter};
+use std::{io::Write, iter};
 
 use futures::{StreamExt, stream};
 use rashomon_buckets::{FoundDamage, Page, PageStream, RevisionStore};
@@ -119,7 +119,7 @@ struct Windows<'a> {
     buckets: RevisionStore,
     titles: PageStream<'a>,
     /// The next pages.
-    listed: VecDeque<Page>,
+    listed: Vec<Page>,
 }
 
 impl Windows<'_> {
@@ -128,9 +128,9 @@ impl Windows<'_> {
         while self.listed.len() < size
             && let Some(page) = self.titles.next().await?
         {
-            self.listed.push_back(page);
+            self.listed.push(page);
         }
-        let order = self.buckets.read_ahead(self.listed.make_contiguous()).await?;
+        let order = self.buckets.read_ahead(&self.listed).await?;
         Ok(Window { pages: self.listed.drain(..order.len()).collect(), order })
     }
 }
@@ -142,7 +142,7 @@ impl<W: Write + Send + 'static> Export<'_, W> {
         titles: PageStream<'_>,
         progress: &mut (impl FnMut(&ExportProgress) + Send),
     ) -> Result<(), ExportError> {
-        let mut windows = Windows { buckets: self.buckets.clone(), titles, listed: VecDeque::new() };
+        let mut windows = Windows { buckets: self.buckets.clone(), titles, listed: Vec::new() };
         let (mut size, mut decompressor) = (PAGES_IN_FIRST_WINDOW, Decompressor::new()?);
         let mut window = windows.next(size).await?;
         while !window.pages.is_empty() {
