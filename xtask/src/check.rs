@@ -83,7 +83,7 @@ pub fn run(options: &Options) -> Result<bool> {
     let checked = packages.with_users(changed);
 
     let mut passed = timed("fmt", formatting)?;
-    passed &= timed("tidy", || xtask_tidy::run(crate::root(), &xtask_tidy::Options::default()))?;
+    passed &= timed("tidy", || xtask_tidy::run(crate::root()))?;
     let mut found = Vec::new();
     passed &= timed("build", || {
         let built = programs::build()?;

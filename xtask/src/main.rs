@@ -23,8 +23,8 @@ enum Command {
     Test(xtask::test::Options),
     /// Run the checks of `test` without bounds on their time, and fuzz every target. Takes hours.
     Nightly(xtask::test::Options),
-    /// Check what no compiler checks: dependencies between crates, sizes, words, links, decisions.
-    Tidy(xtask_tidy::Options),
+    /// Check what no compiler checks: imports between folders, sizes, words, links, decisions.
+    Tidy,
     /// Start and stop real nodes of Cassandra on this machine: up, down, status, faults.
     #[command(subcommand)]
     Cassandra(xtask::cassandra::Command),
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
         Command::Check(options) => xtask::check::run(&options),
         Command::Test(options) => xtask::test::run(&options, Lane::Test),
         Command::Nightly(options) => xtask::test::run(&options, Lane::Nightly),
-        Command::Tidy(options) => xtask_tidy::run(xtask::root(), &options),
+        Command::Tidy => xtask_tidy::run(xtask::root()),
         Command::Cassandra(command) => xtask::cassandra::run(&command),
         Command::Fuzz(options) => xtask::fuzz::run(&options),
         Command::Same(options) => xtask::same::run(&options),

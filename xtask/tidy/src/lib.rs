@@ -1,4 +1,4 @@
-//! Checks rules that no compiler knows: dependencies between crates, sizes, words, links, decisions.
+//! Checks rules that no compiler knows: imports, sizes, words, links, decisions.
 //!
 //! Each check is a function that takes the project's files and returns the problems in them. A check reads nothing
 //! else, so a test can call it with made-up files that break the rule. Only the check of [`commits`] also reads the log
@@ -7,10 +7,9 @@
 
 mod commits;
 mod decisions;
-mod dependencies;
 mod import_cycles;
 mod imports;
-mod map;
+mod manifests;
 mod markdown;
 mod modules;
 mod rust;
@@ -59,9 +58,7 @@ impl fmt::Display for Problem {
 type Check = fn(&Tree) -> Vec<Problem>;
 
 const CHECKS: &[Check] = &[
-    dependencies::between_crates,
-    dependencies::workspace_lints,
-    map::differences,
+    manifests::workspace_lints,
     import_cycles::between_folders,
     rust::sizes,
     rust::unfinished,
@@ -84,19 +81,8 @@ pub fn problems(tree: &Tree) -> Vec<Problem> {
     problems
 }
 
-/// The options of `cargo xtask tidy`.
-#[derive(Debug, Default, clap::Args)]
-pub struct Options {
-    /// Write the map of the crates in ARCHITECTURE.md before the checks.
-    #[arg(long)]
-    write: bool,
-}
-
 /// Checks the project in the folder `root`, and prints problems. Returns `true` if there are none.
-pub fn run(root: &Path, options: &Options) -> Result<bool> {
-    if options.write {
-        map::write(root)?;
-    }
+pub fn run(root: &Path) -> Result<bool> {
     let tree = Tree::load(root)?;
     let mut problems = problems(&tree);
     match commits::log(root)? {
