@@ -83,7 +83,7 @@ pub fn run(options: &Options) -> Result<bool> {
     let checked = packages.with_users(changed);
 
     let mut passed = timed("fmt", formatting)?;
-    passed &= timed("tidy", || xtask_tidy::run(crate::root()))?;
+    passed &= timed("tidy", || crate::tidy::run(crate::root()))?;
     let mut found = Vec::new();
     passed &= timed("build", || {
         let built = programs::build()?;
@@ -204,7 +204,7 @@ fn run_quick_tests(program: &TestProgram) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use xtask_tidy::Tree;
+    use crate::tidy::Tree;
 
     use super::*;
     use crate::programs::selects_a_test;

@@ -16,6 +16,7 @@ mod programs;
 pub mod same;
 pub mod service;
 pub mod test;
+pub mod tidy;
 mod tools;
 
 use std::{path::Path, process::Command};
@@ -51,16 +52,6 @@ pub fn bench(arguments: &[String]) -> Result<bool> {
         .args(["run", "--quiet", "--profile", DIST, "--package", "xtask-bench", "--"])
         .args(arguments)
         .current_dir(root())
-        .status()
-        .context("cannot start cargo")?;
-    Ok(status.success())
-}
-
-/// Builds the program that counts the functions of requests, and runs it with these arguments.
-pub fn calls(arguments: &[String]) -> Result<bool> {
-    let status = process::cargo_command()
-        .args(["run", "--quiet", "--package", "xtask-calls", "--"])
-        .args(arguments)
         .status()
         .context("cannot start cargo")?;
     Ok(status.success())

@@ -23,7 +23,7 @@ enum Command {
     Test(xtask::test::Options),
     /// Run the checks of `test` without bounds on their time, and fuzz every target. Takes hours.
     Nightly(xtask::test::Options),
-    /// Check what no compiler checks: imports between folders, sizes, words, links, decisions.
+    /// Check what no compiler checks: imports between folders, sizes, links, decisions.
     Tidy,
     /// Start and stop real nodes of Cassandra on this machine: up, down, status, faults.
     #[command(subcommand)]
@@ -32,13 +32,6 @@ enum Command {
     Fuzz(xtask::fuzz::Options),
     /// Compare two versions of the program: the same requests and commands give the same answers and rows.
     Same(xtask::same::Options),
-    /// Print the number of functions of this project that a request calls, and its costs. Needs valgrind.
-    #[command(disable_help_flag = true)]
-    Calls {
-        /// Arguments of the program; `--help` lists them.
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
     /// Run a benchmark: import, write, read, cassandra, retention, archive, blocks, buckets, backup, grown, kill,
     /// generator, access, versions, overload, million, cache. Builds with the dist profile.
     #[command(disable_help_flag = true)]
@@ -72,11 +65,10 @@ fn main() -> ExitCode {
         Command::Check(options) => xtask::check::run(&options),
         Command::Test(options) => xtask::test::run(&options, Lane::Test),
         Command::Nightly(options) => xtask::test::run(&options, Lane::Nightly),
-        Command::Tidy => xtask_tidy::run(xtask::root()),
+        Command::Tidy => xtask::tidy::run(xtask::root()),
         Command::Cassandra(command) => xtask::cassandra::run(&command),
         Command::Fuzz(options) => xtask::fuzz::run(&options),
         Command::Same(options) => xtask::same::run(&options),
-        Command::Calls { arguments } => xtask::calls(&arguments),
         Command::Bench { arguments } => xtask::bench(&arguments),
         Command::Simulate { arguments } => xtask::simulate(&arguments),
         Command::Damage { arguments } => xtask::damage(&arguments),

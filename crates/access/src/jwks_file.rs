@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use rashomon_watched_file::{Reload, Source, Watched, read_regular_file};
+use rashomon_clock::watched_file::{Reload, Source, Watched, read_regular_file};
 
 use crate::jwt::KeySet;
 

@@ -16,13 +16,13 @@ use std::{
     time::Duration,
 };
 
+use crate::audit_log::{AuditLog, Entry, WriteState};
 use axum::{body::Body, extract::Request};
 use bytes::Bytes;
 use http::{Extensions, HeaderValue, Method, StatusCode, Uri};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use rashomon_access::Caller;
-use rashomon_audit::{AuditLog, Entry, WriteState};
 use rashomon_buckets::shorten;
 use rashomon_clock::{Clock, Timestamp};
 
@@ -224,7 +224,7 @@ impl HttpBody for CountedBody {
 
 #[cfg(test)]
 mod tests {
-    use rashomon_audit::Target;
+    use crate::audit_log::Target;
     use rashomon_clock::ManualClock;
 
     use super::*;

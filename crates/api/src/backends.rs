@@ -2,11 +2,11 @@
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
+use crate::forms::{BodyError, RequestBody};
 use axum::response::Response;
 use futures::future::BoxFuture;
 use http::request::Parts;
 use rashomon_buckets::RevisionStore;
-use rashomon_forms::{BodyError, RequestBody};
 use rashomon_key_value::KeyValueStore;
 
 /// The backends of a server, besides its main store.

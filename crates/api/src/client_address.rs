@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
+use crate::connections::PeerAddress;
 use http::{Extensions, HeaderMap, HeaderName, header};
 use ipnet::IpNet;
-use rashomon_connections::PeerAddress;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");

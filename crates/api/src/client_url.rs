@@ -1,8 +1,8 @@
 //! The URLs of this server as the client knows them, which may be behind proxies.
 
+use crate::connections::{Encrypted, PeerAddress};
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Uri, header};
 use ipnet::IpNet;
-use rashomon_connections::{Encrypted, PeerAddress};
 
 use crate::{client_address::is_proxy, host::authority_of, problem::header_value};
 

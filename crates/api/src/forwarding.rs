@@ -17,6 +17,8 @@ use std::{
     time::Duration,
 };
 
+use crate::connections::{Encrypted, PeerAddress};
+use crate::forms::{BodyLimits, RequestBody};
 use axum::{
     Router,
     extract::Request,
@@ -27,8 +29,6 @@ use futures::future::{self, Either};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
 use rashomon_access::{BucketKind, Caller, Right, Rights};
 use rashomon_buckets::BucketName;
-use rashomon_connections::{Encrypted, PeerAddress};
-use rashomon_forms::{BodyLimits, RequestBody};
 use serde::Deserialize;
 use tower::{Layer, Service, ServiceExt as _};
 

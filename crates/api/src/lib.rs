@@ -3,19 +3,23 @@
 //! [`Api`] is built once from its [`Settings`] and [`Components`]; [`router`] serves it, and [`serve()`]
 //! listens. Every request goes through the middleware `observe`, which also answers writes that are refused early; if
 //! other backends are configured, then also through the middleware `forwarding`. A request is parsed at the edge
-//! (`extract`, and `rashomon_forms` for forms) into types whose constructors validate. A thin handler (`handlers`)
+//! (`extract`, and `forms` for forms) into types whose constructors validate. A thin handler (`handlers`)
 //! answers the request. `problem` makes the answers for all errors.
 
+mod answers;
 mod audit;
+pub mod audit_log;
 mod authorize;
 mod backends;
 mod browsers;
 mod client_address;
 mod client_url;
 mod collecting;
+pub mod connections;
 mod credentials;
 mod entry_answer;
 mod extract;
+pub mod forms;
 mod forwarding;
 mod gzip;
 mod handlers;
@@ -42,6 +46,8 @@ mod unread;
 mod versions;
 mod write_threads;
 
+pub use answers::problem::TYPE_BASE;
+use answers::{answer, caching, json, no_body, page_token, problem};
 use axum::{
     Router,
     extract::Request,
@@ -52,16 +58,12 @@ use axum::{
 pub use backends::{
     Backend, BackendHealth, Backends, BrokenAnswer, ForwardError, Forwarding, OtherStore, Sender, Upstream,
 };
+pub use connections::{ExpiryLog, ServeOptions, TLS_RELOAD_INTERVAL, Tls, TlsError, TlsFiles, TlsReload};
 pub use extract::encode_key;
 use http::Method;
 pub use ipnet::IpNet;
 pub use prometheus_client::registry::Registry;
-pub use rashomon_answers::problem::TYPE_BASE;
-use rashomon_answers::{answer, caching, json, no_body, page_token, problem};
 use rashomon_buckets::DomainName;
-pub use rashomon_connections::{
-    ExpiryLog, ServeOptions, TLS_RELOAD_INTERVAL, Tls, TlsError, TlsFiles, TlsReload,
-};
 pub use serve::serve;
 pub use settings::{AccessLog, OperatorPages, Settings};
 pub use staging::least_staging_bytes;

@@ -3,8 +3,8 @@
 
 use std::fmt;
 
+use crate::connections::Refusal;
 use axum::response::{IntoResponse, Response};
-use rashomon_connections::Refusal;
 
 use crate::{
     Api,

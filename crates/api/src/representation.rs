@@ -15,7 +15,7 @@ use rashomon_http_semantics::{
     range::{self, Selection},
     spec_version::Profile,
 };
-use rashomon_transformer_http::Document;
+use rashomon_upstream::transformer::Document;
 
 use crate::{
     caching::Caching,

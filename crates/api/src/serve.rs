@@ -2,9 +2,9 @@
 
 use std::{fmt, io};
 
+use crate::connections::{Application, ReceivedBody, Refusal, ServeOptions, Tls};
 use axum::{Router, body::Body, response::Response};
 use http::Request;
-use rashomon_connections::{Application, ReceivedBody, Refusal, ServeOptions, Tls};
 use tokio::{net::TcpListener, runtime::Handle};
 use tower::ServiceExt as _;
 
@@ -27,7 +27,7 @@ pub async fn serve(
 ) -> io::Result<()> {
     let clock = api.clock.clone();
     let served = ApiApplication { router: router(api.clone()), api, writes };
-    rashomon_connections::serve(listener, served, clock, tls, shutdown, options).await
+    crate::connections::serve(listener, served, clock, tls, shutdown, options).await
 }
 
 /// The API as the application that a server calls.

@@ -67,8 +67,8 @@ use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::Registry,
 };
-use rashomon_admission::Permit;
 use rashomon_buckets::MAX_BODIES;
+use rashomon_clock::admission::Permit;
 use tokio::time::timeout;
 
 pub(crate) use self::import::ImportRoom;

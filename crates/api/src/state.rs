@@ -2,18 +2,18 @@
 
 use std::{future, sync::Arc, time::Duration};
 
+use crate::audit_log::AuditLog;
+use crate::forms::{BodyLimits, FormError, RequestBody};
 use axum::body::Body;
 use http::HeaderName;
 use prometheus_client::registry::Registry;
 use rashomon_access::Access;
-use rashomon_admission::never_refused;
-use rashomon_audit::AuditLog;
 use rashomon_buckets::{BucketName, Page, Property, RevisionStore, StoredHeaders};
 use rashomon_clock::Clock;
+use rashomon_clock::admission::never_refused;
 use rashomon_dumps::SpoolSpace;
-use rashomon_forms::{BodyLimits, FormError, RequestBody};
 use rashomon_key_value::{Entry, KeyValueStore};
-use rashomon_transformer_http::Transformers;
+use rashomon_upstream::transformer::Transformers;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinHandle,

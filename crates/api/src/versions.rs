@@ -5,7 +5,7 @@ use axum::response::Response;
 use http::HeaderMap;
 use rashomon_buckets::{Body, InlineBody, Property, PropertyName, Title};
 use rashomon_http_semantics::spec_version::{self, Choice, Profile};
-use rashomon_transformer_http::TransformError;
+use rashomon_upstream::transformer::TransformError;
 
 use crate::{
     Api,

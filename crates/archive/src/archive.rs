@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_admission::Permits;
 use rashomon_clock::Timestamp;
+use rashomon_clock::admission::Permits;
 use rashomon_records::Records;
 use rashomon_tables::TableStore;
 

@@ -9,12 +9,12 @@ use std::{
     },
 };
 
+use crate::format::{Hashes, Pages, columns, name_and_title, read_units};
 use bytes::{Bytes, BytesMut};
 use moka::{future::Cache, policy::EvictionPolicy};
-use rashomon_admission::Permits;
-use rashomon_archive_format::{Hashes, Pages, columns, name_and_title, read_units};
 use rashomon_blocks::{Block, Error as BlockError, Limits};
 use rashomon_clock::Timestamp;
+use rashomon_clock::admission::Permits;
 use rashomon_tables::{Batch, Error as StoreError, Key, Outage, Result, Scan, Schema, TableStore, Value};
 
 use super::{

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use crate::format::{ArchivedBody, Bodies, BodyLocation, Texts, Unit};
 use bytes::Bytes;
-use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Texts, Unit};
 use rashomon_tables::Error as StoreError;
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rashomon_archive_format::{ArchivedBody, Texts, Unit};
+use crate::format::{ArchivedBody, Texts, Unit};
 use rashomon_clock::Timestamp;
 use rashomon_records::{PropertyInfo, PropertyName, Sha1, rows::Properties};
 

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rashomon_archive_format::Unit;
+use crate::format::Unit;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange, Row};
 

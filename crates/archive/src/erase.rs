@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::format::{Bodies, Texts, Unit};
 use bytes::Bytes;
-use rashomon_archive_format::{Bodies, Texts, Unit};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Error as StoreError, Key};
 

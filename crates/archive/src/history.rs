@@ -33,10 +33,10 @@ use std::{
     },
 };
 
+use crate::format::{Unit, UnitSize};
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
 use bytes::Bytes;
-use rashomon_archive_format::{Unit, UnitSize};
 use rashomon_clock::Timestamp;
 use rashomon_records::ImportUnit;
 use rashomon_tables::{Batch, Error as StoreError, Mutation};

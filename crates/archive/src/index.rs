@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, ops::Bound};
 
+use crate::format::{PositionColumn, Positions, Unit};
 use bytes::Bytes;
-use rashomon_archive_format::{PositionColumn, Positions, Unit};
 use rashomon_clock::Timestamp;
 use rashomon_records::typed_row;
 use rashomon_tables::{

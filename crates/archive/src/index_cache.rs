@@ -2,8 +2,8 @@
 
 use std::{num::NonZeroUsize, sync::Arc};
 
+use crate::format::Positions;
 use moka::future::Cache;
-use rashomon_archive_format::Positions;
 use rashomon_records::{Error, INDEX_PAGE_ROWS, Result, schemas::ARCHIVE_INDEX};
 use rashomon_tables::{
     Error as StoreError, ReadFrom, Scan, TableStore, Value, VersionedRead, Walk, first_keys,

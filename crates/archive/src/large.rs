@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use rashomon_archive_format::{BodyLocation, MAX_BODY_IN_BLOCK, Texts, Unit};
+use crate::format::{BodyLocation, MAX_BODY_IN_BLOCK, Texts, Unit};
 use rashomon_tables::Error as StoreError;
 
 use rashomon_records::{

@@ -1,7 +1,7 @@
 //! The archive: superseded revisions are moved into compression blocks, and stay readable.
 //!
 //! A seal ([`seal`]) moves whole revisions from the tables into a block ([`blocks`]), and adds one row for
-//! each page and block to the [`index`]. [`rashomon_archive_format`] converts revisions to the entries of a
+//! each page and block to the [`index`]. [`mod@format`] converts revisions to the entries of a
 //! block.
 //!
 //! The [`UnionStore`] is a store that returns sealed rows as if they were still in the tables, so that
@@ -19,6 +19,7 @@ mod decide;
 mod deleted_bucket;
 mod deletes;
 mod erase;
+mod format;
 mod history;
 mod index;
 mod index_cache;
@@ -44,14 +45,13 @@ mod verify;
 
 use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
-use rashomon_admission::{Limits, Permits};
+use rashomon_clock::admission::{Limits, Permits};
 use rashomon_records::{
     BucketName, DomainName, Result,
     schemas::{ARCHIVE_BLOCKS, ARCHIVE_INDEX, has_rows},
 };
 use rashomon_tables::{Error as StoreError, TableStore};
 
-pub use rashomon_archive_format::{BlockSums, BodySums, Unit};
 pub use rashomon_blocks::Version as BlockVersion;
 
 pub use self::{
@@ -61,6 +61,7 @@ pub use self::{
     compaction::{CompactionOptions, CompactionReport},
     damage::SkippedDamage,
     erase::BlockErasure,
+    format::{BlockSums, BodySums, Unit},
     history::{AttachedChanges, HistoryArchiver, RowImporter, RowReason},
     page_walk::{PageParts, PageWalk, WalkedPage},
     policy::ArchivePolicy,

@@ -9,8 +9,8 @@ use std::{
     },
 };
 
+use crate::format::{Hashes, PageEntries, Unit, hash_of, name_and_title, page_entries};
 use bytes::Bytes;
-use rashomon_archive_format::{Hashes, PageEntries, Unit, hash_of, name_and_title, page_entries};
 use rashomon_blocks::{Block, Error as BlockError, Limits, Opened, Table, Unpacked};
 use rashomon_records::{Page, Revision, Title};
 use rashomon_tables::{Error as StoreError, Result};

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use rashomon_archive_format::{PageEntries, PositionColumn, UnitEntries, UnitKeys};
+use crate::format::{PageEntries, PositionColumn, UnitEntries, UnitKeys};
 use rashomon_blocks::Table;
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Schema, Value};

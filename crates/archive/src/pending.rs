@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::format::{BodyLocation, Pages, Texts, Unit, UnitSize, UnitWriter, columns};
 use bytes::Bytes;
-use rashomon_archive_format::{BodyLocation, Pages, Texts, Unit, UnitSize, UnitWriter, columns};
 use rashomon_blocks::{Block, BlockBuilder, Error as BlockError, Limits, Settings, Version as BlockVersion};
 use rashomon_tables::Error as StoreError;
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use rashomon_archive_format::{BodyLocation, Texts, Unit};
+use crate::format::{BodyLocation, Texts, Unit};
 use rashomon_clock::Timestamp;
 
 use rashomon_records::{Tid, content::ChunkSet, rows::RenderRow};

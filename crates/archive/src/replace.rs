@@ -5,12 +5,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::format::{ArchivedBody, BodyLocation, MAX_BODY_IN_BLOCK, MAX_UNIT_BODY_BYTES, Texts, Unit};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, future::BoxFuture, stream};
-use rashomon_archive_format::{
-    ArchivedBody, BodyLocation, MAX_BODY_IN_BLOCK, MAX_UNIT_BODY_BYTES, Texts, Unit,
-};
 use rashomon_clock::Timestamp;
 use rashomon_records::{
     Error, Page, PropertyInfo, PropertyName, Result, Revision, Sha1, Tid,

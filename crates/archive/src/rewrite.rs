@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use rashomon_archive_format::{Texts, Unit, UnitSize};
+use crate::format::{Texts, Unit, UnitSize};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, Error as StoreError};
 

@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use rashomon_archive_format::{Unit, UnitSize};
+use crate::format::{Unit, UnitSize};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{ClusteringRange, Error as StoreError, ReadFrom, Scan};
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use rashomon_archive_format::{BodyLocation, Unit};
+use crate::format::{BodyLocation, Unit};
 use rashomon_records::{
     Error, Page, PropertyName, Result, Revision, Tid, content::Stored, rows::partition_of,
 };

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::format::{BlockSums, name_and_title};
 use bytes::Bytes;
-use rashomon_archive_format::{BlockSums, name_and_title};
 use rashomon_blocks::{Block, Limits};
 use rashomon_tables::{Error as StoreError, Row, Value};
 use serde::Serialize;

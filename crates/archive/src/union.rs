@@ -2,8 +2,8 @@
 
 use std::{cmp::Ordering, collections::BTreeSet, ops::Bound, sync::Arc};
 
+use crate::format::{BodyLocation, Unit};
 use bytes::Bytes;
-use rashomon_archive_format::{BodyLocation, Unit};
 use rashomon_tables::{
     ClusteringRange, Error as StoreError, Key, Order, ReadFrom, Result, Row, Schema, Value,
 };

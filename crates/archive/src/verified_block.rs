@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rashomon_archive_format::Pages;
+use crate::format::Pages;
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_tables::Error as StoreError;
 

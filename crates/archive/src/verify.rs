@@ -6,7 +6,7 @@ mod parts;
 
 use std::{collections::BTreeSet, num::NonZeroUsize, sync::Arc};
 
-use rashomon_archive_format::{Hashes, Pages, verify_units};
+use crate::format::{Hashes, Pages, verify_units};
 use rashomon_blocks::{Block, Limits};
 use rashomon_records::{VerifyProgress, VerifyReport};
 use rashomon_tables::{Error as StoreError, Key, PartitionStream, Schema, Value};

@@ -3,11 +3,12 @@
 //! The crate does not know HTTP, SQL or CQL. The caller parses input into the types of this crate, whose
 //! constructors check the input. The crate returns plain data.
 //!
-//! Most tests of this crate are in `crates/service/tests`, since they verify the store at their end.
+//! [`operations`] has what crosses all parts of a store.
 
+pub mod migration;
+pub mod operations;
 mod revisions;
 
-pub use rashomon_admission::Limits;
 pub(crate) use rashomon_archive as archive;
 pub use rashomon_archive::{
     ArchivePolicy, ArchiveSettings, ArchiveStats, BlockReplacement, BlockVersion, BodyInArchive,
@@ -15,7 +16,7 @@ pub use rashomon_archive::{
     ImportedRow, ImportedRows, MAX_PLACED_BYTES, MAX_PLACED_ROWS, NewBody, RowReason, SealOptions,
     SealReport, SealedRange, SkippedDamage, unpack_limits,
 };
-pub use rashomon_migration as migration;
+pub use rashomon_clock::admission::Limits;
 pub use rashomon_records::{
     Body, BucketName, CHUNK_SIZE, Catalog, Chunk, ChunkedBody, Conflict, Definition, Definitions, DomainName,
     EXCERPT_BYTES, Erasure, Error, Expect, ExportRecord, FoundDamage, GenerateError, HeaderError,

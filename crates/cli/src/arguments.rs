@@ -14,14 +14,14 @@ mod vacuum;
 
 use std::{collections::BTreeSet, ffi::OsString, path::PathBuf};
 
+use crate::configuration::{Access, Listen, RawSettings, StoreUrl};
 use clap::{
     ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
     error::{ContextKind, ContextValue, ErrorKind},
     parser::ValueSource,
 };
 use rashomon_buckets::{Shown, excerpt, visible};
-use rashomon_configuration::{Access, Listen, RawSettings, StoreUrl};
-use rashomon_http_client::TOKEN_VARIABLE;
+use rashomon_upstream::TOKEN_VARIABLE;
 
 pub(crate) use self::archive::{
     ArchiveCommand, ArchiveStatsArguments, ArchiveVerifyArguments, EraseArguments, MergeArguments,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rashomon_configuration::{DeclaredBucket, Settings};
+use crate::configuration::{DeclaredBucket, Settings};
 use rashomon_key_value::{Error, KeyValueStore};
 
 use crate::{errors::CommandError, registry::Registry, store::Store};
@@ -108,8 +108,8 @@ async fn make_bucket(
 mod tests {
     use std::sync::Arc;
 
+    use crate::configuration::{RawSettings, StoreUrl};
     use rashomon_clock::{Clock, SystemClock};
-    use rashomon_configuration::{RawSettings, StoreUrl};
     use tempfile::TempDir;
 
     use super::*;

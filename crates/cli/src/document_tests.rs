@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::configuration::{RawSettings, Settings};
 use clap::{CommandFactory as _, error::ErrorKind};
 use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
 use rashomon_buckets::{BucketName, schemas};
-use rashomon_configuration::{RawSettings, Settings};
 
 use crate::{arguments::Arguments, exit::Exit};
 

@@ -1,11 +1,11 @@
 //! The errors of commands, with their texts and exit codes.
 
-use rashomon_backup::BackupError;
+use crate::configuration::ConfigError;
+use crate::sample_wiki::SampleError;
 use rashomon_buckets::migration::MigrationError;
 use rashomon_comparison::ComparisonError;
-use rashomon_configuration::ConfigError;
-use rashomon_http_client::ClientError;
-use rashomon_sample_wiki::SampleError;
+use rashomon_tables_sqlite::backup::BackupError;
+use rashomon_upstream::ClientError;
 
 use crate::{exit::Exit, output};
 
@@ -23,7 +23,7 @@ pub(crate) enum CommandError {
     Io { doing: String, source: std::io::Error },
     /// The audit log cannot be opened.
     #[error(transparent)]
-    AuditLog(#[from] rashomon_audit::OpenError),
+    AuditLog(#[from] rashomon_api::audit_log::OpenError),
     /// The reader of standard output has closed it.
     #[error("standard output was closed")]
     OutputClosed,

@@ -4,8 +4,8 @@ mod line;
 
 use std::io::IsTerminal as _;
 
-use rashomon_audit::LineQueue;
-use rashomon_configuration::{LogFormat, LogLevel};
+use crate::configuration::{LogFormat, LogLevel};
+use rashomon_api::audit_log::LineQueue;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::{
     fmt::MakeWriter, layer::SubscriberExt as _, registry, util::SubscriberInitExt as _,

@@ -5,6 +5,7 @@
 
 mod arguments;
 mod commands;
+mod configuration;
 mod declared_buckets;
 #[cfg(test)]
 mod document_tests;
@@ -18,6 +19,7 @@ mod progress;
 #[cfg(test)]
 mod reference_tests;
 mod registry;
+mod sample_wiki;
 mod server;
 mod signals;
 mod store;

@@ -7,11 +7,11 @@ use prometheus_client::{
     encoding::{DescriptorEncoder, EncodeMetric},
     metrics::{counter::ConstCounter, gauge::ConstGauge},
 };
+use rashomon_api::audit_log::AuditLog;
 use rashomon_api::{Registry, Tls};
-use rashomon_audit::AuditLog;
 use rashomon_buckets::RevisionStore;
+use rashomon_buckets::operations::Panics;
 use rashomon_clock::Timestamp;
-use rashomon_service::Panics;
 use rashomon_tables_sqlite::SqliteStore;
 
 /// Reads the metrics of the buckets at each request for `/metrics`.

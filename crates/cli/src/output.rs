@@ -7,7 +7,7 @@ use std::{
 
 use hyper::body::Body;
 use rashomon_buckets::{Shown, visible};
-use rashomon_http_client::{Client, ServerUrl, TOKEN_VARIABLE};
+use rashomon_upstream::{Client, ServerUrl, TOKEN_VARIABLE};
 use serde::Serialize;
 
 use crate::errors::CommandError;

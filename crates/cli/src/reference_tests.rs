@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
+use crate::configuration::{ByteSize, ClusterSettings, ENVIRONMENT_PREFIX, RawSettings, Settings};
 use clap::CommandFactory as _;
 use rashomon_buckets::{Definitions, Versions};
-use rashomon_configuration::{ByteSize, ClusterSettings, ENVIRONMENT_PREFIX, RawSettings, Settings};
 
 use crate::{arguments::Arguments, exit};
 

@@ -2,10 +2,10 @@
 
 use std::{path::PathBuf, sync::Arc};
 
+use crate::configuration::{RawSettings, Settings, StoreSettings};
 use futures::future;
 use rashomon_api::{Forwarding, OtherStore};
 use rashomon_clock::Clock;
-use rashomon_configuration::{RawSettings, Settings, StoreSettings};
 use rashomon_forward::{Forwarder, Prefix};
 
 use crate::{

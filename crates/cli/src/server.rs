@@ -2,14 +2,14 @@
 
 use std::{io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
+use crate::configuration::Settings;
 use rashomon_access::{Access, TokenStore};
+use rashomon_api::audit_log::AuditLog;
 use rashomon_api::{Api, Components, ExpiryLog, TLS_RELOAD_INTERVAL, Tls};
-use rashomon_audit::AuditLog;
+use rashomon_buckets::operations::{Background, Panics};
 use rashomon_clock::Clock;
-use rashomon_configuration::Settings;
 use rashomon_forward::ForwardMetrics;
-use rashomon_purges::PurgeMetrics;
-use rashomon_service::{Background, Panics};
+use rashomon_upstream::purges::PurgeMetrics;
 use tokio::{net::TcpListener, runtime::Handle, task::JoinSet, time::MissedTickBehavior};
 
 use crate::{

@@ -6,18 +6,18 @@ use std::{
     time::Duration,
 };
 
-use rashomon_buckets::RevisionStore;
-use rashomon_clock::{Clock, Timestamp};
-use rashomon_configuration::{
+use crate::configuration::{
     ArchiveState, ClusterSettings, ConfigError, RawSettings, RetentionFlags, Settings, StoreSettings,
     key_value_settings, purger, recorded_archive,
 };
+use rashomon_buckets::RevisionStore;
+use rashomon_buckets::operations::AwaitedStore;
+use rashomon_clock::{Clock, Timestamp};
 use rashomon_key_value::KeyValueStore;
-use rashomon_purges::Purger;
-use rashomon_service::AwaitedStore;
 use rashomon_tables::{Error, Memory, Outage, TableStore};
 use rashomon_tables_cassandra::{CassandraStore, Options as ClusterOptions};
 use rashomon_tables_sqlite::{Options, SqliteStore, file_path, is_readable_by_others};
+use rashomon_upstream::purges::Purger;
 
 use crate::{
     arguments::{RetentionArguments, SealArguments, StoreArguments, store_of},

@@ -3,11 +3,13 @@
 //! No other crate of the service reads the time of day of the system. They take a [`Clock`], so that tests and the
 //! simulation can set and advance the time.
 
+pub mod admission;
 pub mod http_date;
 pub mod length;
 mod passed;
 pub mod rfc3339;
 mod turns;
+pub mod watched_file;
 
 use std::{
     fmt,

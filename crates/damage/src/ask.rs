@@ -308,7 +308,7 @@ async fn export_domain(
 }
 
 async fn domain_stats(buckets: &RevisionStore, domain: &DomainName) -> Answer {
-    let stats = rashomon_service::stats(buckets, domain, &mut |_| {}).await;
+    let stats = rashomon_buckets::operations::stats(buckets, domain, &mut |_| {}).await;
     let found = buckets.found_damage();
     match stats {
         Ok(stats) => {
@@ -334,7 +334,7 @@ fn tables(store: &SqliteStore) -> Answer {
 async fn verify(store: &SqliteStore, buckets: &RevisionStore) -> std::result::Result<Vec<String>, String> {
     let checked = store.check(|_| {}).map_err(|error| error.to_string())?;
     let mut problems = checked.problems;
-    match rashomon_service::verify(buckets, &mut |_| {}).await {
+    match rashomon_buckets::operations::verify(buckets, &mut |_| {}).await {
         Ok(report) => problems.extend(report.problems),
         Err(error) => problems.push(error.to_string()),
     }

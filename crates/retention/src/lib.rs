@@ -23,6 +23,7 @@ mod new_render;
 mod policy;
 mod queue;
 mod read_copies;
+pub mod redis_timeline;
 mod rescan;
 mod rows;
 mod stats;

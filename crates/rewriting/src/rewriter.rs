@@ -15,7 +15,7 @@ use rashomon_buckets::{
     StoreError, StoreOutage, TableValue, Tid, Title,
 };
 use rashomon_http_semantics::spec_version::Profile;
-use rashomon_transformer_http::{Document, TransformError, Transformers};
+use rashomon_upstream::transformer::{Document, TransformError, Transformers};
 
 use crate::{
     pace::Pace,

@@ -414,7 +414,7 @@ impl Run {
             let is_one = known.bodies.iter().any(|number| body == text(*number));
             ensure!(is_one, "revision {rev} of page {number} has another body than the one that was written");
         }
-        let report = rashomon_service::verify(&reader, &mut |_| {}).await?;
+        let report = rashomon_buckets::operations::verify(&reader, &mut |_| {}).await?;
         // A process that died while writing a block leaves parts of the block until the collector deletes
         // them.
         let is_problem = |problem: &&String| is_collected || !problem.contains("is incomplete");

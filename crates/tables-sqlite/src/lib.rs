@@ -3,10 +3,11 @@
 //! A store is a directory that one process owns. [`SqliteStore`] writes on one thread, which commits waiting
 //! calls as one transaction ([`committer`]), and reads on several other threads ([`readers`]). Rows are
 //! stored in the order of their keys ([`key`]), each with a checksum ([`envelope`]). [`mod@file`] describes
-//! the layout of the file.
+//! the layout of the file. [`mod@backup`] copies the file beside a running server.
 
 mod apply;
 mod audit;
+pub mod backup;
 mod call;
 mod catalog;
 mod check;

@@ -152,16 +152,14 @@ fn run_tests(
 
 #[cfg(test)]
 mod tests {
-    use xtask_tidy::Tree;
-
     use super::*;
-    use crate::programs::selects_a_test;
+    use crate::{programs::selects_a_test, tidy::Tree};
 
     #[test]
     fn named_test_programs_and_modules_exist() {
         let tree = Tree::load(crate::root()).expect("the repository");
         let mut sources = String::new();
-        for (program, package) in ON_ANY_STORE.iter().zip(["service", "api", "dumps", "key-value"]) {
+        for (program, package) in ON_ANY_STORE.iter().zip(["buckets", "api", "dumps", "key-value"]) {
             let folder = format!("crates/{package}/tests/{program}/");
             assert!(tree.has(&format!("{folder}main.rs")), "{folder} has no main.rs");
             sources.extend(

@@ -233,7 +233,7 @@ fn fmt(_: &mut StepResources) -> Result<Outcome> {
 }
 
 fn tidy(_: &mut StepResources) -> Result<Outcome> {
-    Ok(if xtask_tidy::run(crate::root())? {
+    Ok(if crate::tidy::run(crate::root())? {
         Outcome::Passed(String::new())
     } else {
         Outcome::Failed("see above".into())

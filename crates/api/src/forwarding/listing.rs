@@ -3,11 +3,11 @@
 //! These servers list what the token of this server may read. The list is read, as a whole if necessary, and the caller
 //! gets the buckets that it may read itself.
 
+use crate::forms::RequestBody;
 use axum::{body::Body, response::Response};
 use http::{HeaderValue, Method, StatusCode, header, request::Parts};
 use rashomon_access::{BucketKind, Caller, Right, Rights};
 use rashomon_buckets::BucketName;
-use rashomon_forms::RequestBody;
 use serde::{Deserialize, Serialize};
 
 use super::{concealment::read, sender_of, target::ForwardTarget, waive_other_rights};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::forms::{RequestBody, refuse_content_encoding};
 use axum::{
     body::Body,
     extract::{Request, State},
@@ -12,7 +13,6 @@ use http_body::Body as _;
 use rashomon_access::{BucketKind, Right};
 use rashomon_buckets::{Headers, Staged};
 use rashomon_clock::http_date;
-use rashomon_forms::{RequestBody, refuse_content_encoding};
 use rashomon_http_semantics::conditional::WriteCondition;
 use rashomon_key_value::{Bucket, BucketType, Entry, EntryKey, EntryTag, PutOutcome};
 

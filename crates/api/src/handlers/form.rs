@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::forms::{Field, FormReader, RequestBody};
 use bytes::Bytes;
 use http::HeaderMap;
 use rashomon_buckets::{NewProperty, Page, PropertyName, RequestHeaders, Staged};
-use rashomon_forms::{Field, FormReader, RequestBody};
 
 use crate::{
     Api,

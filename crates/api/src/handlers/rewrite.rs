@@ -1,12 +1,12 @@
 //! Replaces a property in place.
 
+use crate::forms::{RequestBody, refuse_content_encoding};
 use axum::{body::Body, response::Response};
 use http::{HeaderMap, StatusCode, header, request::Parts};
 use http_body::Body as _;
 use rashomon_buckets::{
     Expect, NewProperty, Page, PropertyName, PropertyVersion, RequestHeaders, Rewritten, Staged, Tid, Written,
 };
-use rashomon_forms::{RequestBody, refuse_content_encoding};
 use rashomon_http_semantics::conditional;
 
 use super::form::spill;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::forms::{BodyLimits, RequestBody, refuse_content_encoding};
 use axum::{
     body::Body,
     extract::{Request, State},
@@ -10,7 +11,6 @@ use axum::{
 use http::{HeaderValue, Method, StatusCode, header, request::Parts};
 use rashomon_access::{Caller, MAX_LISTED, Right, TokenDocument, TokenId, TokenRequest};
 use rashomon_buckets::{Listing, excerpt};
-use rashomon_forms::{BodyLimits, RequestBody, refuse_content_encoding};
 use serde::Serialize;
 use utoipa::ToSchema;
 

@@ -9,8 +9,8 @@
 
 use std::{pin::pin, time::Duration};
 
+use crate::forms::{BodyError, RequestBody};
 use bytes::Bytes;
-use rashomon_forms::{BodyError, RequestBody};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{IMPORT_BYTES, MAX_IMPORT_COPIES, Room};
@@ -86,10 +86,10 @@ impl ImportRoom {
 
 #[cfg(test)]
 mod tests {
+    use crate::forms::BodyLimits;
     use axum::body::Body;
     use futures::{StreamExt as _, stream};
     use prometheus_client::{metrics::counter::Counter, registry::Registry};
-    use rashomon_forms::BodyLimits;
 
     use super::{super::Staging, *};
     use crate::Settings;

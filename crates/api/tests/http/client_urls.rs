@@ -4,8 +4,8 @@
 use axum::body::Body;
 use http::Request;
 use rashomon_api::Settings;
+use rashomon_api::connections::PeerAddress;
 use rashomon_buckets::DomainName;
-use rashomon_connections::PeerAddress;
 
 use crate::{
     html::{BROWSER, addresses},

@@ -20,12 +20,12 @@ pub(crate) type Pair = (&'static str, &'static str);
 /// Certificates for hosts with these names, each its own authority, with their keys. They are valid until the year
 /// 2126.
 pub(crate) const LOCALHOST: Pair = (
-    include_str!("../../../generator-http/tests/upstream/certificates/localhost.pem"),
-    include_str!("../../../generator-http/tests/upstream/certificates/localhost.key"),
+    include_str!("../../../upstream/tests/generator/certificates/localhost.pem"),
+    include_str!("../../../upstream/tests/generator/certificates/localhost.key"),
 );
 pub(crate) const ELSEWHERE: Pair = (
-    include_str!("../../../generator-http/tests/upstream/certificates/elsewhere.pem"),
-    include_str!("../../../generator-http/tests/upstream/certificates/elsewhere.key"),
+    include_str!("../../../upstream/tests/generator/certificates/elsewhere.pem"),
+    include_str!("../../../upstream/tests/generator/certificates/elsewhere.key"),
 );
 
 /// The files of a server's certificate.

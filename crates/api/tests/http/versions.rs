@@ -13,7 +13,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use rashomon_transformer_http::{Settings, Step, Transformers};
+use rashomon_upstream::transformer::{Settings, Step, Transformers};
 
 use crate::world::{PAGE, World};
 

@@ -263,7 +263,7 @@ impl World {
     }
 
     /// Returns the same server with transformers, which make other spec versions.
-    pub(crate) fn transforming(mut self, transformers: rashomon_transformer_http::Transformers) -> Self {
+    pub(crate) fn transforming(mut self, transformers: rashomon_upstream::transformer::Transformers) -> Self {
         self.api = self.api.with_transformers(transformers);
         self.router = rashomon_api::router(self.api.clone());
         self

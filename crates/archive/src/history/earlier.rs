@@ -1,7 +1,7 @@
 //! The earlier revisions of a stored page: they go into the same blocks as the revisions that an import adds to the page.
 //! So the page does not get one more small part, which a compaction would have to merge.
 
-use rashomon_archive_format::{BodyLocation, UnitSize};
+use crate::format::{BodyLocation, UnitSize};
 use rashomon_tables::Error as StoreError;
 
 use super::{HistoryArchiver, State};

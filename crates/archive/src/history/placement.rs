@@ -5,8 +5,8 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
+use crate::format::{BodyLocation, Unit};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
-use rashomon_archive_format::{BodyLocation, Unit};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange};
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use rashomon_archive_format::{Texts, Unit};
+use crate::format::{Texts, Unit};
 
 use super::{HighestRevision, earlier::MovedRevisions};
 use crate::{BlockVersion, erase::Epoch, pending::PendingBlock, verified_block::blocking};

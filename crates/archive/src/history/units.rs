@@ -1,6 +1,6 @@
 //! Converts imported revisions into units of blocks.
 
-use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Texts, Unit};
+use crate::format::{ArchivedBody, Bodies, BodyLocation, Texts, Unit};
 use rashomon_clock::Timestamp;
 use rashomon_records::{
     Error, ImportUnit, Result, Tid,

@@ -7,8 +7,8 @@ use std::{
     time::Duration,
 };
 
-use rashomon_admission::{Permits, refusable};
-use rashomon_archive_format::{ArchivedBody, Bodies, BodyLocation, Texts};
+use crate::format::{ArchivedBody, Bodies, BodyLocation, Texts};
+use rashomon_clock::admission::{Permits, refusable};
 use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_records::{
     ExportRecord, Headers, PropertyInfo, PropertyName, RevisionRecord, Sha1, Tid,
@@ -293,7 +293,8 @@ fn pages_of_undamaged_groups_are_read() {
 
 #[tokio::test]
 async fn the_cache_weighs_a_block_again_when_its_parts_were_built() {
-    let limits = rashomon_admission::Limits { running: NonZeroUsize::MIN, waiting: 0, wait: Duration::ZERO };
+    let limits =
+        rashomon_clock::admission::Limits { running: NonZeroUsize::MIN, waiting: 0, wait: Duration::ZERO };
     let store = Memory::new(Arc::new(ManualClock::new(Timestamp::EPOCH)));
     store.create(&ARCHIVE_BLOCKS).await.expect("the store works");
     let blocks = BlockStore::new(Arc::new(store), 64 << 20, Arc::new(Permits::new(limits)));
@@ -317,7 +318,8 @@ async fn the_cache_weighs_a_block_again_when_its_parts_were_built() {
 /// With the queue for permits full, only a read that would have to unpack something is refused.
 #[tokio::test]
 async fn a_read_of_what_is_unpacked_is_not_refused() {
-    let limits = rashomon_admission::Limits { running: NonZeroUsize::MIN, waiting: 0, wait: Duration::ZERO };
+    let limits =
+        rashomon_clock::admission::Limits { running: NonZeroUsize::MIN, waiting: 0, wait: Duration::ZERO };
     let store = Memory::new(Arc::new(ManualClock::new(Timestamp::EPOCH)));
     for table in archived_tables().into_iter().chain([&*ARCHIVE_BLOCKS, &*ARCHIVE_INDEX]) {
         store.create(table).await.expect("the store works");

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use rashomon_archive_format::Unit;
+use crate::format::Unit;
 
 use super::{SealOptions, SealReport, Sealer};
 use crate::Archive;

@@ -18,7 +18,7 @@ use std::{
     sync::Arc,
 };
 
-use rashomon_archive_format::{BodyLocation, Unit};
+use crate::format::{BodyLocation, Unit};
 use rashomon_clock::Timestamp;
 use rashomon_tables::{Batch, ClusteringRange};
 

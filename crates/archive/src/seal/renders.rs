@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use rashomon_tables::{ClusteringRange, Cursor, Error as StoreError, Key, Row, Scan, TableStore};
 
-use rashomon_archive_format::{MAX_UNIT_ENTRIES, MAX_UNIT_VALUE_BYTES};
+use crate::format::{MAX_UNIT_ENTRIES, MAX_UNIT_VALUE_BYTES};
 use rashomon_records::{
     Error, INDEX_PAGE_ROWS, Page, Result, Revision,
     rows::{RenderKey, RenderRow, RowKey, partition_of},

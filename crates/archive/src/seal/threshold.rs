@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, num::NonZeroUsize};
 
-use rashomon_archive_format::{MAX_UNIT_BODY_BYTES, MAX_UNIT_ENTRIES, MAX_UNIT_VALUE_BYTES, UnitSize};
+use crate::format::{MAX_UNIT_BODY_BYTES, MAX_UNIT_ENTRIES, MAX_UNIT_VALUE_BYTES, UnitSize};
 use rashomon_tables::{ClusteringRange, Error as StoreError, Key, Scan};
 
 use super::{

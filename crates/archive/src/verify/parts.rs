@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rashomon_archive_format::{Bodies, BodyLocation, Hashes, Pages, Positions, Unit};
+use crate::format::{Bodies, BodyLocation, Hashes, Pages, Positions, Unit};
 use rashomon_records::{
     Page, Revision, Tid, Title,
     content::{BodyRow, Stored},

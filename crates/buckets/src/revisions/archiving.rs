@@ -7,8 +7,8 @@ use std::{
 
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
-use rashomon_admission::Permits;
 use rashomon_clock::Timestamp;
+use rashomon_clock::admission::Permits;
 use rashomon_records::{ImportUnit, VerifyProgress, VerifyReport};
 
 use super::{Maintenance, StoreInner, import::BodyState};

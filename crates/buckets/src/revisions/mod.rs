@@ -22,7 +22,7 @@ mod write_request;
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use async_recursion::async_recursion as boxed;
-use rashomon_admission::Limits;
+use rashomon_clock::admission::Limits;
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_records::{Records, content::Lifetime, write::WritePipeline};
 use rashomon_retention::RetentionEngine;

@@ -1,8 +1,8 @@
 //! The command line of `rashomon archive`.
 
+use crate::configuration::{Idle, Span};
 use clap::{Args, Subcommand};
 use rashomon_buckets::{BucketName, DomainName, Revision, Title};
-use rashomon_configuration::{Idle, Span};
 
 use super::StoreArguments;
 

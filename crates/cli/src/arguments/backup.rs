@@ -2,8 +2,8 @@
 
 use std::{num::NonZeroUsize, path::PathBuf};
 
+use crate::configuration::ByteSize;
 use clap::Args;
-use rashomon_configuration::ByteSize;
 
 use super::StoreArguments;
 

@@ -2,11 +2,11 @@
 
 use std::{path::PathBuf, str::FromStr};
 
+use crate::configuration::{ByteSize, Span};
 use clap::{Args, Subcommand, ValueEnum};
 use rashomon_buckets::{BucketName, DomainName};
-use rashomon_configuration::{ByteSize, Span};
-use rashomon_http_client::ServerUrl;
 use rashomon_key_value::{BucketType, EntryKey};
+use rashomon_upstream::ServerUrl;
 
 use super::StoreArguments;
 

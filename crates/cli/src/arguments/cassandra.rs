@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::configuration::{Replication, StoreUrl};
 use clap::{Args, Subcommand};
-use rashomon_configuration::{Replication, StoreUrl};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CassandraCommand {

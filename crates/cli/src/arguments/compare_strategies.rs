@@ -2,8 +2,8 @@
 
 use std::{num::NonZeroUsize, path::PathBuf};
 
+use crate::configuration::StoreUrl;
 use clap::Args;
-use rashomon_configuration::StoreUrl;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareStrategiesArguments {

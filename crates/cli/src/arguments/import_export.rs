@@ -4,7 +4,7 @@ use std::{num::NonZeroUsize, path::PathBuf};
 
 use clap::{Args, ValueEnum};
 use rashomon_buckets::{BucketName, DomainName, Title};
-use rashomon_http_client::ServerUrl;
+use rashomon_upstream::ServerUrl;
 
 use super::StoreArguments;
 

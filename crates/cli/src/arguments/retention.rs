@@ -2,9 +2,9 @@
 
 use std::num::NonZeroU32;
 
+use crate::configuration::Span;
 use clap::Args;
 use rashomon_buckets::DomainName;
-use rashomon_configuration::Span;
 
 use super::StoreArguments;
 

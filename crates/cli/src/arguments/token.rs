@@ -5,7 +5,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand};
 use rashomon_access::TokenId;
 use rashomon_buckets::NameError;
-use rashomon_http_client::ServerUrl;
+use rashomon_upstream::ServerUrl;
 
 use super::StoreArguments;
 

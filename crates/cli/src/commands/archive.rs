@@ -10,12 +10,12 @@ use std::{
 
 use futures::{StreamExt, stream};
 
+use rashomon_buckets::operations::{PageStats, PropertyStats};
 use rashomon_buckets::{
     ArchiveSettings, ArchiveStats, BucketName, CompactionOptions, CompactionReport, DomainName, FoundDamage,
     SealOptions, SealReport,
 };
 use rashomon_clock::{Clock, SystemClock};
-use rashomon_service::{PageStats, PropertyStats};
 use serde::Serialize;
 
 use super::stats::stats_of;

@@ -5,8 +5,10 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use rashomon_backup::{BackupError, Progress as BackupProgress, RestoreOptions, StateInfo, TakeOptions};
 use rashomon_clock::{Clock, SystemClock};
+use rashomon_tables_sqlite::backup::{
+    BackupError, Progress as BackupProgress, RestoreOptions, StateInfo, TakeOptions,
+};
 use serde::Serialize;
 
 use crate::{
@@ -85,8 +87,8 @@ pub(crate) async fn back_up(arguments: BackupArguments) -> Result<Exit, CommandE
         is_moved: arguments.moved,
         accept_lost_log: arguments.store.accept_lost_log,
     };
-    let work = move |on_progress: rashomon_backup::OnProgress<'_>| {
-        rashomon_backup::take(&options, &clock, on_progress)
+    let work = move |on_progress: rashomon_tables_sqlite::backup::OnProgress<'_>| {
+        rashomon_tables_sqlite::backup::take(&options, &clock, on_progress)
     };
     let report = match run(progress, work).await? {
         Ok(report) => report,
@@ -127,7 +129,7 @@ pub(crate) async fn back_up(arguments: BackupArguments) -> Result<Exit, CommandE
 pub(crate) async fn restore(arguments: RestoreArguments) -> Result<Exit, CommandError> {
     logging::start_for_command();
     let Some(directory) = arguments.data.filter(|_| !arguments.list) else {
-        let states = rashomon_backup::states(&arguments.from)?;
+        let states = rashomon_tables_sqlite::backup::states(&arguments.from)?;
         if arguments.json {
             output::json(&states.iter().map(StateOutput::from).collect::<Vec<_>>())?;
             return Ok(Exit::Done);
@@ -148,8 +150,9 @@ pub(crate) async fn restore(arguments: RestoreArguments) -> Result<Exit, Command
     let progress = Progress::new(clock, directory.display().to_string(), "database page", None);
     let options =
         RestoreOptions { folder: arguments.from, directory: directory.clone(), state: arguments.state };
-    let work =
-        move |on_progress: rashomon_backup::OnProgress<'_>| rashomon_backup::restore(&options, on_progress);
+    let work = move |on_progress: rashomon_tables_sqlite::backup::OnProgress<'_>| {
+        rashomon_tables_sqlite::backup::restore(&options, on_progress)
+    };
     let report = match run(progress, work).await? {
         Ok(report) => report,
         Err(exit) => return Ok(exit),
@@ -180,7 +183,7 @@ pub(crate) async fn restore(arguments: RestoreArguments) -> Result<Exit, Command
 /// interrupted the work.
 async fn run<T: Send + 'static>(
     mut progress: Progress,
-    work: impl FnOnce(rashomon_backup::OnProgress<'_>) -> Result<T, BackupError> + Send + 'static,
+    work: impl FnOnce(rashomon_tables_sqlite::backup::OnProgress<'_>) -> Result<T, BackupError> + Send + 'static,
 ) -> Result<Result<T, Exit>, CommandError> {
     let (result, exit) = run_until_signal(move |is_interrupted| {
         let result = work(&mut |copied: BackupProgress| {

@@ -1,7 +1,7 @@
 //! `rashomon check-config FILE`.
 
+use crate::configuration::{RawSettings, Settings, StoreSettings, unknown_variables};
 use rashomon_clock::{Clock as _, SystemClock};
-use rashomon_configuration::{RawSettings, Settings, StoreSettings, unknown_variables};
 
 use crate::{
     arguments::{CheckConfigArguments, store_of, variables},

@@ -8,11 +8,11 @@ use std::{
     sync::Arc,
 };
 
+use crate::configuration::{RawSettings, Settings, StoreUrl};
 use rashomon_clock::{Clock, ManualClock, SystemClock};
 use rashomon_comparison::{
     CONTESTANTS, Contestant, History, Report, StrategyReport, draw, replay, timelines,
 };
-use rashomon_configuration::{RawSettings, Settings, StoreUrl};
 use rashomon_tables::{Isolated, TableStore};
 
 use self::text::print;

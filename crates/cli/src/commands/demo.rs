@@ -5,9 +5,9 @@ use std::{
     sync::Arc,
 };
 
+use crate::configuration::{RawSettings, Settings, StoreUrl};
+use crate::sample_wiki::{Loaded, title_in_url};
 use rashomon_clock::{Clock, SystemClock};
-use rashomon_configuration::{RawSettings, Settings, StoreUrl};
-use rashomon_sample_wiki::{Loaded, title_in_url};
 use tokio::{net::TcpListener, runtime::Handle};
 
 use crate::{
@@ -56,12 +56,12 @@ async fn load_and_serve(
     signals: Signals,
     reloads: Reloads,
 ) -> Result<Exit, CommandError> {
-    let loaded = rashomon_sample_wiki::load(served.store.buckets(), rashomon_sample_wiki::history()?).await?;
+    let loaded = crate::sample_wiki::load(served.store.buckets(), crate::sample_wiki::history()?).await?;
     let wanted = settings.merged.listen.0;
     let listener = if chosen { server::listen(wanted).await? } else { listen_nearby(wanted).await? };
     let address = (listener.local_addr())
         .map_err(|source| CommandError::Io { doing: "cannot listen".to_owned(), source })?;
-    settings.serve_at_hosts(rashomon_sample_wiki::domain(), &["localhost".to_owned(), host(address.ip())]);
+    settings.serve_at_hosts(crate::sample_wiki::domain(), &["localhost".to_owned(), host(address.ip())]);
     if address.port() != wanted.port() && wanted.port() != 0 {
         output::line(format_args!(
             "Port {} is in use; the demo is on port {}.\n",
@@ -97,7 +97,7 @@ fn host(ip: IpAddr) -> String {
 
 /// The welcome text: what to open in the browser and what to paste into a shell.
 fn welcome(address: SocketAddr, loaded: Loaded) -> String {
-    let wiki = format!("http://{address}/v1/{}/page", rashomon_sample_wiki::domain());
+    let wiki = format!("http://{address}/v1/{}/page", crate::sample_wiki::domain());
     let dessert = title_in_url("Kitchen/Île_aux_Phoques/Crème_brûlée");
     format!(
         "A sample wiki, of {} and {}, is open in your browser at

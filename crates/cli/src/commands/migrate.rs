@@ -9,12 +9,12 @@ use std::{
     time::Duration,
 };
 
+use crate::configuration::StoreUrl;
 use rashomon_buckets::{
     migration::{Comparison, Counts, Difference, Migration, MigrationError, MigrationState, Outcome},
     schemas,
 };
 use rashomon_clock::{Clock, SystemClock};
-use rashomon_configuration::StoreUrl;
 
 use crate::{
     arguments::{MigrateArguments, StoreArguments},

@@ -240,7 +240,7 @@ fn describe_policy(policy: &Policy) -> String {
     };
     format!(
         "{what} are deleted {} after they were superseded; the newest {} of each page stay",
-        rashomon_configuration::Span(policy.grace),
+        crate::configuration::Span(policy.grace),
         counted(u64::from(policy.min_keep.get()), "revision"),
     )
 }

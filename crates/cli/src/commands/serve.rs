@@ -2,9 +2,9 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use rashomon_audit::AuditLog;
+use crate::configuration::{AuditLogTarget, RawSettings, Settings, unknown_variables};
+use rashomon_api::audit_log::AuditLog;
 use rashomon_clock::{Clock, SystemClock};
-use rashomon_configuration::{AuditLogTarget, RawSettings, Settings, unknown_variables};
 use tokio::runtime::Handle;
 
 use crate::{

@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
+use crate::configuration::ArchiveState;
+use rashomon_buckets::operations::{BucketContent, BucketStats, BucketType, DomainStats, PageStats};
 use rashomon_buckets::{BucketName, DomainName};
 use rashomon_clock::{Clock, SystemClock};
-use rashomon_configuration::ArchiveState;
-use rashomon_service::{BucketContent, BucketStats, BucketType, DomainStats, PageStats};
 use rashomon_tables_sqlite::{SqliteStore, TableStats};
 use serde::Serialize;
 
@@ -116,7 +116,7 @@ pub(super) async fn stats_of(
             position: stats.pages,
         });
     };
-    let stats = rashomon_service::stats_of(store.buckets(), domains, &mut show).await;
+    let stats = rashomon_buckets::operations::stats_of(store.buckets(), domains, &mut show).await;
     progress.finish();
     Ok(stats?)
 }

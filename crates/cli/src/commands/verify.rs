@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use rashomon_buckets::operations::MIN_ORPHAN_AGE;
 use rashomon_clock::{Clock, SystemClock};
-use rashomon_service::MIN_ORPHAN_AGE;
 
 use crate::{
     arguments::VerifyArguments,
@@ -51,7 +51,7 @@ async fn repair(store: &Store, dry_run: bool) -> Result<(), CommandError> {
     let verb = if dry_run { "would be repaired" } else { "repaired" };
     let keys = repair_keys(store, dry_run).await?;
     keys.iter().try_for_each(|repair| output::line(format_args!("{verb}: {repair}")))?;
-    let report = rashomon_service::repair(store.buckets(), dry_run).await?;
+    let report = rashomon_buckets::operations::repair(store.buckets(), dry_run).await?;
     report.repairs.iter().try_for_each(|repair| output::line(format_args!("{verb}: {repair}")))?;
     let all = (keys.len() + report.repairs.len()) as u64 + report.more_repairs;
     output::line(format_args!("{} {verb}", counted(all, "row")))?;
@@ -138,7 +138,7 @@ async fn check_buckets(
 ) -> Result<String, CommandError> {
     let mut progress = Progress::new(Arc::clone(clock), "bodies".to_owned(), "text", None);
     let mut show = |verified| progress.show_verified(verified);
-    let verified = match rashomon_service::verify(store.buckets(), &mut show).await {
+    let verified = match rashomon_buckets::operations::verify(store.buckets(), &mut show).await {
         Ok(report) => {
             store.buckets().maintenance().count_orphans(MIN_ORPHAN_AGE).await.map(|orphans| (report, orphans))
         }

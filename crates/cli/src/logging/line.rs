@@ -6,8 +6,8 @@ use std::{
     io::{self, Write},
 };
 
+use crate::configuration::LogFormat;
 use rashomon_buckets::{Shown, shorten, visible};
-use rashomon_configuration::LogFormat;
 use serde_json::Value;
 use tracing_subscriber::fmt::MakeWriter;
 

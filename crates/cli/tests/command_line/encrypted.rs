@@ -27,12 +27,12 @@ use crate::{
 
 /// Self-signed certificates for hosts with these names, with their keys.
 pub(crate) const LOCALHOST: (&str, &str) = (
-    include_str!("../../../generator-http/tests/upstream/certificates/localhost.pem"),
-    include_str!("../../../generator-http/tests/upstream/certificates/localhost.key"),
+    include_str!("../../../upstream/tests/generator/certificates/localhost.pem"),
+    include_str!("../../../upstream/tests/generator/certificates/localhost.key"),
 );
 pub(crate) const ELSEWHERE: (&str, &str) = (
-    include_str!("../../../generator-http/tests/upstream/certificates/elsewhere.pem"),
-    include_str!("../../../generator-http/tests/upstream/certificates/elsewhere.key"),
+    include_str!("../../../upstream/tests/generator/certificates/elsewhere.pem"),
+    include_str!("../../../upstream/tests/generator/certificates/elsewhere.key"),
 );
 
 /// The metric with the time at which the certificate expires.

@@ -12,9 +12,9 @@ use crate::{
 };
 
 /// A certificate for `localhost`, which is its own authority, with its key.
-const CERTIFICATE: &str = include_str!("../../../generator-http/tests/upstream/certificates/localhost.pem");
-const KEY: &str = include_str!("../../../generator-http/tests/upstream/certificates/localhost.key");
-const ELSEWHERE: &str = include_str!("../../../generator-http/tests/upstream/certificates/elsewhere.pem");
+const CERTIFICATE: &str = include_str!("../../../upstream/tests/generator/certificates/localhost.pem");
+const KEY: &str = include_str!("../../../upstream/tests/generator/certificates/localhost.key");
+const ELSEWHERE: &str = include_str!("../../../upstream/tests/generator/certificates/elsewhere.pem");
 
 #[tokio::test]
 async fn certificate_is_checked_by_the_authorities_of_a_file() {

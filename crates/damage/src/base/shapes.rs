@@ -3,10 +3,10 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use anyhow::Result;
+use rashomon_buckets::operations::EraseOptions;
 use rashomon_buckets::{
     BucketName, DomainName, Namespace, PageInfo, Policy, Retention, Revision, SealOptions, Settings, SiteInfo,
 };
-use rashomon_service::EraseOptions;
 
 use super::{
     Base, settings,
@@ -159,7 +159,7 @@ async fn archived() -> Result<Base> {
         ..EraseOptions::default()
     };
     let erased = Revision::new(4).unwrap_or(Revision::MIN);
-    rashomon_service::erase(writer.buckets()?, &one, erased, erasing).await?;
+    rashomon_buckets::operations::erase(writer.buckets()?, &one, erased, erasing).await?;
     writer.step().await?;
     writer.edit(&two, 27, &[("wikitext", 500), ("html", 700)]).await?;
     writer.render(&one, 12, &[("html", 2_500)]).await?;

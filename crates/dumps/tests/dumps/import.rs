@@ -13,6 +13,7 @@ use std::{
 };
 
 use crate::wiki::{self, Wiki, fixture};
+use rashomon_buckets::operations::EraseOptions;
 use rashomon_buckets::{
     Body, Definition, NewProperty, NewRevision, PropertyName, Revision, Settings, Tid, schemas,
 };
@@ -21,7 +22,6 @@ use rashomon_dumps::{
     DecompressionLimits, Format, ImportFailure, ImportOptions, ImportReport, LeftOutReason, Problem, Source,
     SpoolSpace, import,
 };
-use rashomon_service::EraseOptions;
 use rashomon_tables::{Call, Fault, Gate, Plan, TableStore};
 
 fn page(title: &str, revisions: &[(i64, &str)]) -> String {
@@ -75,7 +75,7 @@ async fn erased_revision_stores_nothing_when_reimported() {
     assert_eq!(wiki.import(&input).await.unwrap().created, 2);
     assert_eq!(chunk_sets(&*store).await, 1);
     let one = Revision::new(1).unwrap();
-    rashomon_service::erase(&wiki.buckets, &wiki.page("Main_Page"), one, EraseOptions::default())
+    rashomon_buckets::operations::erase(&wiki.buckets, &wiki.page("Main_Page"), one, EraseOptions::default())
         .await
         .unwrap();
     let left = chunk_sets(&*store).await;
@@ -121,7 +121,7 @@ async fn erased_revision_with_many_bodies_stores_nothing_when_reimported() {
         assert!(read.body.clone().whole().await.unwrap() == *body, "{name}");
     }
 
-    rashomon_service::erase(&wiki.buckets, &page, one, EraseOptions::default()).await.unwrap();
+    rashomon_buckets::operations::erase(&wiki.buckets, &page, one, EraseOptions::default()).await.unwrap();
     let left = chunk_sets(&*store).await;
     assert_eq!(wiki.import(&input).await.unwrap().left_out.count, 1);
     assert_eq!(chunk_sets(&*store).await, left);

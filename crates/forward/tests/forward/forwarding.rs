@@ -14,9 +14,9 @@ use crate::{
     server::{Parts, Server, entry, entry_of},
 };
 
-const CERTIFICATE: &str = include_str!("../../../generator-http/tests/upstream/certificates/localhost.pem");
-const KEY: &str = include_str!("../../../generator-http/tests/upstream/certificates/localhost.key");
-const ELSEWHERE: &str = include_str!("../../../generator-http/tests/upstream/certificates/elsewhere.pem");
+const CERTIFICATE: &str = include_str!("../../../upstream/tests/generator/certificates/localhost.pem");
+const KEY: &str = include_str!("../../../upstream/tests/generator/certificates/localhost.key");
+const ELSEWHERE: &str = include_str!("../../../upstream/tests/generator/certificates/elsewhere.pem");
 
 #[tokio::test]
 async fn redirects_and_links_of_a_backend_have_the_host_and_the_prefix_of_the_client() {

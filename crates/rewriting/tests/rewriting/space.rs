@@ -17,7 +17,7 @@ async fn sizes(world: &World, options: RewriteOptions) -> (u64, u64, u64) {
     let (url, _) = transformer().await;
     let before = size(&directory);
     let mut most = before;
-    let all = crate::support::transformers(&url, rashomon_transformer_http::Settings::default());
+    let all = crate::support::transformers(&url, rashomon_upstream::transformer::Settings::default());
     let mut rewriter = rashomon_rewriting::Rewriter::new(world.buckets.clone(), all, options);
     let bucket = rashomon_buckets::BucketName::page();
     let mut progress = |_: &rashomon_rewriting::RewriteReport| most = most.max(size(&directory));

@@ -27,7 +27,7 @@ use rashomon_records::{PurgeEntry, PurgedChange, schemas::PURGES};
 use rashomon_rewriting::{RewriteError, RewriteOptions, RewriteReport, Rewriter};
 use rashomon_tables::{Memory, Scan, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
-use rashomon_transformer_http::{Settings as TransformerSettings, Transformers};
+use rashomon_upstream::transformer::{Settings as TransformerSettings, Transformers};
 use tempfile::TempDir;
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
@@ -260,7 +260,7 @@ impl World {
     }
 
     pub(crate) async fn assert_consistent(&self) {
-        let report = rashomon_service::verify(&self.buckets, &mut |_| {}).await.unwrap();
+        let report = rashomon_buckets::operations::verify(&self.buckets, &mut |_| {}).await.unwrap();
         assert_eq!(report.problems, Vec::<String>::new());
     }
 

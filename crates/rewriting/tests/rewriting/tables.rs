@@ -9,10 +9,10 @@ use std::{
 };
 
 use axum::{Router, body::Bytes, routing::post};
+use rashomon_buckets::operations::EraseOptions;
 use rashomon_buckets::{BucketName, Expect, Title};
 use rashomon_rewriting::{RewriteOptions, Rewriter};
-use rashomon_service::EraseOptions;
-use rashomon_transformer_http::Settings as TransformerSettings;
+use rashomon_upstream::transformer::Settings as TransformerSettings;
 use tokio::sync::Semaphore;
 
 use crate::support::{
@@ -282,7 +282,9 @@ async fn erased_value_is_left_alone() {
     let page = page("One");
     let first = world.put(&page, 1, &html("2.8.0"), b"secret").await;
     let second = world.put(&page, 2, &html("2.8.0"), b"two").await;
-    rashomon_service::erase(&world.buckets, &page, rev(1), EraseOptions::default()).await.unwrap();
+    rashomon_buckets::operations::erase(&world.buckets, &page, rev(1), EraseOptions::default())
+        .await
+        .unwrap();
     let (url, _) = transformer().await;
     let report = world.rewrite(&url, options()).await;
     assert_eq!((report.rewritten, report.failures.count), (1, 0), "{report:?}");

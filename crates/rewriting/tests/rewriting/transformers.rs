@@ -13,7 +13,7 @@ use axum::{
     routing::post,
 };
 use rashomon_rewriting::{MAX_CONSECUTIVE_FAILURES, RewriteError, RewriteOptions};
-use rashomon_transformer_http::Settings as TransformerSettings;
+use rashomon_upstream::transformer::Settings as TransformerSettings;
 
 use crate::support::{
     World, answer, broken_transformer, html, new_version, noise, options, page, serve, transformer,

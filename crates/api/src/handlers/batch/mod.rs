@@ -15,6 +15,8 @@ use std::{
     },
 };
 
+use crate::connections::{Encrypted, PeerAddress};
+use crate::forms::{BodyLimits, RequestBody, refuse_content_encoding};
 use axum::{
     Router,
     extract::{Request, State},
@@ -24,8 +26,6 @@ use axum::{
 use futures::{StreamExt as _, stream};
 use http::{Extensions, HeaderMap, HeaderValue, Method, Uri, Version, header, request::Parts};
 use rashomon_access::{Caller, Right};
-use rashomon_connections::{Encrypted, PeerAddress};
-use rashomon_forms::{BodyLimits, RequestBody, refuse_content_encoding};
 use serde_json::value::RawValue;
 use tokio::time::{Duration, Instant, timeout_at};
 use tower::ServiceExt as _;

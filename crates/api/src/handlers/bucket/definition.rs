@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use crate::forms::{BodyLimits, MediaType, RequestBody, refuse_content_encoding};
 use axum::body::Body;
 use http::{HeaderMap, header};
 use rashomon_buckets::excerpt;
-use rashomon_forms::{BodyLimits, MediaType, RequestBody, refuse_content_encoding};
 use rashomon_key_value::{BucketType, Definition};
 use serde::{
     Deserialize, Deserializer,

@@ -19,6 +19,7 @@ use std::{
     time::Duration,
 };
 
+use crate::forms::{BodyError, BodyLimits, RequestBody};
 use axum::{
     body::Body,
     extract::{Request, State},
@@ -34,7 +35,6 @@ use rashomon_dumps::{
     Problem::{Disk, DiskFull, NoRoom, TooLarge},
     ReadError, Source, import,
 };
-use rashomon_forms::{BodyError, BodyLimits, RequestBody};
 use tokio::sync::mpsc;
 use tokio_util::io::StreamReader;
 

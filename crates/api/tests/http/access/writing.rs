@@ -2,8 +2,8 @@
 
 use rashomon_access::{AnonymousRights, Right};
 use rashomon_api::Settings;
+use rashomon_buckets::operations::EraseOptions;
 use rashomon_buckets::{Page, Revision, Title};
-use rashomon_service::EraseOptions;
 
 use super::{FORM, HTML, anonymous_on, comparable, fill, guarded, page_of, servers};
 use crate::{
@@ -131,7 +131,7 @@ async fn refused_write_does_not_show_what_is_stored() {
     let gone = gone["tid"].as_str().unwrap();
     let buckets = open.buckets();
     let seven = Revision::new(7).unwrap();
-    rashomon_service::erase(&buckets, &page, seven, EraseOptions::default()).await.unwrap();
+    rashomon_buckets::operations::erase(&buckets, &page, seven, EraseOptions::default()).await.unwrap();
     let writer = world.token(&[Right::Write, Right::Rewrite], &["enwiki"]).await;
     let reader = world.token(&[Right::Read, Right::Write, Right::Rewrite], &["enwiki"]).await;
 

@@ -1,8 +1,8 @@
 //! `rashomon archive erase`.
 
+use rashomon_buckets::operations::{EraseOptions, EraseReport, ErasureState, SameBytes};
 use rashomon_buckets::{BucketName, Erasure, Error, Page, Revision, SkippedDamage, StoreError};
 use rashomon_clock::Timestamp;
-use rashomon_service::{EraseOptions, EraseReport, ErasureState, SameBytes};
 
 use crate::{
     arguments::EraseArguments,
@@ -80,7 +80,8 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
             comment: arguments.comment,
             give_up_damaged: arguments.give_up_damaged,
         };
-        let erased = rashomon_service::erase(buckets, &page, *rev, options).await.map_err(not_there)?;
+        let erased =
+            rashomon_buckets::operations::erase(buckets, &page, *rev, options).await.map_err(not_there)?;
         print_erasure(*rev, &erased)?;
         print_first_erasure(arguments, &erased)?;
         print_given_up(&erased)?;
@@ -206,7 +207,7 @@ pub(super) async fn status(arguments: &EraseArguments, store: &Store) -> Result<
             continue;
         }
         let name = bucket_label(&domain, &bucket);
-        for state in rashomon_service::erasures(store.buckets(), &domain, &bucket).await? {
+        for state in rashomon_buckets::operations::erasures(store.buckets(), &domain, &bucket).await? {
             let ErasureState { page, rev, erasure, finished_at, kept_until } = &state;
             let by_whom = by_whom_and_why(erasure);
             let what = match (finished_at, kept_until) {

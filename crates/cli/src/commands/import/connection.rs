@@ -8,7 +8,7 @@ use http::{Method, StatusCode, header};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use rashomon_buckets::BucketName;
-use rashomon_http_client::{ServerUrl, connect, last_cause, refusal_reason};
+use rashomon_upstream::{ServerUrl, connect, last_cause, refusal_reason};
 use tokio::io::AsyncRead;
 use tokio_util::io::ReaderStream;
 

@@ -4,10 +4,10 @@ use std::{path::Path, sync::Arc};
 
 use rashomon_buckets::{Shown, visible};
 use rashomon_clock::Clock;
-use rashomon_dumps::{CountedItems, DecompressionLimits, Source};
-use rashomon_entry_dumps::{
+use rashomon_dumps::entries::{
     EntryImportError, EntryImportOptions, EntryImportReport, EntryTarget, import_entries,
 };
+use rashomon_dumps::{CountedItems, DecompressionLimits, Source};
 use rashomon_key_value::{BucketType, check_new_bucket};
 
 use super::{display_name, inputs::Inputs, list_unread_files, progress_label};

@@ -6,8 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rashomon_dumps::entries::EntryImportError;
 use rashomon_dumps::{DecompressionLimits, ImportFailure, ReadError, Source};
-use rashomon_entry_dumps::EntryImportError;
 
 use super::{display_name, entries, is_standard_input};
 use crate::{arguments::ImportArguments, errors::CommandError, exit::Exit, signals::Signals};
@@ -98,7 +98,7 @@ fn check(source: Source, expected: Expected, skip_broken: bool) -> Result<Source
         }
     };
     let (checked, source) =
-        source.look(&limits, rashomon_entry_dumps::check_beginning).map_err(unreadable)?;
+        source.look(&limits, rashomon_dumps::entries::check_beginning).map_err(unreadable)?;
     // If the bucket may have pages, the error says why the input is no export of pages.
     let wrong = |error| not_pages.map_or(WrongInput::Entries(error), WrongInput::Pages);
     checked.map(|()| source).map_err(wrong)

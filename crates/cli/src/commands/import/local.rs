@@ -7,8 +7,8 @@ use std::{
 
 use rashomon_buckets::BucketName;
 use rashomon_clock::Clock;
+use rashomon_dumps::entries::StoreTarget;
 use rashomon_dumps::{Import, ImportFailure, ImportOptions, ImportProgress, Source};
-use rashomon_entry_dumps::StoreTarget;
 
 use super::{
     display_name, entries,

@@ -9,9 +9,9 @@ use http::{HeaderMap, Method, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use rashomon_buckets::{Headers, StoredHeaders};
-use rashomon_entry_dumps::{Comparison, EntryImportError, EntryTarget, ExportedEntry, StoreOutcome};
-use rashomon_http_client::{ServerUrl, last_cause};
+use rashomon_dumps::entries::{Comparison, EntryImportError, EntryTarget, ExportedEntry, StoreOutcome};
 use rashomon_key_value::{Definition, EntryKey};
+use rashomon_upstream::{ServerUrl, last_cause};
 use sha1::{Digest as _, Sha1};
 use tokio::task::JoinHandle;
 

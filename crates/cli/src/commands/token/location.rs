@@ -7,7 +7,7 @@ use http::{Method, StatusCode};
 use http_body_util::Full;
 use rashomon_access::{MAX_LISTED, TokenDocument, TokenId, TokenRequest, TokenStore};
 use rashomon_clock::{Clock, SystemClock};
-use rashomon_http_client::{Client, ServerUrl, connect, refusal_reason};
+use rashomon_upstream::{Client, ServerUrl, connect, refusal_reason};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 

@@ -1,0 +1,541 @@
+//! The errors that clients get: `application/problem+json` (RFC 9457). Only this module knows the statuses of errors of
+//! the buckets.
+
+mod errors;
+
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
+
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderName, HeaderValue, StatusCode, header};
+use rashomon_buckets::{excerpt, shorten};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use crate::answers::{caching::Caching, json};
+
+/// The prefix of every `type`; the name of the kind follows. The prefix is a stable part of the API.
+pub const TYPE_BASE: &str = "urn:rashomon:problem:";
+
+/// The size limit of a problem's `detail`, and of the cause that is logged with it.
+///
+/// Most messages shorten the input that they quote. This limit covers the other messages, so that no answer
+/// and no log line grows with the request.
+pub(crate) const MAX_DETAIL_BYTES: usize = 4096;
+
+/// The size limit of a spec version in an answer.
+const MAX_VERSION_BYTES: usize = 1024;
+
+/// The `Retry-After` of answers to requests that may succeed later, in seconds.
+const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
+
+/// The challenge in an answer to a request whose token is not valid.
+const INVALID_TOKEN: HeaderValue = HeaderValue::from_static("Bearer error=\"invalid_token\"");
+
+/// The kinds of problems. Their names and titles are part of the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The request is malformed.
+    Malformed,
+    /// The request needs a valid token.
+    Unauthorized,
+    /// The request is not allowed.
+    Forbidden,
+    /// A write from a web page of another origin.
+    CrossSite,
+    /// Not found.
+    NotFound,
+    /// The resource does not take the method.
+    MethodNotAllowed,
+    /// The request did not arrive in time.
+    RequestTimeout,
+    /// The write contradicts what is stored.
+    Conflict,
+    /// The page was changed by another write.
+    NotLatest,
+    /// The content was erased.
+    Erased,
+    /// A condition of the request does not hold.
+    PreconditionFailed,
+    /// The body is too large.
+    TooLarge,
+    /// The URL is too long.
+    UriTooLong,
+    /// The headers are too large.
+    HeadTooLarge,
+    /// The body has a transfer coding that the server does not know.
+    TransferCoding,
+    /// The type of the body is not supported.
+    UnsupportedMediaType,
+    /// The range begins past the end of the body.
+    RangeNotSatisfiable,
+    /// The request is for a host that is not this server.
+    Misdirected,
+    /// A value is well-formed but invalid.
+    InvalidValue,
+    /// The client has sent too many tokens that are not valid.
+    TooManyAttempts,
+    /// An error of the server.
+    Internal,
+    /// The stored data is damaged.
+    Corrupt,
+    /// The renderer failed.
+    BadGateway,
+    /// The store does not answer.
+    Unavailable,
+    /// A disk cannot be used.
+    StorageFault,
+    /// A disk is full.
+    InsufficientStorage,
+    /// The client accepts no version of the document that can be returned.
+    NotAcceptable,
+    /// The server is busy.
+    Busy,
+    /// The answer to a request has no room in the answer of its batch.
+    AnswerTooLarge,
+    /// The time of a batch ended before the request was answered.
+    BatchTimeout,
+    /// The renderer did not answer in time.
+    GatewayTimeout,
+    /// Another backend failed.
+    BackendFailed,
+    /// Another backend did not answer in time.
+    BackendTimeout,
+    /// A transformer of spec versions failed.
+    TransformerFailed,
+    /// A transformer of spec versions did not answer in time.
+    TransformerTimeout,
+    /// A request was forwarded in a circle.
+    LoopDetected,
+}
+
+impl Kind {
+    /// All kinds.
+    pub(crate) const ALL: [Self; Self::LoopDetected as usize + 1] = [
+        Self::Malformed,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::CrossSite,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::RequestTimeout,
+        Self::Conflict,
+        Self::NotLatest,
+        Self::Erased,
+        Self::PreconditionFailed,
+        Self::TooLarge,
+        Self::UriTooLong,
+        Self::HeadTooLarge,
+        Self::TransferCoding,
+        Self::UnsupportedMediaType,
+        Self::RangeNotSatisfiable,
+        Self::Misdirected,
+        Self::InvalidValue,
+        Self::TooManyAttempts,
+        Self::Internal,
+        Self::Corrupt,
+        Self::BadGateway,
+        Self::Unavailable,
+        Self::StorageFault,
+        Self::InsufficientStorage,
+        Self::NotAcceptable,
+        Self::Busy,
+        Self::AnswerTooLarge,
+        Self::BatchTimeout,
+        Self::GatewayTimeout,
+        Self::BackendFailed,
+        Self::BackendTimeout,
+        Self::TransformerFailed,
+        Self::TransformerTimeout,
+        Self::LoopDetected,
+    ];
+
+    /// The title: a few words for the kind of problem.
+    pub(crate) const fn title(self) -> &'static str {
+        self.describe().2
+    }
+
+    /// The status, the name and the title.
+    pub(crate) const fn describe(self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Self::Malformed => (StatusCode::BAD_REQUEST, "malformed", "The request is malformed"),
+            Self::Unauthorized => {
+                (StatusCode::UNAUTHORIZED, "unauthorized", "The request needs a valid token")
+            }
+            Self::Forbidden => (StatusCode::FORBIDDEN, "forbidden", "The request is not allowed"),
+            Self::CrossSite => {
+                (StatusCode::FORBIDDEN, "cross-site", "Writes from web pages of other origins are refused")
+            }
+            Self::NotFound => (StatusCode::NOT_FOUND, "not-found", "Not found"),
+            Self::MethodNotAllowed => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method-not-allowed",
+                "This resource does not take that method",
+            ),
+            Self::RequestTimeout => {
+                (StatusCode::REQUEST_TIMEOUT, "request-timeout", "The request did not arrive in time")
+            }
+            Self::Conflict => (StatusCode::CONFLICT, "conflict", "The write contradicts what is stored"),
+            Self::NotLatest => (StatusCode::CONFLICT, "not-latest", "The page was changed by another write"),
+            Self::Erased => (StatusCode::GONE, "erased", "The content was erased"),
+            Self::PreconditionFailed => (
+                StatusCode::PRECONDITION_FAILED,
+                "precondition-failed",
+                "A condition of the request does not hold",
+            ),
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large"),
+            Self::UriTooLong => (StatusCode::URI_TOO_LONG, "uri-too-long", "The URL is too long"),
+            Self::HeadTooLarge => {
+                (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head-too-large", "The headers are too large")
+            }
+            Self::TransferCoding => (
+                StatusCode::NOT_IMPLEMENTED,
+                "transfer-coding",
+                "The transfer coding of the body is not supported",
+            ),
+            Self::UnsupportedMediaType => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "unsupported-media-type",
+                "The type of the body is not supported",
+            ),
+            Self::RangeNotSatisfiable => (
+                StatusCode::RANGE_NOT_SATISFIABLE,
+                "range-not-satisfiable",
+                "The range begins past the end of the body",
+            ),
+            Self::Misdirected => (
+                StatusCode::MISDIRECTED_REQUEST,
+                "misdirected",
+                "The request is for a host that is not this server",
+            ),
+            Self::InvalidValue => (StatusCode::UNPROCESSABLE_ENTITY, "invalid-value", "A value is invalid"),
+            Self::TooManyAttempts => {
+                (StatusCode::TOO_MANY_REQUESTS, "too-many-attempts", "Too many tokens that are not valid")
+            }
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
+            Self::Corrupt => (StatusCode::INTERNAL_SERVER_ERROR, "corrupt", "The stored data is damaged"),
+            Self::BadGateway => {
+                (StatusCode::BAD_GATEWAY, "renderer-failed", "The renderer behind this server failed")
+            }
+            Self::GatewayTimeout => (
+                StatusCode::GATEWAY_TIMEOUT,
+                "renderer-timeout",
+                "The renderer behind this server did not answer in time",
+            ),
+            Self::Unavailable => {
+                (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "The store does not answer")
+            }
+            Self::StorageFault => {
+                (StatusCode::SERVICE_UNAVAILABLE, "storage-fault", "A disk of the server cannot be used")
+            }
+            Self::InsufficientStorage => {
+                (StatusCode::INSUFFICIENT_STORAGE, "insufficient-storage", "A disk of the server is full")
+            }
+            Self::NotAcceptable => {
+                (StatusCode::NOT_ACCEPTABLE, "not-acceptable", "No acceptable version can be returned")
+            }
+            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy", "The server is busy"),
+            Self::AnswerTooLarge => (
+                StatusCode::INSUFFICIENT_STORAGE,
+                "answer-too-large",
+                "The answer has no room in the answer of its batch",
+            ),
+            Self::BatchTimeout => {
+                (StatusCode::GATEWAY_TIMEOUT, "batch-timeout", "The time of the batch has ended")
+            }
+            Self::BackendFailed => {
+                (StatusCode::BAD_GATEWAY, "backend-failed", "The backend of this path failed")
+            }
+            Self::BackendTimeout => (
+                StatusCode::GATEWAY_TIMEOUT,
+                "backend-timeout",
+                "The backend of this path did not answer in time",
+            ),
+            Self::TransformerFailed => {
+                (StatusCode::BAD_GATEWAY, "transformer-failed", "The transformer of spec versions failed")
+            }
+            Self::TransformerTimeout => (
+                StatusCode::GATEWAY_TIMEOUT,
+                "transformer-timeout",
+                "The transformer of spec versions did not answer in time",
+            ),
+            Self::LoopDetected => {
+                (StatusCode::LOOP_DETECTED, "loop-detected", "Servers forward the request to each other")
+            }
+        }
+    }
+}
+
+/// An error to be sent to the client.
+#[derive(Debug, Clone)]
+pub(crate) struct Problem(Arc<ProblemData>);
+
+#[derive(Debug, Clone)]
+struct ProblemData {
+    kind: Kind,
+    detail: Cow<'static, str>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    latest: Option<Box<RawValue>>,
+    definition: Option<Box<RawValue>>,
+    /// The expected and the received spec version.
+    versions: Option<(String, String)>,
+    /// The cause for the log, which is not sent to the client.
+    cause: Option<String>,
+}
+
+/// The result of a handler.
+pub(crate) type Result<T> = std::result::Result<T, Problem>;
+
+impl Problem {
+    /// A problem whose detail says what went wrong, and what to do about it.
+    pub(crate) fn new(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
+        let detail = detail.into();
+        let detail =
+            if detail.len() > MAX_DETAIL_BYTES { shorten(detail, MAX_DETAIL_BYTES).into() } else { detail };
+        Self(Arc::new(ProblemData {
+            kind,
+            detail,
+            headers: Vec::new(),
+            latest: None,
+            definition: None,
+            versions: None,
+            cause: None,
+        }))
+    }
+
+    /// The request is malformed: 400.
+    pub(crate) fn malformed(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Malformed, detail)
+    }
+
+    /// A token is not valid: 401.
+    pub(crate) fn invalid_token(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Unauthorized, detail).with_header(header::WWW_AUTHENTICATE, INVALID_TOKEN)
+    }
+
+    /// The resource does not exist: 404.
+    pub(crate) fn not_found(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::NotFound, detail)
+    }
+
+    /// The client accepts no version that can be returned: 406. `expected` is the version that the client prefers, and
+    /// `received` is the stored version.
+    pub(crate) fn not_acceptable(expected: String, received: String) -> Self {
+        let detail = format!(
+            "the stored version is {}, and Accept names {}: accept another version, or leave out the profile",
+            excerpt(&received),
+            excerpt(&expected)
+        );
+        let mut problem = Self::new(Kind::NotAcceptable, detail);
+        let versions = [expected, received].map(|version| shorten(version, MAX_VERSION_BYTES));
+        Arc::make_mut(&mut problem.0).versions = Some(versions.into());
+        problem.varying_by_accept()
+    }
+
+    /// Adds `Vary: Accept`, for a problem that depends on this header.
+    #[must_use]
+    pub(crate) fn varying_by_accept(self) -> Self {
+        self.with_header(header::VARY, ACCEPT)
+    }
+
+    /// A value is invalid: 422.
+    pub(crate) fn invalid(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::InvalidValue, detail)
+    }
+
+    /// The resource does not allow the method: 405.
+    pub(crate) fn method_not_allowed(allow: &'static str) -> Self {
+        Self::new(Kind::MethodNotAllowed, format!("this resource allows the methods {allow}"))
+            .with_header(header::ALLOW, HeaderValue::from_static(allow))
+    }
+
+    /// The store did not answer in time: 503.
+    pub(crate) fn unavailable(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Unavailable, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
+    }
+
+    /// Other requests use the resources that this request needs: 503.
+    pub(crate) fn busy(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Busy, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
+    }
+
+    /// Other requests use the resources that this request needs, and will use them for this time: 503.
+    pub(crate) fn busy_for(time: Duration, detail: impl Into<Cow<'static, str>>) -> Self {
+        // In whole seconds, rounded up.
+        let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+        Self::new(Kind::Busy, detail).with_header(header::RETRY_AFTER, seconds.into())
+    }
+
+    /// The disk for temporary files is full, or fails in another way.
+    pub(crate) fn temporary_files(kind: Kind, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(kind, detail).with_header(header::RETRY_AFTER, RETRY_AFTER_SECONDS)
+    }
+
+    /// Adds a header.
+    pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        Arc::make_mut(&mut self.0).headers.push((name, value));
+        self
+    }
+
+    /// Adds the latest render of the page, or null, to the JSON.
+    fn with_latest(mut self, latest: Box<RawValue>) -> Self {
+        Arc::make_mut(&mut self.0).latest = Some(latest);
+        self
+    }
+
+    /// Adds the stored definition of a bucket to the JSON.
+    pub(crate) fn with_definition(mut self, definition: Box<RawValue>) -> Self {
+        Arc::make_mut(&mut self.0).definition = Some(definition);
+        self
+    }
+
+    /// Adds a cause for the log, which is not sent to the client.
+    pub(crate) fn with_cause(mut self, cause: impl fmt::Display) -> Self {
+        Arc::make_mut(&mut self.0).cause = Some(shorten(cause, MAX_DETAIL_BYTES));
+        self
+    }
+
+    /// Returns this problem for a client that may not read. If the kind says something about stored content, the result
+    /// has this kind and a general detail, and nothing else. The detail of this problem becomes the cause, which is
+    /// only logged.
+    pub(crate) fn concealed(self) -> Self {
+        match self.kind() {
+            Kind::NotFound | Kind::Conflict | Kind::NotLatest | Kind::Erased | Kind::PreconditionFailed => {
+                Self::new(self.kind(), "the write does not fit what is stored; the right 'read' shows why")
+                    .with_cause(self.detail())
+            }
+            _ => self,
+        }
+    }
+
+    /// The cause for the log.
+    pub(crate) fn cause(&self) -> Option<&str> {
+        self.0.cause.as_deref()
+    }
+
+    /// The kind of the problem.
+    pub(crate) fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// What went wrong, and what to do about it.
+    pub(crate) fn detail(&self) -> &str {
+        &self.0.detail
+    }
+
+    /// The server refuses writes: 403.
+    pub(crate) fn read_only() -> Self {
+        Self::new(Kind::Forbidden, "this server refuses all writes (read_only): write to another server")
+    }
+
+    /// Makes the whole answer to a request for this URL.
+    pub(crate) fn to_response(&self, instance: Option<&str>) -> Response {
+        let (status, name, title) = self.0.kind.describe();
+        let document = Document {
+            kind: &format!("{TYPE_BASE}{name}"),
+            title,
+            status: status.as_u16(),
+            detail: &self.0.detail,
+            instance,
+            latest: self.0.latest.as_deref(),
+            definition: self.0.definition.as_deref(),
+            expected: self.0.versions.as_ref().map(|(expected, _)| expected.as_str()),
+            received: self.0.versions.as_ref().map(|(_, received)| received.as_str()),
+        };
+        let body = json::to_shown_json(&document);
+        let content_type = HeaderValue::from_static("application/problem+json");
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, content_type);
+        headers.insert(header::CACHE_CONTROL, Caching::NoStore.header());
+        for (name, value) in &self.0.headers {
+            headers.append(name, value.clone());
+        }
+        response
+    }
+}
+
+/// The value of `Vary` for an answer that depends on `Accept`.
+pub(crate) const ACCEPT: HeaderValue = HeaderValue::from_static("Accept");
+
+/// An error (RFC 9457).
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct Document<'a> {
+    /// The type of the problem, as a URN.
+    #[serde(rename = "type")]
+    kind: &'a str,
+    /// A short text for the type.
+    title: &'a str,
+    /// The HTTP status of the answer.
+    status: u16,
+    /// What went wrong, and what to do about it.
+    detail: &'a str,
+    /// Path and query of the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    instance: Option<&'a str>,
+    /// For the type `not-latest`: the latest render of the page, or `null` if the page does not exist.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<json::RenderJson<'_>>)]
+    latest: Option<&'a RawValue>,
+    /// For a bucket that exists with another definition: the stored definition.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<json::BucketJson<'_>>, nullable = false)]
+    definition: Option<&'a RawValue>,
+    /// For the type `not-acceptable`: the version that the client prefers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    expected: Option<&'a str>,
+    /// For the type `not-acceptable`: the stored version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    received: Option<&'a str>,
+}
+
+impl IntoResponse for Problem {
+    /// Puts the problem into the extensions of the response. The middleware, which knows the request, writes
+    /// the body.
+    fn into_response(self) -> Response {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = self.0.kind.describe().0;
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// Makes the value of a header from ASCII without control characters. From another text, makes an empty value.
+pub(crate) fn header_value(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_idempotency_keys_are_answered_with_retry_after() {
+        let retry_after = Duration::from_millis(86_399_001);
+        let error = rashomon_key_value::Error::TooManyIdempotencyKeys { limit: 7, retry_after };
+        let response = Problem::of_key_value(error).to_response(None);
+        assert_eq!(
+            (response.status(), &response.headers()["retry-after"]),
+            (StatusCode::SERVICE_UNAVAILABLE, &HeaderValue::from(86_400))
+        );
+    }
+
+    #[test]
+    fn detail_and_cause_are_bounded() {
+        let long = "x".repeat(1 << 20);
+        let problem =
+            Problem::malformed(format!("begin {long} end")).with_cause(format_args!("begin {long} end"));
+        for text in [problem.detail(), problem.cause().unwrap()] {
+            assert!(text.len() <= MAX_DETAIL_BYTES, "{} bytes", text.len());
+            assert!(text.starts_with("begin ") && text.ends_with(" end"), "{text:.100}");
+        }
+    }
+}

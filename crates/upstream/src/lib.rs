@@ -1,0 +1,30 @@
+//! The services that Rashomon asks and tells over HTTP: renderers ([`generator`]), transformers ([`transformer`]) and
+//! caches ([`purges`]); and what their clients share.
+//!
+//! [`BearerToken`] is a token as the value of a header. [`TokenFile`] is a file with a token, which may change.
+//! [`client_config()`] returns the settings of TLS, with the authorities of the system or of a file. [`Client`] sends
+//! requests to a server of Rashomon at a [`ServerUrl`]. [`bounded`] sends requests to services that are not trusted.
+//! [`PooledClient`] sends many small requests to a trusted service.
+
+mod authorities;
+pub mod bounded;
+mod client;
+pub mod generator;
+mod late_reader;
+mod pooled;
+pub mod purges;
+mod server_url;
+mod token;
+mod token_file;
+pub mod transformer;
+
+pub use authorities::{AuthoritiesError, client_config};
+pub use client::{Client, ClientError, MAX_ERROR_BYTES, TOKEN_VARIABLE, connect, last_cause, refusal_reason};
+pub use pooled::PooledClient;
+pub use server_url::ServerUrl;
+pub use token::{BearerToken, MAX_TOKEN_BYTES, TokenError};
+pub use token_file::{TokenFile, TokenFileError};
+
+/// The name of these clients, for the operators of services.
+const USER_AGENT: http::HeaderValue =
+    http::HeaderValue::from_static(concat!("rashomon/", env!("CARGO_PKG_VERSION")));
