@@ -23,7 +23,7 @@ use http::{Extensions, HeaderValue, Method, StatusCode, Uri};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use rashomon_access::Caller;
-use rashomon_buckets::shorten;
+use rashomon_pages::shorten;
 use rashomon_clock::{Clock, Timestamp};
 
 use crate::observe::MAX_LOGGED_METHOD_BYTES;

@@ -5,7 +5,7 @@ use http::{Extensions, HeaderMap, HeaderValue, Method, header};
 use std::sync::Arc;
 
 use rashomon_access::{BucketKind, Caller, Right, Rights};
-use rashomon_buckets::{BucketName, DomainName, Page};
+use rashomon_pages::{BucketName, DomainName, Page};
 use rashomon_key_value::{Bucket, BucketType};
 
 use crate::{

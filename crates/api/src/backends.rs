@@ -6,7 +6,7 @@ use crate::forms::{BodyError, RequestBody};
 use axum::response::Response;
 use futures::future::BoxFuture;
 use http::request::Parts;
-use rashomon_buckets::RevisionStore;
+use rashomon_pages::RevisionStore;
 use rashomon_key_value::KeyValueStore;
 
 /// The backends of a server, besides its main store.

@@ -23,7 +23,7 @@ use http::{
     },
 };
 use rashomon_access::{Access, BucketKind, Caller, Right};
-use rashomon_buckets::{BucketName, DomainName, excerpt};
+use rashomon_pages::{BucketName, DomainName, excerpt};
 
 use crate::{
     extract::{bucket_and_key_of_wiki, domain_of_host},

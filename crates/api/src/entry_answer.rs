@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use http::{HeaderMap, header};
-use rashomon_buckets::StoredHeaders;
+use rashomon_pages::StoredHeaders;
 use rashomon_clock::Timestamp;
 use rashomon_http_semantics::{cache_control::Directives, conditional::Modified};
 use rashomon_key_value::{Entry, EntryTag};

@@ -28,7 +28,7 @@ use axum::{
 use futures::future::{self, Either};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
 use rashomon_access::{BucketKind, Caller, Right, Rights};
-use rashomon_buckets::BucketName;
+use rashomon_pages::BucketName;
 use serde::Deserialize;
 use tower::{Layer, Service, ServiceExt as _};
 

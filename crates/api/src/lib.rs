@@ -63,7 +63,7 @@ pub use extract::encode_key;
 use http::Method;
 pub use ipnet::IpNet;
 pub use prometheus_client::registry::Registry;
-use rashomon_buckets::DomainName;
+use rashomon_pages::DomainName;
 pub use serve::serve;
 pub use settings::{AccessLog, OperatorPages, Settings};
 pub use staging::least_staging_bytes;

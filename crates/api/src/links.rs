@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use http::{HeaderValue, request::Parts};
-use rashomon_buckets::{MementosAround, PropertyName, PropertyVersion, Tid};
+use rashomon_pages::{MementosAround, PropertyName, PropertyVersion, Tid};
 use rashomon_clock::http_date;
 
 use crate::{Api, client_url::base_url, problem::header_value};

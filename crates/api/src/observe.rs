@@ -18,7 +18,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header, uri
 use http_body::Body as _;
 use pin_project_lite::pin_project;
 use rashomon_access::Caller;
-use rashomon_buckets::shorten;
+use rashomon_pages::shorten;
 use rashomon_clock::admission::{Request as Admitted, refusable};
 use tokio::time::{Instant, timeout_at};
 use tower::{Layer, Service};

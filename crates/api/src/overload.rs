@@ -25,7 +25,7 @@ use prometheus_client::{
     metrics::{counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
-use rashomon_buckets::RevisionStore;
+use rashomon_pages::RevisionStore;
 use rashomon_clock::admission::{Limits, Permit, Permits, Refused};
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 

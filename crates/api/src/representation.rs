@@ -5,7 +5,7 @@ use std::ops::Range;
 use axum::{body::Body as HttpBody, response::Response};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use rashomon_buckets::{
+use rashomon_pages::{
     Body, Chunk, ChunkedBody, Headers, Parent, Property, PropertyName, StoredHeaders, Title,
 };
 use rashomon_clock::http_date;
@@ -295,7 +295,7 @@ fn zstd_stream(body: &ChunkedBody) -> HttpBody {
 fn chunks(
     body: &ChunkedBody,
     indexes: Range<u32>,
-) -> impl Stream<Item = std::result::Result<Chunk, rashomon_buckets::Error>> + Send + 'static {
+) -> impl Stream<Item = std::result::Result<Chunk, rashomon_pages::Error>> + Send + 'static {
     let body = body.clone();
     stream::iter(indexes).then(move |index| {
         let body = body.clone();
@@ -311,7 +311,7 @@ fn chunks(
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use rashomon_buckets::{InlineBody, PropertyInfo, PropertyVersion, Sha1};
+    use rashomon_pages::{InlineBody, PropertyInfo, PropertyVersion, Sha1};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use ipnet::IpNet;
-use rashomon_buckets::{DomainName, IgnoredHeaders};
+use rashomon_pages::{DomainName, IgnoredHeaders};
 use serde::{Deserialize, Serialize};
 
 /// The names of some of these settings in the operator's configuration, for error messages.

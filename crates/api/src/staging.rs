@@ -67,7 +67,7 @@ use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::Registry,
 };
-use rashomon_buckets::MAX_BODIES;
+use rashomon_pages::MAX_BODIES;
 use rashomon_clock::admission::Permit;
 use tokio::time::timeout;
 

@@ -8,7 +8,7 @@ use axum::body::Body;
 use http::HeaderName;
 use prometheus_client::registry::Registry;
 use rashomon_access::Access;
-use rashomon_buckets::{BucketName, Page, Property, RevisionStore, StoredHeaders};
+use rashomon_pages::{BucketName, Page, Property, RevisionStore, StoredHeaders};
 use rashomon_clock::Clock;
 use rashomon_clock::admission::never_refused;
 use rashomon_dumps::SpoolSpace;
@@ -42,7 +42,7 @@ use crate::{
 
 /// The maximum number of concurrent writes that copy properties: new renders, and replacements of properties. Such a
 /// write reads the other properties of the render that it is based on or changes, up to
-/// [`rashomon_buckets::MAX_BODIES`] bytes, and writes them again. No request's [`Claim`] covers these bytes.
+/// [`rashomon_pages::MAX_BODIES`] bytes, and writes them again. No request's [`Claim`] covers these bytes.
 const MAX_COPYING_WRITES: usize = 32;
 
 /// The maximum number of concurrent requests of all batches together. Further requests wait.
@@ -246,7 +246,7 @@ impl Api {
     pub(crate) async fn read_page<T>(
         &self,
         page: &Page,
-        read: impl Future<Output = rashomon_buckets::Result<T>>,
+        read: impl Future<Output = rashomon_pages::Result<T>>,
     ) -> Result<T> {
         self.read(read).await?.map_err(|error| Problem::of_page(error, page))
     }
@@ -254,7 +254,7 @@ impl Api {
     /// Awaits a read that concerns no single page, such as a list of titles or of tokens.
     pub(crate) async fn read_catalog<T>(
         &self,
-        read: impl Future<Output = rashomon_buckets::Result<T>>,
+        read: impl Future<Output = rashomon_pages::Result<T>>,
     ) -> Result<T> {
         self.read(read).await?.map_err(Problem::of_bucket)
     }

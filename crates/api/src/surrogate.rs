@@ -3,7 +3,7 @@
 
 use axum::response::Response;
 use http::{HeaderName, StatusCode};
-use rashomon_buckets::{Page, Tid};
+use rashomon_pages::{Page, Tid};
 use rashomon_http_semantics::surrogate_keys::SurrogateKey;
 use rashomon_key_value::{Bucket, Entry, EntryKey};
 

@@ -3,7 +3,7 @@
 
 use axum::response::Response;
 use http::HeaderMap;
-use rashomon_buckets::{Body, InlineBody, Property, PropertyName, Title};
+use rashomon_pages::{Body, InlineBody, Property, PropertyName, Title};
 use rashomon_http_semantics::spec_version::{self, Choice, Profile};
 use rashomon_upstream::transformer::TransformError;
 

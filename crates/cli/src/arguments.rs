@@ -20,7 +20,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
     parser::ValueSource,
 };
-use rashomon_buckets::{Shown, excerpt, visible};
+use rashomon_pages::{Shown, excerpt, visible};
 use rashomon_upstream::TOKEN_VARIABLE;
 
 pub(crate) use self::archive::{

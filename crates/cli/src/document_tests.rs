@@ -9,7 +9,7 @@ use std::{
 use crate::configuration::{RawSettings, Settings};
 use clap::{CommandFactory as _, error::ErrorKind};
 use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
-use rashomon_buckets::{BucketName, schemas};
+use rashomon_pages::{BucketName, schemas};
 
 use crate::{arguments::Arguments, exit::Exit};
 

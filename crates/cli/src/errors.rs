@@ -2,7 +2,7 @@
 
 use crate::configuration::ConfigError;
 use crate::sample_wiki::SampleError;
-use rashomon_buckets::migration::MigrationError;
+use rashomon_pages::migration::MigrationError;
 use rashomon_comparison::ComparisonError;
 use rashomon_tables_sqlite::backup::BackupError;
 use rashomon_upstream::ClientError;
@@ -42,7 +42,7 @@ pub(crate) enum CommandError {
     NoCluster(rashomon_tables::Error),
     /// The store failed.
     #[error(transparent)]
-    Store(#[from] rashomon_buckets::Error),
+    Store(#[from] rashomon_pages::Error),
     /// A key-value bucket cannot be read or changed.
     #[error("{0}")]
     Bucket(String),
@@ -129,7 +129,7 @@ impl CommandError {
         use rashomon_tables::Error::Unavailable;
         match self {
             Self::Open(error) | Self::NoCluster(error) => matches!(error, Unavailable(_)),
-            Self::Store(error) => matches!(error, rashomon_buckets::Error::Store(Unavailable(_))),
+            Self::Store(error) => matches!(error, rashomon_pages::Error::Store(Unavailable(_))),
             _ => false,
         }
     }

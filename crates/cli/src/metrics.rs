@@ -9,8 +9,8 @@ use prometheus_client::{
 };
 use rashomon_api::audit_log::AuditLog;
 use rashomon_api::{Registry, Tls};
-use rashomon_buckets::RevisionStore;
-use rashomon_buckets::operations::Panics;
+use rashomon_pages::RevisionStore;
+use rashomon_pages::operations::Panics;
 use rashomon_clock::Timestamp;
 use rashomon_tables_sqlite::SqliteStore;
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use hyper::body::Body;
-use rashomon_buckets::{Shown, visible};
+use rashomon_pages::{Shown, visible};
 use rashomon_upstream::{Client, ServerUrl, TOKEN_VARIABLE};
 use serde::Serialize;
 

@@ -1,6 +1,6 @@
 //! The buckets of pages that a command works on.
 
-use rashomon_buckets::{BucketName, DomainName};
+use rashomon_pages::{BucketName, DomainName};
 use rashomon_key_value::{BucketType, Error};
 
 use crate::{errors::CommandError, store::Store};
@@ -34,7 +34,7 @@ pub(crate) async fn page_buckets(
 }
 
 async fn page_buckets_of_domain(store: &Store, domain: &DomainName) -> Result<Vec<BucketName>, CommandError> {
-    Ok(store.key_value().page_buckets(domain).await.map_err(rashomon_buckets::Error::from)?)
+    Ok(store.key_value().page_buckets(domain).await.map_err(rashomon_pages::Error::from)?)
 }
 
 /// Returns the bucket of pages that has this name. The name of a further bucket gets its id.
@@ -56,7 +56,7 @@ pub(crate) async fn page_bucket(
         Err(Error::NoPages { bucket_type }) => Err(CommandError::Usage(format!(
             "the bucket {name} of {domain} has the type {bucket_type}, and no pages: name a bucket of type revisioned"
         ))),
-        Err(error) => Err(rashomon_buckets::Error::from(error).into()),
+        Err(error) => Err(rashomon_pages::Error::from(error).into()),
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) async fn find_bucket(
         Ok(bucket) => Ok(FoundBucket::Pages(bucket)),
         Err(Error::NoPages { bucket_type }) => Ok(FoundBucket::NoPages(Some(bucket_type))),
         Err(Error::NoBucket) => Ok(FoundBucket::NoPages(None)),
-        Err(error) => Err(rashomon_buckets::Error::from(error).into()),
+        Err(error) => Err(rashomon_pages::Error::from(error).into()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{io::IsTerminal as _, sync::Arc, time::Duration};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use rashomon_buckets::VerifyProgress;
+use rashomon_pages::VerifyProgress;
 use rashomon_clock::Clock;
 
 use crate::output;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::configuration::{ByteSize, ClusterSettings, ENVIRONMENT_PREFIX, RawSettings, Settings};
 use clap::CommandFactory as _;
-use rashomon_buckets::{Definitions, Versions};
+use rashomon_pages::{Definitions, Versions};
 
 use crate::{arguments::Arguments, exit};
 

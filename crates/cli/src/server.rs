@@ -6,7 +6,7 @@ use crate::configuration::Settings;
 use rashomon_access::{Access, TokenStore};
 use rashomon_api::audit_log::AuditLog;
 use rashomon_api::{Api, Components, ExpiryLog, TLS_RELOAD_INTERVAL, Tls};
-use rashomon_buckets::operations::{Background, Panics};
+use rashomon_pages::operations::{Background, Panics};
 use rashomon_clock::Clock;
 use rashomon_forward::ForwardMetrics;
 use rashomon_upstream::purges::PurgeMetrics;

@@ -10,8 +10,8 @@ use crate::configuration::{
     ArchiveState, ClusterSettings, ConfigError, RawSettings, RetentionFlags, Settings, StoreSettings,
     key_value_settings, purger, recorded_archive,
 };
-use rashomon_buckets::RevisionStore;
-use rashomon_buckets::operations::AwaitedStore;
+use rashomon_pages::RevisionStore;
+use rashomon_pages::operations::AwaitedStore;
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_key_value::KeyValueStore;
 use rashomon_tables::{Error, Memory, Outage, TableStore};
@@ -126,8 +126,8 @@ impl Store {
             Err(error) => {
                 backend.close().await;
                 Err(match error {
-                    rashomon_buckets::Error::Store(error) => CommandError::Open(error),
-                    error @ rashomon_buckets::Error::ArchiveNotConfigured => CommandError::Usage(format!(
+                    rashomon_pages::Error::Store(error) => CommandError::Open(error),
+                    error @ rashomon_pages::Error::ArchiveNotConfigured => CommandError::Usage(format!(
                         "{error}: add [archive] to the configuration, so that superseded revisions are sealed \
                          instead of deleted, or remove [retention]"
                     )),

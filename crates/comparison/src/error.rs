@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf};
 
-use rashomon_buckets::Error;
+use rashomon_pages::Error;
 
 /// The reason why a comparison failed.
 #[derive(Debug, thiserror::Error)]

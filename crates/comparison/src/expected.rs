@@ -1,6 +1,6 @@
 //! The estimates of the notes, and the reasons why measurements differ from them.
 
-use rashomon_buckets::{Current, Fill, Strategy};
+use rashomon_pages::{Current, Fill, Strategy};
 
 use super::{
     Contestant,

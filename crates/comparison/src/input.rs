@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use rashomon_buckets::{BucketName, DomainName, Page, PropertyName, Revision, RevisionStore, Settings};
+use rashomon_pages::{BucketName, DomainName, Page, PropertyName, Revision, RevisionStore, Settings};
 use rashomon_clock::{Clock, SystemClock, Timestamp};
 use rashomon_dumps::{ImportOptions, Source};
 use rashomon_tables::Memory;

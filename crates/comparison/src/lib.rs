@@ -11,7 +11,7 @@ mod timelines;
 
 use std::time::Duration;
 
-use rashomon_buckets::{Current, Fill, Policy, Strategy};
+use rashomon_pages::{Current, Fill, Policy, Strategy};
 use serde::Serialize;
 
 pub use self::{

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rashomon_buckets::{
+use rashomon_pages::{
     Error, NewProperty, NewRevision, Page, PropertyName, Retention, Revision, RevisionStore, Settings, Tid,
     schemas,
 };
@@ -238,7 +238,7 @@ impl Replay<'_> {
     async fn stored(&self) -> Result<Stored, ComparisonError> {
         let mut stored = Stored::default();
         for table in schemas::all() {
-            let (rows, bytes) = self.size(table).await.map_err(rashomon_buckets::Error::Store)?;
+            let (rows, bytes) = self.size(table).await.map_err(rashomon_pages::Error::Store)?;
             let (of_rows, of_bytes) = if DURABLE_TABLES.contains(&table.name()) {
                 (&mut stored.current_rows, &mut stored.current_bytes)
             } else if EXPIRING_TABLES.contains(&table.name()) {

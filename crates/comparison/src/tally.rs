@@ -2,7 +2,7 @@
 
 use std::ops::{AddAssign, Div};
 
-use rashomon_buckets::{Fill, Strategy};
+use rashomon_pages::{Fill, Strategy};
 use rashomon_tables::{Count, Counts, Kind};
 use serde::Serialize;
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use rashomon_buckets::{BucketName, DomainName, Page, Retention, Sampling, Title};
+use rashomon_pages::{BucketName, DomainName, Page, Retention, Sampling, Title};
 use serde::Serialize;
 
 use super::History;

@@ -16,7 +16,7 @@ use http::{Request, header};
 use http_body_util::BodyExt;
 use rashomon_access::{Access, TokenStore};
 use rashomon_api::{Api, Components, Registry};
-use rashomon_buckets::{BucketName, DomainName, Page, Revision, RevisionStore, Settings, Tid};
+use rashomon_pages::{BucketName, DomainName, Page, Revision, RevisionStore, Settings, Tid};
 use rashomon_clock::{Clock as _, ManualClock, SystemClock, Timestamp};
 use rashomon_dumps::{ExportOptions, Format, export};
 use rashomon_key_value::KeyValueStore;
@@ -165,7 +165,7 @@ async fn open_buckets(
     clock: &Arc<ManualClock>,
     settings: &Settings,
     seed: u64,
-) -> rashomon_buckets::Result<RevisionStore> {
+) -> rashomon_pages::Result<RevisionStore> {
     RevisionStore::open(store.clone(), clock.clone(), settings.clone(), seed).await
 }
 
@@ -308,7 +308,7 @@ async fn export_domain(
 }
 
 async fn domain_stats(buckets: &RevisionStore, domain: &DomainName) -> Answer {
-    let stats = rashomon_buckets::operations::stats(buckets, domain, &mut |_| {}).await;
+    let stats = rashomon_pages::operations::stats(buckets, domain, &mut |_| {}).await;
     let found = buckets.found_damage();
     match stats {
         Ok(stats) => {
@@ -334,7 +334,7 @@ fn tables(store: &SqliteStore) -> Answer {
 async fn verify(store: &SqliteStore, buckets: &RevisionStore) -> std::result::Result<Vec<String>, String> {
     let checked = store.check(|_| {}).map_err(|error| error.to_string())?;
     let mut problems = checked.problems;
-    match rashomon_buckets::operations::verify(buckets, &mut |_| {}).await {
+    match rashomon_pages::operations::verify(buckets, &mut |_| {}).await {
         Ok(report) => problems.extend(report.problems),
         Err(error) => problems.push(error.to_string()),
     }

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use rashomon_buckets::DomainName;
+use rashomon_pages::DomainName;
 use rashomon_damage::{
     ask::{Answer, Answers, Question},
     base::Base,

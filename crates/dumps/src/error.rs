@@ -2,7 +2,7 @@
 
 use std::{fmt, io, sync::Arc};
 
-use rashomon_buckets::{Shown, visible};
+use rashomon_pages::{Shown, visible};
 
 use crate::compression::SpoolError;
 

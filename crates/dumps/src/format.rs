@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use rashomon_buckets::Definitions;
+use rashomon_pages::Definitions;
 use rashomon_clock::Timestamp;
 
 use crate::{Event, InputPosition, Problem};

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use bytes::Bytes;
-use rashomon_buckets::{
+use rashomon_pages::{
     HeaderError, NameError, PageInfo, PropertyName, Revision, RevisionRecord, SiteInfo, Tid, Title, excerpt,
 };
 use rashomon_clock::Timestamp;
@@ -148,7 +148,7 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    /// Shortens a text from the input for a message, to [`rashomon_buckets::EXCERPT_BYTES`].
+    /// Shortens a text from the input for a message, to [`rashomon_pages::EXCERPT_BYTES`].
     pub(crate) fn shorten(text: &str) -> String {
         excerpt(text)
     }

@@ -1,6 +1,6 @@
 //! The parent of a revision in an input.
 
-use rashomon_buckets::{Parent, Revision};
+use rashomon_pages::{Parent, Revision};
 
 use crate::{LeftOut, LeftOutReason};
 

@@ -1,6 +1,6 @@
 //! SHA-1 in MediaWiki's notation: 31 digits in base 36.
 
-use rashomon_buckets::Sha1;
+use rashomon_pages::Sha1;
 
 /// Computes the SHA-1 of a revision from the SHA-1 values of its slots, which are in the order of their
 /// roles. All values are in base 36. Each further value is appended to the result so far, and both are hashed

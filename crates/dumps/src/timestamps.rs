@@ -1,6 +1,6 @@
 //! Times in the format of exports: RFC 3339, in UTC.
 
-use rashomon_buckets::Tid;
+use rashomon_pages::Tid;
 use rashomon_clock::{Timestamp, rfc3339};
 
 use crate::{LeftOut, LeftOutReason};

@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use percent_encoding::percent_decode_str;
-use rashomon_buckets::{BucketName, DomainName, excerpt};
+use rashomon_pages::{BucketName, DomainName, excerpt};
 
 /// A prefix of the paths of a backend: `/` for everything, `/enwiki` for a domain, `/enwiki/math-png` for a bucket, or
 /// longer. It matches whole parts between slashes: `/enwiki/math` does not match `/enwiki/math-png/a`.

@@ -10,7 +10,7 @@ use rashomon_access::{
     TokenStore, fuzzing,
 };
 use rashomon_api::{Api, Components, Registry, Settings};
-use rashomon_buckets::RevisionStore;
+use rashomon_pages::RevisionStore;
 use rashomon_clock::ManualClock;
 use rashomon_key_value::KeyValueStore;
 use rashomon_tables::{Memory, TableStore};
@@ -97,7 +97,7 @@ pub fn web_token(input: &[u8]) {
 async fn guarded_server() -> (Api, String) {
     let clock = Arc::new(ManualClock::new(NOW));
     let store: Arc<dyn TableStore> = Arc::new(Memory::new(clock.clone()));
-    let settings = rashomon_buckets::Settings::default();
+    let settings = rashomon_pages::Settings::default();
     let buckets = RevisionStore::open(Arc::clone(&store), clock.clone(), settings, 7).await;
     let buckets = buckets.expect("a store in memory opens");
     let options = AccessOptions {

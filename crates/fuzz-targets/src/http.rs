@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use http_body_util::BodyExt;
 use rashomon_access::{Access, TokenStore};
 use rashomon_api::{Api, Components, Registry, Settings};
-use rashomon_buckets::RevisionStore;
+use rashomon_pages::RevisionStore;
 use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_http_semantics::spec_version::{Choice, Profile, choose};
 use rashomon_key_value::KeyValueStore;
@@ -142,7 +142,7 @@ fn send_to_empty_server(mut request: Request<Body>) {
 
 /// A server over a store.
 pub(crate) async fn api(store: Arc<dyn TableStore>, clock: Arc<ManualClock>) -> Api {
-    let settings = rashomon_buckets::Settings::default();
+    let settings = rashomon_pages::Settings::default();
     let buckets = RevisionStore::open(Arc::clone(&store), clock.clone(), settings, 7).await;
     let buckets = buckets.expect("a store in memory opens");
     let settings = Settings { max_body_bytes: MAX_BODY, ..Settings::default() };

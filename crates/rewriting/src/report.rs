@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rashomon_buckets::{Page, Tid};
+use rashomon_pages::{Page, Tid};
 
 /// The maximum number of failures that a report describes. Further failures are only counted.
 const MAX_NAMED_FAILURES: usize = 20;

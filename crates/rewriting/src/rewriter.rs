@@ -9,7 +9,7 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt as _, future::BoxFuture, stream};
-use rashomon_buckets::{
+use rashomon_pages::{
     Body, BodyInArchive, BodyReplacer, BucketName, CHUNK_SIZE, CheckedBlocks, DomainName, Error, Expect,
     NewBody, NewProperty, Page, PropertyInfo, PropertyName, RequestHeaders, Result, RevisionStore,
     StoreError, StoreOutage, TableValue, Tid, Title,

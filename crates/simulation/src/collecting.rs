@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use fastrand::Rng;
-use rashomon_buckets::{
+use rashomon_pages::{
     ArchiveSettings, BucketName, CompactionOptions, DomainName, Error, Expect, NewProperty, NewRevision,
     Page, PropertyName, Revision, RevisionStore, SealOptions, Settings, Tid, Title,
 };
@@ -263,7 +263,7 @@ impl Run {
         }
     }
 
-    async fn act(&mut self, step: Step) -> rashomon_buckets::Result<()> {
+    async fn act(&mut self, step: Step) -> rashomon_pages::Result<()> {
         let process = self.processes[step.process].clone();
         match step.action {
             Action::Put { page, large } => self.put(&process, page, large).await,
@@ -324,7 +324,7 @@ impl Run {
         process: &RevisionStore,
         number: usize,
         large: bool,
-    ) -> rashomon_buckets::Result<()> {
+    ) -> rashomon_pages::Result<()> {
         let page = page(number);
         let last = self.known.range((number, 0)..(number, i64::MAX)).next_back();
         let rev = last.map_or(1, |((_, rev), _)| rev + 1);
@@ -343,7 +343,7 @@ impl Run {
         process: &RevisionStore,
         which: usize,
         large: bool,
-    ) -> rashomon_buckets::Result<()> {
+    ) -> rashomon_pages::Result<()> {
         let acknowledged: Vec<_> =
             self.known.iter().filter_map(|(key, known)| Some((*key, known.tid?))).collect();
         if acknowledged.is_empty() {
@@ -414,7 +414,7 @@ impl Run {
             let is_one = known.bodies.iter().any(|number| body == text(*number));
             ensure!(is_one, "revision {rev} of page {number} has another body than the one that was written");
         }
-        let report = rashomon_buckets::operations::verify(&reader, &mut |_| {}).await?;
+        let report = rashomon_pages::operations::verify(&reader, &mut |_| {}).await?;
         // A process that died while writing a block leaves parts of the block until the collector deletes
         // them.
         let is_problem = |problem: &&String| is_collected || !problem.contains("is incomplete");
@@ -429,7 +429,7 @@ async fn stage_html(
     process: &RevisionStore,
     page: &Page,
     body: u64,
-) -> rashomon_buckets::Result<NewProperty> {
+) -> rashomon_pages::Result<NewProperty> {
     let body = process.stage_bytes(page, &html(), &text(body)).await?;
     Ok(NewProperty { name: html(), content_type: None, other_headers: BTreeMap::new(), body })
 }

@@ -22,7 +22,7 @@ mod world;
 
 use std::sync::Arc;
 
-use rashomon_buckets::Timeline;
+use rashomon_pages::Timeline;
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::TableStore;
 

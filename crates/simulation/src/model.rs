@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, ops::Bound};
 
-use rashomon_buckets::{Cull, Policy, Revision, Sha1, Tid};
+use rashomon_pages::{Cull, Policy, Revision, Sha1, Tid};
 use rashomon_clock::Timestamp;
 
 use crate::name::Name;

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::LazyLock};
 
-use rashomon_buckets::PropertyName;
+use rashomon_pages::PropertyName;
 
 /// A property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,7 +3,7 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use fastrand::Rng;
-use rashomon_buckets::{Cull, Current, Fill, Policy, Strategy};
+use rashomon_pages::{Cull, Current, Fill, Policy, Strategy};
 use rashomon_clock::Timestamp;
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);

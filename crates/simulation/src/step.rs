@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use rashomon_buckets::Policy;
+use rashomon_pages::Policy;
 use rashomon_tables::Call;
 
 use crate::name::{Name, Names};

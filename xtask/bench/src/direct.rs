@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use rashomon_buckets::{
+use rashomon_pages::{
     BucketName, DomainName, NewProperty, NewRevision, Page, PropertyName, Revision, RevisionStore, Settings,
     Title, schemas,
 };

@@ -2,7 +2,7 @@
 
 use axum::{body::Body, response::Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use rashomon_buckets::{Page, Written};
+use rashomon_pages::{Page, Written};
 use rashomon_http_semantics::{
     conditional::{self, Verdict},
     spec_version::{self, Choice, Profile},

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, header};
-use rashomon_buckets::{MUTABLE_LIFE, TID_LIFE};
+use rashomon_pages::{MUTABLE_LIFE, TID_LIFE};
 
 /// Keeps shared caches from storing an answer that only clients with a right may read. Changes only a `Cache-Control`
 /// of [`Caching`]; the caller is responsible for other values.

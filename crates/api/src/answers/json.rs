@@ -4,7 +4,7 @@ mod buckets;
 
 use std::collections::BTreeMap;
 
-use rashomon_buckets::{
+use rashomon_pages::{
     Listing, Page, Parent, PropertyInfo, PropertyName, Render, RenderInfo, Revision, RevisionDetail,
     RevisionRecord, RevisionSummary, Shown, Tid, Written, visible,
 };

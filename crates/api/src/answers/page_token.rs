@@ -6,7 +6,7 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
-use rashomon_buckets::{MementoPosition, Revision, Tid};
+use rashomon_pages::{MementoPosition, Revision, Tid};
 use rashomon_clock::Timestamp;
 
 /// The start of a result page, as an opaque token for clients.

@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderName, HeaderValue, StatusCode, header};
-use rashomon_buckets::{excerpt, shorten};
+use rashomon_pages::{excerpt, shorten};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;

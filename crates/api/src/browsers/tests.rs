@@ -1,4 +1,4 @@
-use rashomon_buckets::DomainName;
+use rashomon_pages::DomainName;
 
 use super::*;
 

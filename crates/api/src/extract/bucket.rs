@@ -1,6 +1,6 @@
 //! The bucket or the entry in a URL.
 
-use rashomon_buckets::{BucketName, DomainName, NameError};
+use rashomon_pages::{BucketName, DomainName, NameError};
 use rashomon_http_semantics::spelling;
 use rashomon_key_value::EntryKey;
 

@@ -2,7 +2,7 @@
 //! links of any site (`?utm_source=newsletter`). A read with such a query is redirected to the URL that means the same
 //! here, so that caches keep an answer under one URL.
 
-use rashomon_buckets::Revision;
+use rashomon_pages::Revision;
 
 use super::{percent_decode, query::truncate_for_error};
 use crate::problem::{Problem, Result};

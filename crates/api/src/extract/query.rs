@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use rashomon_buckets::{MementoPosition, PropertyName, Revision, Tid};
+use rashomon_pages::{MementoPosition, PropertyName, Revision, Tid};
 use rashomon_clock::{Timestamp, rfc3339};
 
 use super::percent_decode;

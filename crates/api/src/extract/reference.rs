@@ -1,6 +1,6 @@
 //! References to revisions in the fields of a write: `12345`, or `Main_Page?rev/12345` as in the server's own headers.
 
-use rashomon_buckets::{Parent, Revision, Title};
+use rashomon_pages::{Parent, Revision, Title};
 
 use super::parse_title;
 use crate::problem::{Problem, Result};

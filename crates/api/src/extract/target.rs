@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use http::{HeaderMap, Uri};
-use rashomon_buckets::{BucketName, DomainName, Page, excerpt};
+use rashomon_pages::{BucketName, DomainName, Page, excerpt};
 
 use super::{encode_title, parse_title};
 use crate::{

@@ -1,7 +1,7 @@
 //! Titles in URLs.
 
 use crate::forms::hex_pair;
-use rashomon_buckets::Title;
+use rashomon_pages::Title;
 use rashomon_http_semantics::spelling::{self, EITHER, RAW};
 
 use super::percent_decode;

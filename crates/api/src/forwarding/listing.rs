@@ -7,7 +7,7 @@ use crate::forms::RequestBody;
 use axum::{body::Body, response::Response};
 use http::{HeaderValue, Method, StatusCode, header, request::Parts};
 use rashomon_access::{BucketKind, Caller, Right, Rights};
-use rashomon_buckets::BucketName;
+use rashomon_pages::BucketName;
 use serde::{Deserialize, Serialize};
 
 use super::{concealment::read, sender_of, target::ForwardTarget, waive_other_rights};

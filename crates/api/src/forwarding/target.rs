@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use http::{HeaderMap, Method, Uri};
 use rashomon_access::Right;
-use rashomon_buckets::{BucketName, DomainName};
+use rashomon_pages::{BucketName, DomainName};
 
 use crate::{
     extract::{READ_METHODS, bucket_and_key_of_wiki, domain_of_host, parse_bucket, percent_decode},

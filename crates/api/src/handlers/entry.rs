@@ -11,7 +11,7 @@ use axum::{
 use http::{Method, StatusCode, header, request::Parts};
 use http_body::Body as _;
 use rashomon_access::{BucketKind, Right};
-use rashomon_buckets::{Headers, Staged};
+use rashomon_pages::{Headers, Staged};
 use rashomon_clock::http_date;
 use rashomon_http_semantics::conditional::WriteCondition;
 use rashomon_key_value::{Bucket, BucketType, Entry, EntryKey, EntryTag, PutOutcome};

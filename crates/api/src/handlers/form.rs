@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::forms::{Field, FormReader, RequestBody};
 use bytes::Bytes;
 use http::HeaderMap;
-use rashomon_buckets::{NewProperty, Page, PropertyName, RequestHeaders, Staged};
+use rashomon_pages::{NewProperty, Page, PropertyName, RequestHeaders, Staged};
 
 use crate::{
     Api,

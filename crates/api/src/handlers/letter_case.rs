@@ -1,6 +1,6 @@
 //! The case of the first letter of a title, by the rules of the wiki from which the pages come (`siteinfo`).
 
-use rashomon_buckets::SiteInfo;
+use rashomon_pages::SiteInfo;
 
 /// The rule of MediaWiki by which a title begins with a capital letter.
 const FIRST_LETTER: &str = "first-letter";
@@ -48,7 +48,7 @@ fn capital(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use rashomon_buckets::Namespace;
+    use rashomon_pages::Namespace;
 
     use super::*;
 

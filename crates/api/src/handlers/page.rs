@@ -7,7 +7,7 @@ use axum::{
 };
 use http::{HeaderMap, Method, header, request::Parts};
 use rashomon_access::Right;
-use rashomon_buckets::{BucketName, DomainName, Page, RenderBase};
+use rashomon_pages::{BucketName, DomainName, Page, RenderBase};
 
 use super::{read, rewrite, time, timegate, timemap, wiki, write};
 use crate::{

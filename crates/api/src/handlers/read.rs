@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use http::{HeaderMap, header};
-use rashomon_buckets::{Error, MementosAround, Missing, Page, PropertyName, Render, Revision, Tid};
+use rashomon_pages::{Error, MementosAround, Missing, Page, PropertyName, Render, Revision, Tid};
 
 use crate::{
     Api,

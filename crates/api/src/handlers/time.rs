@@ -1,7 +1,7 @@
 //! The state of a page at a time.
 
 use axum::response::Response;
-use rashomon_buckets::{Page, PropertyName};
+use rashomon_pages::{Page, PropertyName};
 use rashomon_clock::Timestamp;
 
 use super::read::redirect_to_property;

@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use rashomon_buckets::{Error, MementosAround, Missing, Page, PropertyName};
+use rashomon_pages::{Error, MementosAround, Missing, Page, PropertyName};
 use rashomon_clock::{Timestamp, http_date};
 
 use crate::{

@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue};
-use rashomon_buckets::{Listing, MementoPosition, Page, PropertyName, PropertyVersion};
+use rashomon_pages::{Listing, MementoPosition, Page, PropertyName, PropertyVersion};
 
 use crate::{
     Api, answer, collecting,

@@ -10,7 +10,7 @@ use axum::{
 };
 use http::{HeaderValue, Method, StatusCode, header, request::Parts};
 use rashomon_access::{Caller, MAX_LISTED, Right, TokenDocument, TokenId, TokenRequest};
-use rashomon_buckets::{Listing, excerpt};
+use rashomon_pages::{Listing, excerpt};
 use serde::Serialize;
 use utoipa::ToSchema;
 

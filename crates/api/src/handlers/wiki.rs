@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use http::{Method, StatusCode, request::Parts};
-use rashomon_buckets::{Page, Title};
+use rashomon_pages::{Page, Title};
 
 use super::letter_case;
 use crate::{

@@ -2,7 +2,7 @@
 
 use axum::{body::Body, response::Response};
 use http::{StatusCode, request::Parts};
-use rashomon_buckets::{NewRender, NewRevision, Page, Parent, RenderBase, Title, Written};
+use rashomon_pages::{NewRender, NewRevision, Page, Parent, RenderBase, Title, Written};
 use rashomon_clock::{Timestamp, rfc3339};
 
 use super::form::Form;
@@ -63,7 +63,7 @@ pub(crate) async fn render(
     respond(&page, writer, written)
 }
 
-fn respond(page: &Page, writer: Writer, written: rashomon_buckets::Result<Written>) -> Result<Response> {
+fn respond(page: &Page, writer: Writer, written: rashomon_pages::Result<Written>) -> Result<Response> {
     let written = written.map_err(|error| Problem::of_page(error, page))?;
     // A client that may not read must not learn whether the write was stored before.
     let is_new = written.created || !writer.may_read();

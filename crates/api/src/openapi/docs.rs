@@ -6,7 +6,7 @@ use axum::{
     response::Response,
 };
 use rashomon_access::{BucketKind, Right};
-use rashomon_buckets::{Definitions, DomainName, Page, PropertyName, Render, Title, Versions};
+use rashomon_pages::{Definitions, DomainName, Page, PropertyName, Render, Title, Versions};
 use rashomon_clock::rfc3339;
 use rashomon_key_value::{KeyRange, Order};
 use rashomon_openapi::{

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use rashomon_buckets::{BucketName, DomainName, Page, Title};
+use rashomon_pages::{BucketName, DomainName, Page, Title};
 
 use crate::{
     extract::{encode_title, parse_bucket, parse_title, percent_decode},

@@ -4,7 +4,7 @@ use askama::Template;
 use axum::response::Response;
 use futures::{StreamExt, TryStreamExt, stream};
 use rashomon_access::{BucketKind, Caller, Right};
-use rashomon_buckets::DomainName;
+use rashomon_pages::DomainName;
 
 use super::{address::bucket_url, html};
 use crate::{

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::response::Response;
-use rashomon_buckets::{Error, Page, Parent, PropertyName, Revision, RevisionSummary, StoreError};
+use rashomon_pages::{Error, Page, Parent, PropertyName, Revision, RevisionSummary, StoreError};
 use rashomon_clock::{Timestamp, rfc3339};
 
 use super::{

@@ -20,7 +20,7 @@ use axum::{
 };
 use http::{Uri, header};
 use rashomon_access::{BucketKind, Caller, Right};
-use rashomon_buckets::{BucketName, Page};
+use rashomon_pages::{BucketName, Page};
 
 pub(crate) use self::answer::{base_url, html};
 use self::{address::Address, answer::problem_page};

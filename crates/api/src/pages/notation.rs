@@ -1,6 +1,6 @@
 //! Formats values for HTML pages.
 
-use rashomon_buckets::{RevisionRecord, SlotRecord, Tid};
+use rashomon_pages::{RevisionRecord, SlotRecord, Tid};
 use rashomon_clock::{Timestamp, rfc3339};
 
 /// A time, in UTC.

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use askama::Template;
 use axum::response::Response;
-use rashomon_buckets::{Body, Page, PropertyName, Render, RendersBeside, Revision, Tid};
+use rashomon_pages::{Body, Page, PropertyName, Render, RendersBeside, Revision, Tid};
 
 use super::{
     address::PageAddresses,
@@ -115,7 +115,7 @@ pub(super) async fn show(api: &Api, page: &Page, tid: Tid) -> Result<Response> {
 }
 
 fn properties(render: &Render) -> Vec<PropertyLine> {
-    let line = |(name, info): (&PropertyName, &rashomon_buckets::PropertyInfo)| PropertyLine {
+    let line = |(name, info): (&PropertyName, &rashomon_pages::PropertyInfo)| PropertyLine {
         name: name.clone(),
         content_type: info.headers.content_type.clone(),
         bytes: grouped(info.size),

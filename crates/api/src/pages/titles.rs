@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::response::Response;
 use rashomon_access::{BucketKind, Caller, Right};
-use rashomon_buckets::{BucketName, DomainName, Page, Title};
+use rashomon_pages::{BucketName, DomainName, Page, Title};
 
 use super::{
     address::{bucket_text, bucket_url, encode_value, form_value, page_url},

@@ -1,4 +1,4 @@
-use rashomon_buckets::CHUNK_SIZE;
+use rashomon_pages::CHUNK_SIZE;
 
 use super::*;
 use crate::handlers::form::MAX_FORM_TEXT_BYTES;

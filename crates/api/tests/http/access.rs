@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use rashomon_access::{AnonymousRights, DomainRights, Grant, NewToken, Right, Rights};
 use rashomon_api::Settings;
-use rashomon_buckets::DomainName;
+use rashomon_pages::DomainName;
 
 use crate::world::{Answer, World};
 

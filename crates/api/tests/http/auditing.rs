@@ -7,7 +7,7 @@ use futures::{StreamExt, stream};
 use http::Request;
 use rashomon_api::audit_log::{AuditLog, Target};
 use rashomon_api::{Api, Components, Registry, ServeOptions, Settings};
-use rashomon_buckets::RevisionStore;
+use rashomon_pages::RevisionStore;
 use rashomon_key_value::KeyValueStore;
 use rashomon_tables::{Call, Fault, Gate, Plan, Rates};
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ impl AuditedServer {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("audit.log");
         let mut world = World::with(settings.clone()).await;
-        let of_buckets = rashomon_buckets::Settings::default();
+        let of_buckets = rashomon_pages::Settings::default();
         let buckets = RevisionStore::open(world.store.clone(), world.clock.clone(), of_buckets, 7).await;
         let log = AuditLog::open(Target::File(file.clone()), world.clock.clone()).unwrap();
         let buckets = buckets.unwrap();

@@ -23,7 +23,7 @@ async fn characters_of_the_request_that_are_unsafe_to_show_are_escaped_in_proble
     let (world, ..) = world().await;
     let answer = world.post(&format!("{PAGE}?rev/"), "_x%C2%9B31m%E2%80%AE%1B=1&html=x").await;
     assert!((400..500).contains(&answer.status.as_u16()), "{answer:?}");
-    assert!(!answer.text().chars().any(rashomon_buckets::is_unsafe_to_show), "{answer:?}");
+    assert!(!answer.text().chars().any(rashomon_pages::is_unsafe_to_show), "{answer:?}");
     assert!(answer.json()["detail"].as_str().unwrap().contains("31m"), "{answer:?}");
 }
 

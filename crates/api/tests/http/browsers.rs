@@ -2,7 +2,7 @@
 //! configured.
 
 use rashomon_api::Settings;
-use rashomon_buckets::DomainName;
+use rashomon_pages::DomainName;
 
 use crate::world::{Answer, PAGE, World};
 

@@ -5,7 +5,7 @@ use axum::body::Body;
 use http::Request;
 use rashomon_api::Settings;
 use rashomon_api::connections::PeerAddress;
-use rashomon_buckets::DomainName;
+use rashomon_pages::DomainName;
 
 use crate::{
     html::{BROWSER, addresses},

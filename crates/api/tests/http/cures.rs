@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use rashomon_api::Settings;
-use rashomon_buckets::DomainName;
+use rashomon_pages::DomainName;
 
 use crate::world::World;
 

@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use bytes::Bytes;
-use rashomon_buckets::{
+use rashomon_pages::{
     ArchiveSettings, BucketArchive, BucketName, DomainName, RevisionStore, SealOptions,
     schemas::ARCHIVE_BLOCKS,
 };
@@ -17,10 +17,10 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 const REVISIONS: i64 = 40;
 
 /// Settings by which revisions are sealed a day after they were superseded.
-fn settings() -> rashomon_buckets::Settings {
+fn settings() -> rashomon_pages::Settings {
     let all = BucketArchive { after: DAY, ..BucketArchive::default() };
     let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
-    rashomon_buckets::Settings { archive, ..rashomon_buckets::Settings::default() }
+    rashomon_pages::Settings { archive, ..rashomon_pages::Settings::default() }
 }
 
 /// A new server over the same store.

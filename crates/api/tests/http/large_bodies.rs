@@ -5,8 +5,8 @@ use std::{num::NonZeroUsize, sync::Arc};
 use axum::body::Body;
 use bytes::Bytes;
 use futures::stream;
-use rashomon_buckets::operations::EraseOptions;
-use rashomon_buckets::{BucketName, DomainName, Page, Revision, RevisionStore, Settings, Title, schemas};
+use rashomon_pages::operations::EraseOptions;
+use rashomon_pages::{BucketName, DomainName, Page, Revision, RevisionStore, Settings, Title, schemas};
 use rashomon_tables::TableStore as _;
 
 use crate::world::{PAGE, World};
@@ -86,7 +86,7 @@ async fn body_for_an_erased_revision_is_not_stored() {
     // The revision is erased as by another process on the same store.
     let (store, clock) = (Arc::clone(&world.store), Arc::clone(&world.clock));
     let buckets = RevisionStore::open(store, clock, Settings::default(), 9).await.unwrap();
-    rashomon_buckets::operations::erase(&buckets, &page, Revision::new(7).unwrap(), EraseOptions::default())
+    rashomon_pages::operations::erase(&buckets, &page, Revision::new(7).unwrap(), EraseOptions::default())
         .await
         .unwrap();
     let put = world

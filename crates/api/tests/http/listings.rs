@@ -137,7 +137,7 @@ async fn revisions_are_read_until_an_answer_is_full() {
         world.revision(&format!("_rev={number}&{long}")).await;
     }
     // Of 300 rows of 8 KiB, those are read that fit into an answer.
-    let page = rashomon_buckets::Page::parse("enwiki", "page", "Main_Page").unwrap();
+    let page = rashomon_pages::Page::parse("enwiki", "page", "Main_Page").unwrap();
     let listing = world.buckets().revisions(&page, None, 500).await.unwrap();
     assert!((100..160).contains(&listing.items.len()), "{}", listing.items.len());
     assert_eq!(listing.next, listing.items.last().map(|last| last.record.rev));

@@ -6,7 +6,7 @@ use axum::{body::Body, http::Request};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use rashomon_api::{ServeOptions, Settings};
-use rashomon_buckets::{
+use rashomon_pages::{
     ArchiveSettings, BucketArchive, BucketName, CompactionOptions, DomainName, RevisionStore, SealOptions,
     unpack_limits,
 };
@@ -282,11 +282,11 @@ async fn revocation_of_a_token_is_not_refused() {
 }
 
 /// The settings of buckets that seal revisions a day after they were superseded, and unpack one block at a time.
-fn archiving() -> rashomon_buckets::Settings {
+fn archiving() -> rashomon_pages::Settings {
     let all = BucketArchive { after: DAY, ..BucketArchive::default() };
     let archive = Some(ArchiveSettings { all, ..ArchiveSettings::default() });
     let unpacks = unpack_limits(Some(NonZeroUsize::MIN));
-    rashomon_buckets::Settings { archive, unpacks, ..rashomon_buckets::Settings::default() }
+    rashomon_pages::Settings { archive, unpacks, ..rashomon_pages::Settings::default() }
 }
 
 /// The html of a sealed revision: so much that it is not short work to unpack it.

@@ -322,7 +322,7 @@ async fn random_requests_for_entries_agree_with_the_model_on_sqlite() {
         eprintln!("seed {seed}");
         let mut run = Run::new(World::on_sqlite().await, seed);
         run.steps(250).await;
-        let report = rashomon_buckets::operations::verify(&run.world.buckets(), &mut |_| {}).await.unwrap();
+        let report = rashomon_pages::operations::verify(&run.world.buckets(), &mut |_| {}).await.unwrap();
         assert!(report.problems.is_empty(), "seed {seed}: {report:?}");
     }
 }

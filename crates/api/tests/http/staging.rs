@@ -9,7 +9,7 @@ use axum::{
 use bytes::Bytes;
 use futures::{StreamExt, future::join_all, stream};
 use rashomon_api::Settings;
-use rashomon_buckets::{RevisionStore, schemas};
+use rashomon_pages::{RevisionStore, schemas};
 use rashomon_tables::{Scan, TableStore as _};
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
@@ -127,7 +127,7 @@ mod in_memory {
         // write.
         let (store, clock) = (Arc::clone(&world.store), Arc::clone(&world.clock));
         let buckets =
-            RevisionStore::open(store, clock, rashomon_buckets::Settings::default(), 9).await.unwrap();
+            RevisionStore::open(store, clock, rashomon_pages::Settings::default(), 9).await.unwrap();
         let left = chunk_sets(&world).await;
         world.clock.advance(Duration::from_secs(25 * 3600));
         assert_eq!(

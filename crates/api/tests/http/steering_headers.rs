@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rashomon_buckets::{NewProperty, NewRevision, Page, PropertyName, Revision};
+use rashomon_pages::{NewProperty, NewRevision, Page, PropertyName, Revision};
 use serde_json::json;
 
 use crate::world::{PAGE, World};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rashomon_buckets::{
+use rashomon_pages::{
     ArchivePolicy, ArchiveSettings, BucketArchive, DomainName, RevisionStore, SealOptions, Settings,
 };
 use rashomon_tables::{Call, Fault, Plan};

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use rashomon_access::{Access, AccessOptions, AnonymousRights, Policy, TokenStore};
 use rashomon_api::{Api, Components, Registry, Settings};
-use rashomon_buckets::{
+use rashomon_pages::{
     BucketName, DomainName, GenerateError, Generated, Generator, Page, PropertyName, Revision, RevisionStore,
     schemas,
 };
@@ -163,10 +163,10 @@ impl World {
 
     async fn over(store: Arc<dyn TableStore>, clock: Arc<ManualClock>, settings: Settings) -> Self {
         let store = Arc::new(Faulty::new(store, Plan::empty()));
-        let mut bucket_settings = rashomon_buckets::Settings::default();
+        let mut bucket_settings = rashomon_pages::Settings::default();
         let small = PropertyName::new("small").unwrap();
         let definition =
-            rashomon_buckets::Definition { max_size: 10, ..bucket_settings.definitions.get(&small).clone() };
+            rashomon_pages::Definition { max_size: 10, ..bucket_settings.definitions.get(&small).clone() };
         bucket_settings.definitions.define(small, definition);
         let broken = PropertyName::new("broken").unwrap();
         bucket_settings.retention.generator = Some(Arc::new(BrokenRenderer([broken])));
@@ -178,7 +178,7 @@ impl World {
         store: Arc<Faulty<Arc<dyn TableStore>>>,
         clock: Arc<ManualClock>,
         settings: Settings,
-        of_buckets: rashomon_buckets::Settings,
+        of_buckets: rashomon_pages::Settings,
     ) -> Self {
         let buckets = RevisionStore::open(store.clone(), clock.clone(), of_buckets, 7).await.unwrap();
         let access = Arc::new(Access::open(TokenStore::new(store.clone(), clock.clone()), clock.clone()));

@@ -2,7 +2,7 @@
 
 use crate::configuration::{Idle, Span};
 use clap::{Args, Subcommand};
-use rashomon_buckets::{BucketName, DomainName, Revision, Title};
+use rashomon_pages::{BucketName, DomainName, Revision, Title};
 
 use super::StoreArguments;
 

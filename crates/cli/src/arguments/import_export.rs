@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, path::PathBuf};
 
 use clap::{Args, ValueEnum};
-use rashomon_buckets::{BucketName, DomainName, Title};
+use rashomon_pages::{BucketName, DomainName, Title};
 use rashomon_upstream::ServerUrl;
 
 use super::StoreArguments;

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use crate::configuration::Span;
 use clap::Args;
-use rashomon_buckets::DomainName;
+use rashomon_pages::DomainName;
 
 use super::StoreArguments;
 

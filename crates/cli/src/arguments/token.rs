@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use rashomon_access::TokenId;
-use rashomon_buckets::NameError;
+use rashomon_pages::NameError;
 use rashomon_upstream::ServerUrl;
 
 use super::StoreArguments;

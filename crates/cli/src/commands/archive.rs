@@ -10,8 +10,8 @@ use std::{
 
 use futures::{StreamExt, stream};
 
-use rashomon_buckets::operations::{PageStats, PropertyStats};
-use rashomon_buckets::{
+use rashomon_pages::operations::{PageStats, PropertyStats};
+use rashomon_pages::{
     ArchiveSettings, ArchiveStats, BucketName, CompactionOptions, CompactionReport, DomainName, FoundDamage,
     SealOptions, SealReport,
 };
@@ -209,7 +209,7 @@ async fn verify(store: &Store, clock: &Arc<dyn Clock>) -> Result<Exit, CommandEr
     let started = clock.monotonic();
     let mut progress = Progress::new(Arc::clone(clock), "archive".to_owned(), "block", None);
     let mut show = |verified| progress.show_verified(verified);
-    let deleted = store.key_value().deleted_page_buckets().await.map_err(rashomon_buckets::Error::from)?;
+    let deleted = store.key_value().deleted_page_buckets().await.map_err(rashomon_pages::Error::from)?;
     let verified = store.buckets().maintenance().verify_archive(&deleted, &mut show).await;
     progress.finish();
     let report = verified?;

@@ -1,7 +1,7 @@
 //! `rashomon cassandra`.
 
 use crate::configuration::{ClusterSettings, RawSettings, Settings, StoreSettings};
-use rashomon_buckets::schemas;
+use rashomon_pages::schemas;
 use rashomon_tables_cassandra::ddl;
 
 use crate::{

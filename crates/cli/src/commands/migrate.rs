@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::configuration::StoreUrl;
-use rashomon_buckets::{
+use rashomon_pages::{
     migration::{Comparison, Counts, Difference, Migration, MigrationError, MigrationState, Outcome},
     schemas,
 };

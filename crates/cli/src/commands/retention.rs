@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use rashomon_buckets::{BucketName, DomainName, DryRun, Policy, RevisionStore, Sweep};
+use rashomon_pages::{BucketName, DomainName, DryRun, Policy, RevisionStore, Sweep};
 use rashomon_clock::{Clock, SystemClock};
 use serde::Serialize;
 
@@ -235,8 +235,8 @@ impl Report {
 
 fn describe_policy(policy: &Policy) -> String {
     let what = match policy.cull {
-        rashomon_buckets::Cull::Revisions => "superseded revisions and renders",
-        rashomon_buckets::Cull::Renders => "superseded renders",
+        rashomon_pages::Cull::Revisions => "superseded revisions and renders",
+        rashomon_pages::Cull::Renders => "superseded renders",
     };
     format!(
         "{what} are deleted {} after they were superseded; the newest {} of each page stay",

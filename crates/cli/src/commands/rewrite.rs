@@ -3,7 +3,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use crate::configuration::transformers_for_rewrite;
-use rashomon_buckets::{BucketName, DomainName, Page};
+use rashomon_pages::{BucketName, DomainName, Page};
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_rewriting::{RewriteError, RewriteOptions, RewriteReport, Rewriter};
 

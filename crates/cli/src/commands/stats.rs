@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use crate::configuration::ArchiveState;
-use rashomon_buckets::operations::{BucketContent, BucketStats, BucketType, DomainStats, PageStats};
-use rashomon_buckets::{BucketName, DomainName};
+use rashomon_pages::operations::{BucketContent, BucketStats, BucketType, DomainStats, PageStats};
+use rashomon_pages::{BucketName, DomainName};
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_tables_sqlite::{SqliteStore, TableStats};
 use serde::Serialize;
@@ -116,7 +116,7 @@ pub(super) async fn stats_of(
             position: stats.pages,
         });
     };
-    let stats = rashomon_buckets::operations::stats_of(store.buckets(), domains, &mut show).await;
+    let stats = rashomon_pages::operations::stats_of(store.buckets(), domains, &mut show).await;
     progress.finish();
     Ok(stats?)
 }
@@ -124,7 +124,7 @@ pub(super) async fn stats_of(
 async fn count_files(sqlite: Arc<SqliteStore>) -> Result<Files, CommandError> {
     let counted = tokio::task::spawn_blocking(move || sqlite.stats()).await;
     let counted = counted.map_err(|error| CommandError::TaskFailed(error.to_string()))?;
-    let counted = counted.map_err(rashomon_buckets::Error::from)?;
+    let counted = counted.map_err(rashomon_pages::Error::from)?;
     let table = |table: TableStats| {
         let TableStats { name, rows, key_bytes, value_bytes } = table;
         Table { name, rows, key_bytes, value_bytes }

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use rashomon_buckets::schemas;
+use rashomon_pages::schemas;
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_tables::{Error, Outage};
 use rashomon_tables_cassandra::CassandraStore;

@@ -112,12 +112,12 @@ fn vacuum_error(error: Error, advice: &str) -> CommandError {
             "{outage}: nothing is lost, and the file system keeps the space that was given back: {advice} on \
              the disk, and run the command again"
         )),
-        error => rashomon_buckets::Error::from(error).into(),
+        error => rashomon_pages::Error::from(error).into(),
     }
 }
 
 fn size(store: &SqliteStore) -> Result<Size, CommandError> {
-    let size = store.file_size().map_err(rashomon_buckets::Error::from)?;
+    let size = store.file_size().map_err(rashomon_pages::Error::from)?;
     let FileSize { file_bytes, log_bytes, free_bytes, .. } = size;
     Ok(Size { file_bytes, log_bytes, free_bytes })
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rashomon_buckets::operations::MIN_ORPHAN_AGE;
+use rashomon_pages::operations::MIN_ORPHAN_AGE;
 use rashomon_clock::{Clock, SystemClock};
 
 use crate::{
@@ -51,7 +51,7 @@ async fn repair(store: &Store, dry_run: bool) -> Result<(), CommandError> {
     let verb = if dry_run { "would be repaired" } else { "repaired" };
     let keys = repair_keys(store, dry_run).await?;
     keys.iter().try_for_each(|repair| output::line(format_args!("{verb}: {repair}")))?;
-    let report = rashomon_buckets::operations::repair(store.buckets(), dry_run).await?;
+    let report = rashomon_pages::operations::repair(store.buckets(), dry_run).await?;
     report.repairs.iter().try_for_each(|repair| output::line(format_args!("{verb}: {repair}")))?;
     let all = (keys.len() + report.repairs.len()) as u64 + report.more_repairs;
     output::line(format_args!("{} {verb}", counted(all, "row")))?;
@@ -65,12 +65,12 @@ async fn repair_keys(store: &Store, dry_run: bool) -> Result<Vec<String>, Comman
     let planning = Arc::clone(&sqlite);
     let planned = tokio::task::spawn_blocking(move || planning.plan_key_repair()).await;
     let planned = planned.map_err(|error| CommandError::TaskFailed(error.to_string()))?;
-    let plan = planned.map_err(rashomon_buckets::Error::from)?;
+    let plan = planned.map_err(rashomon_pages::Error::from)?;
     if dry_run {
         // The dry run of the other repairs then reads these keys as if they were restored.
         sqlite.read_as_repaired();
     } else {
-        sqlite.repair_keys(&plan).await.map_err(rashomon_buckets::Error::from)?;
+        sqlite.repair_keys(&plan).await.map_err(rashomon_pages::Error::from)?;
     }
     Ok(plan.repairs)
 }
@@ -123,7 +123,7 @@ async fn check_files(
         report
     });
     let report = checked.await.map_err(|error| CommandError::TaskFailed(error.to_string()))?;
-    let report = report.map_err(rashomon_buckets::Error::from)?;
+    let report = report.map_err(rashomon_pages::Error::from)?;
     problems.named.extend(report.problems);
     problems.more += report.more_problems;
     Ok(())
@@ -138,7 +138,7 @@ async fn check_buckets(
 ) -> Result<String, CommandError> {
     let mut progress = Progress::new(Arc::clone(clock), "bodies".to_owned(), "text", None);
     let mut show = |verified| progress.show_verified(verified);
-    let verified = match rashomon_buckets::operations::verify(store.buckets(), &mut show).await {
+    let verified = match rashomon_pages::operations::verify(store.buckets(), &mut show).await {
         Ok(report) => {
             store.buckets().maintenance().count_orphans(MIN_ORPHAN_AGE).await.map(|orphans| (report, orphans))
         }
@@ -147,7 +147,7 @@ async fn check_buckets(
     progress.finish();
     let (report, orphans) = match verified {
         Ok(verified) => verified,
-        Err(rashomon_buckets::Error::Store(error @ rashomon_tables::Error::Corrupt(_))) => {
+        Err(rashomon_pages::Error::Store(error @ rashomon_tables::Error::Corrupt(_))) => {
             problems.named.push(format!("{error}; the rows after it were not compared"));
             return Ok("not everything could be read".to_owned());
         }

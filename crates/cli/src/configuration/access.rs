@@ -8,7 +8,7 @@ use std::{
 
 use rashomon_access::{AnonymousRights, DomainRights, Policy, Right, Rights};
 use rashomon_api::OperatorPages;
-use rashomon_buckets::{BucketName, DomainName};
+use rashomon_pages::{BucketName, DomainName};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
-use rashomon_buckets::{BucketName, DomainName};
+use rashomon_pages::{BucketName, DomainName};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use toml::Spanned;
 
@@ -62,15 +62,15 @@ struct RawArchiveTable {
 /// The version of the format of new blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
-pub struct BlockVersion(rashomon_buckets::BlockVersion);
+pub struct BlockVersion(rashomon_pages::BlockVersion);
 
 impl TryFrom<u8> for BlockVersion {
     type Error = &'static str;
 
     fn try_from(number: u8) -> Result<Self, Self::Error> {
         match number {
-            1 => Ok(Self(rashomon_buckets::BlockVersion::One)),
-            2 => Ok(Self(rashomon_buckets::BlockVersion::Two)),
+            1 => Ok(Self(rashomon_pages::BlockVersion::One)),
+            2 => Ok(Self(rashomon_pages::BlockVersion::Two)),
             _ => Err("the versions of blocks are 1 and 2"),
         }
     }
@@ -79,8 +79,8 @@ impl TryFrom<u8> for BlockVersion {
 impl From<BlockVersion> for u8 {
     fn from(version: BlockVersion) -> Self {
         match version.0 {
-            rashomon_buckets::BlockVersion::One => 1,
-            rashomon_buckets::BlockVersion::Two => 2,
+            rashomon_pages::BlockVersion::One => 1,
+            rashomon_pages::BlockVersion::Two => 2,
         }
     }
 }
@@ -182,11 +182,11 @@ impl<'de> Deserialize<'de> for ArchivePolicy {
 }
 
 impl ArchivePolicy {
-    fn into_buckets_policy(self) -> rashomon_buckets::ArchivePolicy {
+    fn into_buckets_policy(self) -> rashomon_pages::ArchivePolicy {
         match self {
-            Self::Every => rashomon_buckets::ArchivePolicy::Every,
-            Self::FirstRender => rashomon_buckets::ArchivePolicy::FirstRender,
-            Self::Interval(Span(interval)) => rashomon_buckets::ArchivePolicy::Interval(interval),
+            Self::Every => rashomon_pages::ArchivePolicy::Every,
+            Self::FirstRender => rashomon_pages::ArchivePolicy::FirstRender,
+            Self::Interval(Span(interval)) => rashomon_pages::ArchivePolicy::Interval(interval),
         }
     }
 }
@@ -223,8 +223,8 @@ impl BucketArchive {
         ))
     }
 
-    fn into_buckets_archive(self) -> rashomon_buckets::BucketArchive {
-        rashomon_buckets::BucketArchive { policy: self.policy.into_buckets_policy(), after: self.after.0 }
+    fn into_buckets_archive(self) -> rashomon_pages::BucketArchive {
+        rashomon_pages::BucketArchive { policy: self.policy.into_buckets_policy(), after: self.after.0 }
     }
 }
 
@@ -248,7 +248,7 @@ pub(crate) struct ArchiveSettings {
 
 impl Default for ArchiveSettings {
     fn default() -> Self {
-        let buckets = rashomon_buckets::ArchiveSettings::default();
+        let buckets = rashomon_pages::ArchiveSettings::default();
         let day = Duration::from_secs(24 * 3600);
         Self {
             enabled: None,
@@ -419,7 +419,7 @@ impl super::Settings {
     }
 
     /// The archive settings of the buckets. `None` if the archive is off.
-    pub(super) fn archive(&self) -> Option<rashomon_buckets::ArchiveSettings> {
+    pub(super) fn archive(&self) -> Option<rashomon_pages::ArchiveSettings> {
         let ArchiveSettings { all, cache_size, idle, block_version, .. } = &self.archive;
         let of_buckets = |(domain, settings): (&DomainName, &super::Domain)| {
             let domain = domain.clone();
@@ -428,7 +428,7 @@ impl super::Settings {
             own.map(move |(name, own)| ((domain.clone(), name), own.into_buckets_archive()))
                 .collect::<Vec<_>>()
         };
-        self.archive.is_on().then(|| rashomon_buckets::ArchiveSettings {
+        self.archive.is_on().then(|| rashomon_pages::ArchiveSettings {
             all: all.into_buckets_archive(),
             buckets: self.domains.iter().flat_map(of_buckets).collect(),
             cache_bytes: cache_size.0,
@@ -446,7 +446,7 @@ impl super::Settings {
     pub(super) fn check_archive_strategy(&self) -> Option<String> {
         let retention = self.retention();
         let policies = retention.policy.iter().chain(retention.buckets.values().flatten());
-        let other = policies.into_iter().any(|policy| policy.strategy != rashomon_buckets::Strategy::AppTtl);
+        let other = policies.into_iter().any(|policy| policy.strategy != rashomon_pages::Strategy::AppTtl);
         (self.archive.is_on() && other).then(|| {
             "the archive works only with strategy app-ttl, and seals the values that app-ttl would cull: use \
              strategy = \"app-ttl\", or remove [archive]"

@@ -80,7 +80,7 @@ pub(super) fn merge(
         if !is_name {
             let message = format!(
                 "'{}' cannot be the name of a cache: use 1 to {MAX_NAME_BYTES} letters, digits and -_.",
-                rashomon_buckets::excerpt(&name)
+                rashomon_pages::excerpt(&name)
             );
             problems.push(file.problem(span, message));
             continue;

@@ -1,6 +1,6 @@
 //! Checks that the settings fit one another, and that the components can be built.
 
-use rashomon_buckets::{IgnoredHeaders, StoredHeaders};
+use rashomon_pages::{IgnoredHeaders, StoredHeaders};
 
 use super::{ByteSize, MergedSettings, Problem, Settings, access, caches};
 

@@ -3,8 +3,8 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use rashomon_access::{Access, AccessOptions, TokenStore};
-use rashomon_buckets::operations::{BackgroundOptions, MIN_ORPHAN_AGE};
-use rashomon_buckets::{Definition, Definitions, IgnoredHeaders, StoredHeaders};
+use rashomon_pages::operations::{BackgroundOptions, MIN_ORPHAN_AGE};
+use rashomon_pages::{Definition, Definitions, IgnoredHeaders, StoredHeaders};
 use rashomon_clock::Clock;
 
 use super::{
@@ -15,8 +15,8 @@ use super::{
 impl Settings {
     /// The settings of the buckets, without the timeline and the renderers: see [`Self::timeline`] and
     /// [`Self::generator`].
-    pub(crate) fn buckets(&self) -> rashomon_buckets::Settings {
-        rashomon_buckets::Settings {
+    pub(crate) fn buckets(&self) -> rashomon_pages::Settings {
+        rashomon_pages::Settings {
             definitions: self.definitions(),
             cache_bytes: self.merged.cache_size.0,
             skew: self.merged.skew.0,
@@ -28,12 +28,12 @@ impl Settings {
     }
 
     /// The settings of retention. With an archive nothing is culled.
-    fn effective_retention(&self) -> rashomon_buckets::Retention {
-        let retention = rashomon_buckets::Retention { read_only: self.merged.read_only, ..self.retention() };
+    fn effective_retention(&self) -> rashomon_pages::Retention {
+        let retention = rashomon_pages::Retention { read_only: self.merged.read_only, ..self.retention() };
         if !self.archive.is_on() {
             return retention;
         }
-        rashomon_buckets::Retention { policy: None, buckets: Default::default(), ..retention }
+        rashomon_pages::Retention { policy: None, buckets: Default::default(), ..retention }
     }
 
     fn definitions(&self) -> Definitions {
@@ -167,9 +167,9 @@ fn seconds(span: Span) -> u64 {
 }
 
 /// The limits of reads that unpack blocks of the archive.
-fn unpack_limits(settings: &Settings) -> rashomon_buckets::Limits {
-    let limits = rashomon_buckets::unpack_limits(settings.merged.max_unpacks);
-    rashomon_buckets::Limits { wait: settings.merged.overload_wait.0, ..limits }
+fn unpack_limits(settings: &Settings) -> rashomon_pages::Limits {
+    let limits = rashomon_pages::unpack_limits(settings.merged.max_unpacks);
+    rashomon_pages::Limits { wait: settings.merged.overload_wait.0, ..limits }
 }
 
 #[cfg(test)]
@@ -184,7 +184,7 @@ mod tests {
         let on_loopback = rashomon_api::Settings { check_host: true, ..rashomon_api::Settings::default() };
         assert_eq!(settings.api(), on_loopback);
         assert_eq!(settings.connections(), rashomon_api::ServeOptions::default());
-        let (ours, theirs) = (settings.buckets(), rashomon_buckets::Settings::default());
+        let (ours, theirs) = (settings.buckets(), rashomon_pages::Settings::default());
         assert_eq!((ours.cache_bytes, ours.skew), (theirs.cache_bytes, theirs.skew));
         let headers = ours.definitions.headers.clone();
         assert_eq!(ours.definitions, theirs.definitions.with_headers(headers));

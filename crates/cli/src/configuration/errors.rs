@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Range, path::Path};
 
-use rashomon_buckets::{excerpt, shorten};
+use rashomon_pages::{excerpt, shorten};
 
 /// An error of the configuration.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, time::Duration};
 
-use rashomon_buckets::{BucketName, DomainName, PropertyName};
+use rashomon_pages::{BucketName, DomainName, PropertyName};
 use rashomon_upstream::generator::{self as http, HttpGenerator};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;

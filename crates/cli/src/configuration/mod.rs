@@ -32,7 +32,7 @@ use std::{
 };
 
 use confique::{Config as _, Layer as _};
-use rashomon_buckets::{BucketName, Definition, Definitions, DomainName, PropertyName, Versions, excerpt};
+use rashomon_pages::{BucketName, Definition, Definitions, DomainName, PropertyName, Versions, excerpt};
 use serde::Serialize;
 use toml::Spanned;
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf};
 
 use confique::Config;
-use rashomon_buckets::{BucketName, DomainName, HeaderPattern, PropertyName, Versions};
+use rashomon_pages::{BucketName, DomainName, HeaderPattern, PropertyName, Versions};
 use rashomon_key_value::BucketType;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use toml::Spanned;

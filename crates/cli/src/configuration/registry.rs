@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32, path::PathBuf};
 
-use rashomon_buckets::{BucketName, DomainName};
+use rashomon_pages::{BucketName, DomainName};
 use rashomon_forward::{Destination, Entry, Prefix, ServerList};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;

@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeMap, fmt, num::NonZeroU32, ops::Range, str::FromStr, sync::Arc, time::Duration};
 
-use rashomon_buckets::operations::SWEEP_PAUSE;
-use rashomon_buckets::{
+use rashomon_pages::operations::SWEEP_PAUSE;
+use rashomon_pages::{
     BucketName, Cull, Current, DomainName, Fill, MemoryTimeline, Policy, Timeline, excerpt,
 };
 use rashomon_clock::Clock;
@@ -168,7 +168,7 @@ impl Default for BucketRetention {
 
 impl Default for RetentionSettings {
     fn default() -> Self {
-        let buckets = rashomon_buckets::Retention::default();
+        let buckets = rashomon_pages::Retention::default();
         Self {
             all: BucketRetention::default(),
             timeline: TimelineStore::Table,
@@ -295,9 +295,9 @@ impl BucketRetention {
     pub(crate) fn policy(&self) -> Option<Policy> {
         let strategy = match self.strategy {
             Strategy::KeepEverything => return None,
-            Strategy::AppTtl => rashomon_buckets::Strategy::AppTtl,
-            Strategy::TwoTable => rashomon_buckets::Strategy::TwoTable,
-            Strategy::TablePerQuery => rashomon_buckets::Strategy::TablePerQuery(
+            Strategy::AppTtl => rashomon_pages::Strategy::AppTtl,
+            Strategy::TwoTable => rashomon_pages::Strategy::TwoTable,
+            Strategy::TablePerQuery => rashomon_pages::Strategy::TablePerQuery(
                 self.option.unwrap_or_default(),
                 self.fill.unwrap_or_default(),
             ),
@@ -500,12 +500,12 @@ impl super::Settings {
     }
 
     /// The retention settings of the buckets.
-    pub(super) fn retention(&self) -> rashomon_buckets::Retention {
+    pub(super) fn retention(&self) -> rashomon_pages::Retention {
         let of_bucket = |domain: &DomainName, (bucket, own): (&BucketName, &super::Bucket)| {
             let own = own.retention.as_ref()?;
             Some(((domain.clone(), bucket.clone()), own.policy()))
         };
-        rashomon_buckets::Retention {
+        rashomon_pages::Retention {
             policy: self.retention.all.policy(),
             buckets: (self.domains.iter())
                 .flat_map(|(domain, settings)| {
@@ -514,7 +514,7 @@ impl super::Settings {
                 .collect(),
             sample: self.retention.sample.0,
             domain_rate: self.retention.domain_rate,
-            ..rashomon_buckets::Retention::default()
+            ..rashomon_pages::Retention::default()
         }
     }
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use rashomon_buckets::{ArchivePolicy, Current, Fill, StoredHeaders, Strategy};
+use rashomon_pages::{ArchivePolicy, Current, Fill, StoredHeaders, Strategy};
 
 use super::*;
 
@@ -506,12 +506,12 @@ fn renderer_is_configured_for_all_buckets_or_for_one() {
     let settings = load(file).unwrap();
     let generator = settings.generator().unwrap().unwrap();
     let makes = |domain: &str| {
-        let page = rashomon_buckets::Page {
+        let page = rashomon_pages::Page {
             domain: domain.parse().unwrap(),
             bucket: BucketName::page(),
-            title: rashomon_buckets::Title::new("A").unwrap(),
+            title: rashomon_pages::Title::new("A").unwrap(),
         };
-        rashomon_buckets::Generator::makes(&generator, &page).len()
+        rashomon_pages::Generator::makes(&generator, &page).len()
     };
     assert_eq!((makes("b"), makes("a")), (1, 0));
     assert_eq!(load(&toml::to_string(&settings).unwrap()).unwrap(), settings);

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroUsize, path::PathBuf};
 
-use rashomon_buckets::excerpt;
+use rashomon_pages::excerpt;
 use rashomon_upstream::transformer::{self as http, Profile, Transformers};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;

@@ -9,7 +9,7 @@ use std::{
 
 use clap::ValueEnum;
 use rashomon_api::audit_log::Target;
-use rashomon_buckets::excerpt;
+use rashomon_pages::excerpt;
 use rashomon_clock::length;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use tracing_subscriber::filter::{LevelFilter, Targets};

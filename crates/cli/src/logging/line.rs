@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::configuration::LogFormat;
-use rashomon_buckets::{Shown, shorten, visible};
+use rashomon_pages::{Shown, shorten, visible};
 use serde_json::Value;
 use tracing_subscriber::fmt::MakeWriter;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rashomon_buckets::{
+use rashomon_pages::{
     BucketName, Error, ImportRender, ImportRevision, NewProperty, Page, PropertyName, Result, RevisionRecord,
     RevisionStore, Tid, Title,
 };
@@ -77,7 +77,7 @@ fn page_of(title: Title) -> Page {
 mod tests {
     use std::{sync::Arc, time::Duration};
 
-    use rashomon_buckets::Settings;
+    use rashomon_pages::Settings;
     use rashomon_clock::{Clock, SystemClock};
     use rashomon_tables::Memory;
 
@@ -95,12 +95,12 @@ mod tests {
         let buckets = buckets().await;
         let events = history().unwrap();
         let first = load(&buckets, events.clone()).await.unwrap();
-        let stats = rashomon_buckets::operations::stats(&buckets, &domain(), &mut |_| {}).await.unwrap();
+        let stats = rashomon_pages::operations::stats(&buckets, &domain(), &mut |_| {}).await.unwrap();
         assert_eq!((stats.page.revisions, stats.page.renders), (first.revisions, first.renders));
 
         load(&buckets, events.clone()).await.unwrap();
         assert_eq!(
-            rashomon_buckets::operations::stats(&buckets, &domain(), &mut |_| {}).await.unwrap(),
+            rashomon_pages::operations::stats(&buckets, &domain(), &mut |_| {}).await.unwrap(),
             stats
         );
 
@@ -117,7 +117,7 @@ mod tests {
         let buckets = buckets().await;
         load(&buckets, history().unwrap()).await.unwrap();
         assert!(clock.monotonic() < Duration::from_secs(1), "{:?}", clock.monotonic());
-        let report = rashomon_buckets::operations::verify(&buckets, &mut |_| {}).await.unwrap();
+        let report = rashomon_pages::operations::verify(&buckets, &mut |_| {}).await.unwrap();
         assert_eq!(report.problems, Vec::<String>::new());
         assert!(report.revisions >= 60, "{report:?}");
     }

@@ -10,7 +10,7 @@ mod wikitext;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rashomon_buckets::{DomainName, Parent, Revision, Title};
+use rashomon_pages::{DomainName, Parent, Revision, Title};
 use rashomon_clock::Timestamp;
 use serde::Deserialize;
 

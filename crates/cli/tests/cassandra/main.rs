@@ -25,7 +25,7 @@ mod upgrading;
 mod batches;
 
 // The module that searches for erased content, from the tests of the archive.
-#[path = "../../../buckets/tests/service/support/piece_set.rs"]
+#[path = "../../../pages/tests/service/support/piece_set.rs"]
 mod piece_set;
 
 // Tests for every store are defined once, next to the tests for SQLite.

@@ -3,7 +3,7 @@
 
 use std::{num::NonZeroUsize, path::Path, sync::Arc, time::Duration};
 
-use rashomon_buckets::schemas::ARCHIVE_BLOCKS;
+use rashomon_pages::schemas::ARCHIVE_BLOCKS;
 use rashomon_clock::SystemClock;
 use rashomon_tables::{Batch, Scan, TableStore as _, Value};
 use rashomon_tables_sqlite::{Options, SqliteStore};
@@ -243,8 +243,8 @@ fn flip_title(directory: &Path, title: &str) {
 
 /// Flips a bit in the checksums of a page's rows in the table of revisions by time.
 fn flip_times(directory: &Path, title: &str) {
-    let table = rashomon_buckets::schemas::REVISIONS_BY_TIME.name();
-    let number = rashomon_buckets::schemas::all().iter().position(|schema| schema.name() == table);
+    let table = rashomon_pages::schemas::REVISIONS_BY_TIME.name();
+    let number = rashomon_pages::schemas::all().iter().position(|schema| schema.name() == table);
     let number = u16::try_from(number.expect("a table") + 1).expect("few tables").to_be_bytes();
     let path = directory.join("rashomon.sqlite");
     let mut file = std::fs::read(&path).unwrap();

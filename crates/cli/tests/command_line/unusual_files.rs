@@ -2,7 +2,7 @@
 
 use std::{fs, io::Write as _, path::Path, process::Stdio};
 
-use rashomon_buckets::is_unsafe_to_show;
+use rashomon_pages::is_unsafe_to_show;
 use tempfile::tempdir;
 
 use crate::{

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use rashomon_access::{Access, AccessOptions, Grant, NewToken, Policy, Right, TokenStore};
 use rashomon_api::{Api, Components, Registry, ServeOptions, Settings, Tls, serve};
-use rashomon_buckets::RevisionStore;
+use rashomon_pages::RevisionStore;
 use rashomon_client::{Page, Servers, Store};
 use rashomon_clock::SystemClock;
 use rashomon_key_value::KeyValueStore;
@@ -28,7 +28,7 @@ impl Server {
         let tables = Arc::new(Memory::new(clock.clone()));
         let tokens = TokenStore::new(tables.clone(), clock.clone());
         let options = AccessOptions { policy, jwks_file: None, audience: String::new(), stores_uses: false };
-        let of_buckets = rashomon_buckets::Settings::default();
+        let of_buckets = rashomon_pages::Settings::default();
         let buckets = RevisionStore::open(tables, clock.clone(), of_buckets, 7).await.unwrap();
         let components = Components {
             key_value: KeyValueStore::new(Arc::clone(buckets.parts().records), Default::default()),

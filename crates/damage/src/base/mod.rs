@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use rashomon_buckets::{ArchiveSettings, BucketArchive, Settings};
+use rashomon_pages::{ArchiveSettings, BucketArchive, Settings};
 use rashomon_clock::Timestamp;
 
 use crate::{

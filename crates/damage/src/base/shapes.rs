@@ -3,8 +3,8 @@
 use std::{num::NonZeroUsize, time::Duration};
 
 use anyhow::Result;
-use rashomon_buckets::operations::EraseOptions;
-use rashomon_buckets::{
+use rashomon_pages::operations::EraseOptions;
+use rashomon_pages::{
     BucketName, DomainName, Namespace, PageInfo, Policy, Retention, Revision, SealOptions, Settings, SiteInfo,
 };
 
@@ -159,7 +159,7 @@ async fn archived() -> Result<Base> {
         ..EraseOptions::default()
     };
     let erased = Revision::new(4).unwrap_or(Revision::MIN);
-    rashomon_buckets::operations::erase(writer.buckets()?, &one, erased, erasing).await?;
+    rashomon_pages::operations::erase(writer.buckets()?, &one, erased, erasing).await?;
     writer.step().await?;
     writer.edit(&two, 27, &[("wikitext", 500), ("html", 700)]).await?;
     writer.render(&one, 12, &[("html", 2_500)]).await?;

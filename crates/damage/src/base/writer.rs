@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use rashomon_buckets::{
+use rashomon_pages::{
     BucketName, DomainName, Expect, NewProperty, NewRender, NewRevision, Page, PropertyName, RenderBase,
     Revision, RevisionStore, Settings, Tid, Title,
 };

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::CountedItems;
-use rashomon_buckets::{Body, StoreError, StoredHeaders};
+use rashomon_pages::{Body, StoreError, StoredHeaders};
 use rashomon_clock::rfc3339;
 use rashomon_key_value::{Bucket, BucketType, Entry, EntryKey, Error, KeyValueStore};
 use tokio::{sync::mpsc, task::JoinHandle};
@@ -181,7 +181,7 @@ impl<'a, W: Write + Send + 'static> Export<'a, W> {
 
     /// Reports an entry that the store has lost. Any other error ends the export.
     fn leave_out(&mut self, key: &EntryKey, error: Error) -> Result<(), EntryExportError> {
-        if !matches!(&error, Error::Records(rashomon_buckets::Error::Store(StoreError::Corrupt(_)))) {
+        if !matches!(&error, Error::Records(rashomon_pages::Error::Store(StoreError::Corrupt(_)))) {
             return Err(error.into());
         }
         self.report.unreadable.add(format!("{key}: {error}"));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{CountedItems, DecompressionLimits, Source, compression};
-use rashomon_buckets::{Headers, IgnoredHeaders, RequestHeaders, excerpt};
+use rashomon_pages::{Headers, IgnoredHeaders, RequestHeaders, excerpt};
 use rashomon_clock::{Timestamp, rfc3339};
 use rashomon_key_value::{BucketType, Definition, EntryKey, Error};
 use tokio::sync::mpsc;

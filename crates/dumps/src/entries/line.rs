@@ -1,7 +1,7 @@
 //! The lines of an export.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use rashomon_buckets::{BucketName, Headers};
+use rashomon_pages::{BucketName, Headers};
 use rashomon_key_value::Definition;
 use serde::{Deserialize, Serialize};
 

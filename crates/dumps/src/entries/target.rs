@@ -1,7 +1,7 @@
 //! The targets of an import, which store its entries.
 
 use async_trait::async_trait;
-use rashomon_buckets::{BucketName, DomainName, Headers, StoredHeaders};
+use rashomon_pages::{BucketName, DomainName, Headers, StoredHeaders};
 use rashomon_clock::rfc3339;
 use rashomon_key_value::{Bucket, CreatedBucket, Definition, EntryKey, EntrySink, Error, KeyValueStore};
 

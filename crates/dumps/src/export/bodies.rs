@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
-use rashomon_buckets::{Body, Page, PropertyName, Result, Revision, RevisionStore, Tid};
+use rashomon_pages::{Body, Page, PropertyName, Result, Revision, RevisionStore, Tid};
 
 /// Reads the bodies of properties of revisions. Reads ahead, in ascending order, as many revisions as the bucket
 /// returns in one call.

@@ -7,7 +7,7 @@
 use std::{io::Write, iter};
 
 use futures::{StreamExt, stream};
-use rashomon_buckets::{FoundDamage, Page, PageStream, RevisionStore};
+use rashomon_pages::{FoundDamage, Page, PageStream, RevisionStore};
 use tokio_util::task::AbortOnDropHandle;
 use zstd::bulk::{Compressor, Decompressor};
 

@@ -12,7 +12,7 @@ mod report;
 
 use std::{io::Write, sync::Arc};
 
-use rashomon_buckets::{
+use rashomon_pages::{
     BucketName, Catalog, DomainName, Error, FoundDamage, Page, RevisionStore, SiteInfo, StoreError, Title,
 };
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use rashomon_buckets::{
+use rashomon_pages::{
     Body, Error, Listing, Missing, Page, PageInfo, PropertyInfo, PropertyName, Revision, RevisionStore,
     SealedRange, SlotRecord, StoreError, StoredRevision,
 };
@@ -383,7 +383,7 @@ impl<'a, 'b, W: Write + Send + 'static> PageExport<'a, 'b, W> {
     fn classify_read(
         &mut self,
         rev: Revision,
-        read: rashomon_buckets::Result<Bytes>,
+        read: rashomon_pages::Result<Bytes>,
     ) -> Result<BodyRead, ExportError> {
         match read {
             Ok(body) => Ok(BodyRead::Body(body)),

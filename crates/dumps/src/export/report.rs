@@ -2,7 +2,7 @@
 
 use std::{io, sync::Arc};
 
-use rashomon_buckets::{FoundDamage, Revision, Title};
+use rashomon_pages::{FoundDamage, Revision, Title};
 use roaring::RoaringTreemap;
 
 use crate::{CountedItems, Loss};
@@ -78,7 +78,7 @@ pub struct ExportProgress {
 pub enum ExportError {
     /// The store failed.
     #[error("cannot read the store: {0}")]
-    Store(#[from] rashomon_buckets::Error),
+    Store(#[from] rashomon_pages::Error),
     /// The output could not be written.
     #[error("cannot write the export: {0}")]
     Write(Arc<io::Error>),

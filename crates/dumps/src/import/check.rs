@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rashomon_buckets::{PropertyName, RevisionRecord, Sha1, excerpt};
+use rashomon_pages::{PropertyName, RevisionRecord, Sha1, excerpt};
 
 use crate::{SourceProperty, sha1};
 

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use rashomon_buckets::{Definitions, PageInfo, Revision, SiteInfo, Title};
+use rashomon_pages::{Definitions, PageInfo, Revision, SiteInfo, Title};
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},

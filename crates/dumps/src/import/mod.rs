@@ -25,7 +25,7 @@ use std::{
     },
 };
 
-use rashomon_buckets::{
+use rashomon_pages::{
     BucketName, Catalog, Definitions, DomainName, PageInfo, PropertyName, Revision, RevisionStore, SiteInfo,
     Title,
 };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rashomon_buckets::{Revision, RowReason, SealReport, SiteChange, Title};
+use rashomon_pages::{Revision, RowReason, SealReport, SiteChange, Title};
 
 use crate::{BrokenPage, CountedItems, LeftOut, Misplaced, ReadError};
 
@@ -116,20 +116,20 @@ pub enum ImportFailure {
         /// The last revision of the group that was to be stored.
         last: Revision,
         /// The error of the store.
-        error: rashomon_buckets::Error,
+        error: rashomon_pages::Error,
     },
     /// Blocks of the archive, or pages that share them, could not be stored.
     #[error(
         "the last blocks of the archive could not be stored: {0}; import again to store the missing \
          revisions"
     )]
-    Archive(rashomon_buckets::Error),
+    Archive(rashomon_pages::Error),
     /// Revisions were stored as rows, and could not be sealed.
     #[error("the revisions so far are stored, but could not be moved into the archive: {0}")]
-    Seal(rashomon_buckets::Error),
+    Seal(rashomon_pages::Error),
     /// The metadata of the wiki or of a page could not be stored.
     #[error("the metadata of the wiki or of a page could not be stored: {0}")]
-    Catalog(rashomon_buckets::Error),
+    Catalog(rashomon_pages::Error),
     /// A part of the program failed or was stopped.
     #[error("the import was interrupted: {0}")]
     Interrupted(String),

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use rashomon_buckets::{
+use rashomon_pages::{
     BucketName, DomainName, ImportedRow, ImportedRows, Result, RevisionStore, SealReport,
 };
 use tokio::sync::Mutex;

@@ -2,7 +2,7 @@
 //! of the revision. Each is left out by itself, and listed. If earlier renders of the revision are stored already, only
 //! its further renders are left out.
 
-use rashomon_buckets::{Definitions, Title, Versions};
+use rashomon_pages::{Definitions, Title, Versions};
 
 use crate::{LeftOut, LeftOutReason, SourceProperty, SourceRevision};
 

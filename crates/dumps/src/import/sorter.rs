@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use rashomon_buckets::{
+use rashomon_pages::{
     Erasure, ExportRecord, PageInfo, Parent, PropertyName, Revision, RevisionRecord, Tid, Title,
 };
 use rashomon_clock::Timestamp;

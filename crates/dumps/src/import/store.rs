@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use futures::future::try_join_all;
-use rashomon_buckets::{
+use rashomon_pages::{
     BucketName, CHUNK_SIZE, Catalog, DomainName, HistoryArchiver, ImportOutcome, ImportRender,
     ImportRevision, ImportedRow, ImportedRows, NewProperty, Page, PageInfo, PropertyName, Result, Revision,
     RevisionRecord, RevisionStore, RowReason, SealReport, Sha1, SiteInfo, Tid, Title,
@@ -339,7 +339,7 @@ impl Importer {
         page: &Page,
         property: &SourceProperty,
         bytes_in_memory: &mut usize,
-    ) -> Result<rashomon_buckets::Staged> {
+    ) -> Result<rashomon_pages::Staged> {
         let body = self.buckets.stage_bytes(page, &property.name, &property.body).await?;
         if *bytes_in_memory + body.memory() > MAX_STAGED_BYTES {
             return self.buckets.spill(page, body).await;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
-use rashomon_buckets::{
+use rashomon_pages::{
     Erasure, ExportRecord, PageInfo, Parent, PropertyName, RequestHeaders, Revision, RevisionRecord,
     SiteInfo, Tid, Title, excerpt,
 };

@@ -5,7 +5,7 @@ use std::{
     io::{BufRead, Read},
 };
 
-use rashomon_buckets::{PageInfo, PropertyName, Revision, RevisionRecord, Title, excerpt};
+use rashomon_pages::{PageInfo, PropertyName, Revision, RevisionRecord, Title, excerpt};
 use rashomon_clock::Timestamp;
 use serde::de::DeserializeOwned;
 

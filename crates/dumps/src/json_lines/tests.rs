@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use rashomon_buckets::{Headers, PropertyInfo, PropertyName, Revision, RevisionRecord, Sha1, Tid, Title};
+use rashomon_pages::{Headers, PropertyInfo, PropertyName, Revision, RevisionRecord, Sha1, Tid, Title};
 use rashomon_clock::Timestamp;
 
 use super::{JsonLinesWriter, WrittenProperty};
@@ -335,7 +335,7 @@ fn a_revision_of_many_large_renders_comes_in_parts() {
         user: None,
         comment: None,
         minor: false,
-        export: rashomon_buckets::ExportRecord::default(),
+        export: rashomon_pages::ExportRecord::default(),
         erased: None,
     };
     let mut writer = JsonLinesWriter::new(Vec::new(), None).unwrap();

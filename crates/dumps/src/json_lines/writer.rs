@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
 };
 
-use rashomon_buckets::{
+use rashomon_pages::{
     PageInfo, PropertyInfo, PropertyName, RevisionRecord, SiteInfo, StoredHeaders, Tid, Title,
 };
 use serde::Serialize;

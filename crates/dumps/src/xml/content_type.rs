@@ -1,6 +1,6 @@
 //! Converts between the content types of properties and MediaWiki's models and formats.
 
-use rashomon_buckets::SlotRecord;
+use rashomon_pages::SlotRecord;
 
 /// MediaWiki's default model and format.
 const WIKITEXT: (&str, &str) = ("wikitext", "text/x-wiki");

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use rashomon_buckets::{NameError, PageInfo, Revision, Title};
+use rashomon_pages::{NameError, PageInfo, Revision, Title};
 
 use crate::{LeftOut, LeftOutReason};
 

@@ -1,7 +1,7 @@
 //! The elements before the first revision of a page. The schema requires a namespace and a number, so both are derived
 //! from the title if they are not recorded.
 
-use rashomon_buckets::{PageInfo, Sha1, SiteInfo, Title};
+use rashomon_pages::{PageInfo, Sha1, SiteInfo, Title};
 
 use super::PageHead;
 
@@ -48,7 +48,7 @@ fn namespace_of(title: &str, site: Option<&SiteInfo>) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use rashomon_buckets::Namespace;
+    use rashomon_pages::Namespace;
 
     use super::*;
 

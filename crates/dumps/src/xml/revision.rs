@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io::Read};
 
 use bytes::Bytes;
-use rashomon_buckets::{ExportRecord, PropertyName, Revision, RevisionRecord, SlotRecord};
+use rashomon_pages::{ExportRecord, PropertyName, Revision, RevisionRecord, SlotRecord};
 use rashomon_clock::Timestamp;
 
 use super::{

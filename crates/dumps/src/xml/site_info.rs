@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use rashomon_buckets::{Namespace, SiteInfo, excerpt};
+use rashomon_pages::{Namespace, SiteInfo, excerpt};
 
 use super::{
     tokens::{MAX_FIELD_BYTES, Token, Tokens, attribute},

@@ -6,7 +6,7 @@ use quick_xml::{
     Error, Reader, XmlVersion,
     events::{BytesDecl, BytesRef, BytesStart, Event},
 };
-use rashomon_buckets::excerpt;
+use rashomon_pages::excerpt;
 
 use super::{chars, schema};
 use crate::{

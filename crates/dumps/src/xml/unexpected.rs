@@ -3,7 +3,7 @@
 
 use std::io::Read;
 
-use rashomon_buckets::Revision;
+use rashomon_pages::Revision;
 
 use super::tokens::{MAX_FIELD_BYTES, ROOT, Token, Tokens, shorten_name};
 use crate::{Event, LeftOut, LeftOutReason, Misplaced, MisplacedFault, Problem};

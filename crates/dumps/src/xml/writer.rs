@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use rashomon_buckets::{Parent, RevisionRecord, Sha1, SiteInfo, SlotRecord};
+use rashomon_pages::{Parent, RevisionRecord, Sha1, SiteInfo, SlotRecord};
 use rashomon_clock::rfc3339;
 
 use super::{

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _, num::NonZeroUsize, sync::Arc, 
 
 use crate::wiki::{NOW, Wiki, events};
 use bytes::Bytes;
-use rashomon_buckets::{
+use rashomon_pages::{
     ArchiveSettings, BucketName, NewProperty, NewRender, PropertyName, RenderBase, Revision, SealOptions,
     Settings, Title, schemas,
 };
@@ -201,11 +201,11 @@ async fn missing_block_is_reported_for_each_page() {
     let wiki = Wiki::on(Arc::clone(&sealed.store), Arc::clone(&sealed.clock), settings()).await;
     let page = wiki.page("A");
     assert!(wiki.buckets.history(&page, None, 100).await.is_err());
-    let stats = rashomon_buckets::operations::stats(&wiki.buckets, &wiki.domain, &mut |_| {}).await;
+    let stats = rashomon_pages::operations::stats(&wiki.buckets, &wiki.domain, &mut |_| {}).await;
     assert!(stats.is_err(), "{stats:?}");
     wiki.buckets.maintenance().skip_damage();
     let stats =
-        rashomon_buckets::operations::stats(&wiki.buckets, &wiki.domain, &mut |_| {}).await.unwrap().page;
+        rashomon_pages::operations::stats(&wiki.buckets, &wiki.domain, &mut |_| {}).await.unwrap().page;
     let archive = stats.archive.unwrap();
     assert_eq!((stats.revisions, archive.blocks, archive.damaged_blocks), (3, 1, 1), "{archive:?}");
 }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::wiki::{NOW, Wiki, data, fixture};
-use rashomon_buckets::{
+use rashomon_pages::{
     ArchiveSettings, BucketName, NewProperty, NewRender, NewRevision, PropertyName, RenderBase, Revision,
     SealOptions, Settings, Sha1, Title, schemas,
 };
@@ -302,7 +302,7 @@ async fn renders_and_replacements_survive_json_lines() {
     let mut other = staged(&wiki, "A", &[("wikitext", None, b"replaced")]).await;
     other[0].other_headers.insert("x-why".into(), "a secret".into());
     let replaced = other.remove(0);
-    wiki.buckets.rewrite(&page, render.tid, replaced, rashomon_buckets::Expect::Any).await.unwrap();
+    wiki.buckets.rewrite(&page, render.tid, replaced, rashomon_pages::Expect::Any).await.unwrap();
 
     let (report, lines) = wiki.export(Format::JsonLines).await;
     assert_eq!((report.pages, report.revisions), (1, 1));
@@ -335,7 +335,7 @@ async fn replaced_text_is_not_compared_with_the_old_sha1() {
     let page = wiki.page("A");
     let tid = wiki.buckets.latest_render(&page).await.unwrap().tid;
     let new = staged(&wiki, "A", &[("wikitext", None, b"another")]).await.remove(0);
-    wiki.buckets.rewrite(&page, tid, new, rashomon_buckets::Expect::Any).await.unwrap();
+    wiki.buckets.rewrite(&page, tid, new, rashomon_pages::Expect::Any).await.unwrap();
     for format in [Format::Xml, Format::JsonLines] {
         let (_, export) = wiki.export(format).await;
         let second = Wiki::new().await;

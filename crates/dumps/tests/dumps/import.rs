@@ -13,8 +13,8 @@ use std::{
 };
 
 use crate::wiki::{self, Wiki, fixture};
-use rashomon_buckets::operations::EraseOptions;
-use rashomon_buckets::{
+use rashomon_pages::operations::EraseOptions;
+use rashomon_pages::{
     Body, Definition, NewProperty, NewRevision, PropertyName, Revision, Settings, Tid, schemas,
 };
 use rashomon_clock::ManualClock;
@@ -75,7 +75,7 @@ async fn erased_revision_stores_nothing_when_reimported() {
     assert_eq!(wiki.import(&input).await.unwrap().created, 2);
     assert_eq!(chunk_sets(&*store).await, 1);
     let one = Revision::new(1).unwrap();
-    rashomon_buckets::operations::erase(&wiki.buckets, &wiki.page("Main_Page"), one, EraseOptions::default())
+    rashomon_pages::operations::erase(&wiki.buckets, &wiki.page("Main_Page"), one, EraseOptions::default())
         .await
         .unwrap();
     let left = chunk_sets(&*store).await;
@@ -121,7 +121,7 @@ async fn erased_revision_with_many_bodies_stores_nothing_when_reimported() {
         assert!(read.body.clone().whole().await.unwrap() == *body, "{name}");
     }
 
-    rashomon_buckets::operations::erase(&wiki.buckets, &page, one, EraseOptions::default()).await.unwrap();
+    rashomon_pages::operations::erase(&wiki.buckets, &page, one, EraseOptions::default()).await.unwrap();
     let left = chunk_sets(&*store).await;
     assert_eq!(wiki.import(&input).await.unwrap().left_out.count, 1);
     assert_eq!(chunk_sets(&*store).await, left);

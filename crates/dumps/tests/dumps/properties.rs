@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::wiki::{events, fixture};
 use bytes::Bytes;
 use proptest::{collection, option, prelude::*, sample};
-use rashomon_buckets::{
+use rashomon_pages::{
     ExportRecord, Headers, Parent, PropertyInfo, PropertyName, Revision, RevisionRecord, Sha1, SlotRecord,
     Tid, Title,
 };

@@ -3,7 +3,7 @@
 
 use std::io::{Cursor, Write as _};
 
-use rashomon_buckets::{Revision, SiteInfo, Title};
+use rashomon_pages::{Revision, SiteInfo, Title};
 use rashomon_dumps::{
     BrokenPage, Event, HistoryReader, ImportOptions, ImportReport, LeftOut, LeftOutReason, Misplaced,
     MisplacedFault, Problem, ReadError, ReadLimits, Source, import,

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
 use crate::wiki::{events, fixture};
-use rashomon_buckets::{PageInfo, Parent, Revision, SlotRecord};
+use rashomon_pages::{PageInfo, Parent, Revision, SlotRecord};
 use rashomon_dumps::{Event, HistoryReader, LeftOut, LeftOutReason, Problem, ReadLimits, SourceRevision};
 
 /// An export of one page with one revision and this text element.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io::Cursor, num::NonZeroUsize, sync::Arc};
 
-use rashomon_buckets::{Headers, RevisionStore, Settings as BucketSettings, schemas::CHUNKS};
+use rashomon_pages::{Headers, RevisionStore, Settings as BucketSettings, schemas::CHUNKS};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_dumps::entries::{
     EntryImportError, EntryImportOptions, EntryImportReport, StoreTarget, export_entries, import_entries,

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use futures::StreamExt as _;
 use http_body_util::BodyExt as _;
 use rashomon_api::{Settings, Tls, TlsFiles};
-use rashomon_buckets::DomainName;
+use rashomon_pages::DomainName;
 use rashomon_forward::ServerList;
 
 use crate::{
@@ -266,10 +266,10 @@ async fn second_store_of_the_process_answers_its_paths() {
         let read = get(server.address, &format!("{path}?rev/latest/html")).await;
         assert_eq!(read.text(), &form[form.len() - 2..]);
     }
-    let page = |domain: &str| rashomon_buckets::Page {
+    let page = |domain: &str| rashomon_pages::Page {
         domain: DomainName::new(domain).unwrap(),
-        bucket: rashomon_buckets::BucketName::page(),
-        title: rashomon_buckets::Title::new("A").unwrap(),
+        bucket: rashomon_pages::BucketName::page(),
+        title: rashomon_pages::Title::new("A").unwrap(),
     };
     let html = "html".parse().unwrap();
     assert!(other.buckets.latest(&page("dewiki"), &html).await.is_ok());

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc};
 use prometheus_client::registry::Registry;
 use rashomon_access::{Access, AccessOptions, Grant, NewToken, Policy, Right, TokenStore};
 use rashomon_api::{Api, Components, Forwarding, OtherStore, ServeOptions, Settings, Tls, serve};
-use rashomon_buckets::RevisionStore;
+use rashomon_pages::RevisionStore;
 use rashomon_clock::SystemClock;
 use rashomon_forward::{Destination, Entry, ForwardMetrics, Forwarder, ServerList};
 use rashomon_key_value::KeyValueStore;
@@ -49,7 +49,7 @@ impl Default for Parts {
 pub(crate) async fn store() -> OtherStore {
     let clock = Arc::new(SystemClock::new());
     let tables = Arc::new(Memory::new(clock.clone()));
-    let buckets = RevisionStore::open(tables, clock, rashomon_buckets::Settings::default(), 7).await.unwrap();
+    let buckets = RevisionStore::open(tables, clock, rashomon_pages::Settings::default(), 7).await.unwrap();
     let key_value = KeyValueStore::new(Arc::clone(buckets.parts().records), Default::default());
     OtherStore { buckets, key_value }
 }
@@ -82,7 +82,7 @@ impl Server {
         let forwarder = Arc::new(forwarder);
         let mut registry = Registry::default();
         registry.register_collector(Box::new(ForwardMetrics(Arc::clone(&forwarder))));
-        let of_buckets = rashomon_buckets::Settings::default();
+        let of_buckets = rashomon_pages::Settings::default();
         let buckets = RevisionStore::open(tables, clock.clone(), of_buckets, 7).await.unwrap();
         let components = Components {
             key_value: KeyValueStore::new(Arc::clone(buckets.parts().records), Default::default()),

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_buckets::{
+use rashomon_pages::{
     Error, Missing, NewProperty, NewRevision, Page, Policy, PropertyName, Retention, RevisionStore, Settings,
     Tid, Timeline, schemas,
 };

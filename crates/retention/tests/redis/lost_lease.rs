@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_buckets::{Error, Expect, NewRevision, Parent, Policy, StoreError};
+use rashomon_pages::{Error, Expect, NewRevision, Parent, Policy, StoreError};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, TableStore};
 use rashomon_test_stores::Cluster;
 

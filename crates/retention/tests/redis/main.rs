@@ -10,7 +10,7 @@ mod suite;
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_buckets::{BucketName, DomainName, Page, Revision, Timeline, Title};
+use rashomon_pages::{BucketName, DomainName, Page, Revision, Timeline, Title};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_retention::redis_timeline::{RedisTimeline, Settings};
 use rashomon_test_stores::Redis;

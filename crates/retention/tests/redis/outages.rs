@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_buckets::{Error, StoreError, Superseded, Timeline};
+use rashomon_pages::{Error, StoreError, Superseded, Timeline};
 use rashomon_clock::{Clock, ManualClock, SystemClock};
 use rashomon_retention::redis_timeline::{RETRY_PAUSE, RedisTimeline, Settings};
 
@@ -11,7 +11,7 @@ use crate::{DAY, REQUEST_TIMEOUT, Redis, START, at, clock, page, rev, timeline};
 /// The maximum number of attempts to add an entry while Redis answers slowly.
 const MAX_ATTEMPTS: u32 = 100;
 
-const REV_1: Superseded = Superseded::Revision(rashomon_buckets::Revision::MIN);
+const REV_1: Superseded = Superseded::Revision(rashomon_pages::Revision::MIN);
 
 /// Creates a timeline with the default timeout.
 fn timeline_with_default_timeout(redis: &Redis, clock: Arc<dyn Clock>) -> RedisTimeline {

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
-use rashomon_buckets::{Policy, Timeline};
+use rashomon_pages::{Policy, Timeline};
 use rashomon_clock::{Clock, SystemClock, Timestamp};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rashomon_buckets::{BucketName, MemoryTimeline, Page, Revision, Superseded, Tid, Timeline};
+use rashomon_pages::{BucketName, MemoryTimeline, Page, Revision, Superseded, Tid, Timeline};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_retention::redis_timeline::MAX_ENTRIES_PER_PAGE;
 

@@ -3,8 +3,8 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use axum::{Router, body::Bytes, http::StatusCode, response::IntoResponse as _, routing::post};
-use rashomon_buckets::operations::EraseOptions;
-use rashomon_buckets::{Expect, Page, Tid};
+use rashomon_pages::operations::EraseOptions;
+use rashomon_pages::{Expect, Page, Tid};
 use rashomon_rewriting::RewriteOptions;
 use rashomon_upstream::transformer::Settings as TransformerSettings;
 
@@ -195,11 +195,11 @@ async fn erased_revision_stays_erased() {
         tids.push(world.put(&one, number, &html("2.8.0"), format!("old {number}").as_bytes()).await);
     }
     world.seal().await;
-    rashomon_buckets::operations::erase(&world.buckets, &one, rev(2), EraseOptions::default()).await.unwrap();
+    rashomon_pages::operations::erase(&world.buckets, &one, rev(2), EraseOptions::default()).await.unwrap();
     let (url, _) = transformer().await;
     assert_eq!(world.rewrite(&url, archived()).await.all_rewritten(), 3);
     assert!(is_missing(&world.buckets.property(&one, tids[1], &name("html")).await.unwrap_err()));
-    rashomon_buckets::operations::erase(&world.buckets, &one, rev(3), EraseOptions::default()).await.unwrap();
+    rashomon_pages::operations::erase(&world.buckets, &one, rev(3), EraseOptions::default()).await.unwrap();
     assert!(is_missing(&world.buckets.property(&one, tids[2], &name("html")).await.unwrap_err()));
     world.assert_new(&one, tids[0], b"old 1").await;
     world.assert_consistent().await;

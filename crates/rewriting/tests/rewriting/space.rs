@@ -19,7 +19,7 @@ async fn sizes(world: &World, options: RewriteOptions) -> (u64, u64, u64) {
     let mut most = before;
     let all = crate::support::transformers(&url, rashomon_upstream::transformer::Settings::default());
     let mut rewriter = rashomon_rewriting::Rewriter::new(world.buckets.clone(), all, options);
-    let bucket = rashomon_buckets::BucketName::page();
+    let bucket = rashomon_pages::BucketName::page();
     let mut progress = |_: &rashomon_rewriting::RewriteReport| most = most.max(size(&directory));
     rewriter.rewrite_bucket(&crate::support::wiki(), &bucket, None, &mut progress).await.unwrap();
     assert_eq!(rewriter.report().failures, Default::default());

@@ -17,7 +17,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::post,
 };
-use rashomon_buckets::{
+use rashomon_pages::{
     ArchiveSettings, BucketArchive, BucketName, DomainName, Error, NewProperty, NewRender, NewRevision, Page,
     Property, PropertyName, RenderBase, Revision, RevisionStore, SealOptions, Settings, Tid, Title,
 };
@@ -260,7 +260,7 @@ impl World {
     }
 
     pub(crate) async fn assert_consistent(&self) {
-        let report = rashomon_buckets::operations::verify(&self.buckets, &mut |_| {}).await.unwrap();
+        let report = rashomon_pages::operations::verify(&self.buckets, &mut |_| {}).await.unwrap();
         assert_eq!(report.problems, Vec::<String>::new());
     }
 

@@ -9,8 +9,8 @@ use std::{
 };
 
 use axum::{Router, body::Bytes, routing::post};
-use rashomon_buckets::operations::EraseOptions;
-use rashomon_buckets::{BucketName, Expect, Title};
+use rashomon_pages::operations::EraseOptions;
+use rashomon_pages::{BucketName, Expect, Title};
 use rashomon_rewriting::{RewriteOptions, Rewriter};
 use rashomon_upstream::transformer::Settings as TransformerSettings;
 use tokio::sync::Semaphore;
@@ -264,7 +264,7 @@ async fn property_of_the_revision_is_rewritten_for_all_renders() {
     let page = page("One");
     let old = html("2.8.0");
     let properties = vec![world.property(&page, "wikitext", &old, b"text").await];
-    let new = rashomon_buckets::NewRevision::new(rev(1), properties);
+    let new = rashomon_pages::NewRevision::new(rev(1), properties);
     let first = world.buckets.put_revision(&page, new).await.unwrap().tid;
     let second = world.put_render(&page, 1, "text/html", b"html").await;
     let (url, asked) = transformer().await;
@@ -282,7 +282,7 @@ async fn erased_value_is_left_alone() {
     let page = page("One");
     let first = world.put(&page, 1, &html("2.8.0"), b"secret").await;
     let second = world.put(&page, 2, &html("2.8.0"), b"two").await;
-    rashomon_buckets::operations::erase(&world.buckets, &page, rev(1), EraseOptions::default())
+    rashomon_pages::operations::erase(&world.buckets, &page, rev(1), EraseOptions::default())
         .await
         .unwrap();
     let (url, _) = transformer().await;

@@ -1,6 +1,6 @@
 //! Compares the stored data with the model.
 
-use rashomon_buckets::{Error, Missing, Revision, Tid};
+use rashomon_pages::{Error, Missing, Revision, Tid};
 use rashomon_clock::Timestamp;
 
 use super::{Run, SLOW_CHECK_INTERVAL, broken, expectations::Expectations};

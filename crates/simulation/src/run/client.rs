@@ -1,6 +1,6 @@
 //! A client of one process, which compares the results of its requests with the expectations.
 
-use rashomon_buckets::{Error, Page, RevisionStore};
+use rashomon_pages::{Error, Page, RevisionStore};
 use rashomon_clock::Timestamp;
 
 use super::{Run, broken, is_unavailable};

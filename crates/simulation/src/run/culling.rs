@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use rashomon_buckets::{Error, Policy, Sweep};
+use rashomon_pages::{Error, Policy, Sweep};
 
 use super::{Run, broken, is_unavailable};
 use crate::{

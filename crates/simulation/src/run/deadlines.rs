@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rashomon_buckets::Policy;
+use rashomon_pages::Policy;
 use rashomon_clock::Timestamp;
 
 use super::{HINTS, RESCAN_INTERVAL};

@@ -117,7 +117,7 @@ impl Run {
 
     async fn verify(&mut self) -> Result<()> {
         let buckets = &self.world.processes[0].buckets;
-        let report = rashomon_buckets::operations::verify(buckets, &mut |_| {}).await.map_err(broken)?;
+        let report = rashomon_pages::operations::verify(buckets, &mut |_| {}).await.map_err(broken)?;
         match report.problems.first() {
             Some(problem) => {
                 Err(Violation::new(Promise::Answer, format!("verify found a problem: {problem}")))

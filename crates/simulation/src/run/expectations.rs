@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use rashomon_buckets::{Policy, Revision, Sha1, Strategy, Tid};
+use rashomon_pages::{Policy, Revision, Sha1, Strategy, Tid};
 use rashomon_clock::Timestamp;
 
 use super::deadlines::Deadlines;

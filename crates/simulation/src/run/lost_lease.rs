@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rashomon_buckets::{Error, Expect};
+use rashomon_pages::{Error, Expect};
 
 use super::{LEASE, client::Client};
 use crate::{

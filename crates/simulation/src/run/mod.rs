@@ -12,7 +12,7 @@ mod writing;
 
 use std::{collections::BTreeSet, fmt::Write, time::Duration};
 
-use rashomon_buckets::{Error, StoreError};
+use rashomon_pages::{Error, StoreError};
 use rashomon_clock::Timestamp;
 
 use self::{client::Client, expectations::Expectations};

@@ -1,6 +1,6 @@
 //! Reads: a read returns the value that was written, and the value stays readable for a ttl.
 
-use rashomon_buckets::{Error, Property, Revision, Sha1, Tid};
+use rashomon_pages::{Error, Property, Revision, Sha1, Tid};
 
 use super::{client::Client, is_unavailable};
 use crate::{

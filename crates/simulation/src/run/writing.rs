@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use rashomon_buckets::{
+use rashomon_pages::{
     Error, Expect, ExportRecord, ImportOutcome, ImportRender, ImportRevision, NewProperty, NewRender,
     NewRevision, Parent, RenderBase, Revision, RevisionRecord, Sha1, Tid, Written,
 };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rashomon_buckets::{BucketName, Error, Page, schemas};
+use rashomon_pages::{BucketName, Error, Page, schemas};
 use rashomon_key_value::{BucketType, Definition, Error as KeyValueError};
 
 use super::{World, domain, page, tables};
@@ -42,7 +42,7 @@ impl World {
     /// Deletes the pages of deleted buckets, and then the rows of these buckets.
     pub(crate) async fn delete_pages(&self, process: usize, age: Duration) -> Result<(), Error> {
         let process = &self.processes[process];
-        rashomon_buckets::operations::delete_pages(&process.buckets, &process.key_value(), age).await?;
+        rashomon_pages::operations::delete_pages(&process.buckets, &process.key_value(), age).await?;
         process.key_value().collect(age).await?;
         Ok(())
     }

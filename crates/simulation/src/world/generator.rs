@@ -9,7 +9,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use rashomon_buckets::{GenerateError, Generated, Generator, Page, PropertyName, Revision, Sha1};
+use rashomon_pages::{GenerateError, Generated, Generator, Page, PropertyName, Revision, Sha1};
 
 use crate::name::Name;
 

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use rashomon_buckets::{
+use rashomon_pages::{
     BucketName, DomainName, Generator, MemoryTimeline, Page, Policy, Retention, Revision, Settings, Timeline,
     Title, schemas,
 };

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
-use rashomon_buckets::{RevisionStore, Settings};
+use rashomon_pages::{RevisionStore, Settings};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_key_value::KeyValueStore;
 use rashomon_tables::{Fault, Faulty, Plan, TableStore};

@@ -5,7 +5,7 @@ use std::{
     num::NonZeroUsize,
 };
 
-use rashomon_buckets::{
+use rashomon_pages::{
     Page, Revision, Sha1, Tid,
     schemas::{BY_REV, CURRENT, HISTORICAL, RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS_BY_TID},
 };

@@ -13,7 +13,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use rashomon_buckets::{
+use rashomon_pages::{
     Page, Result, Revision, Strategy, Superseded, Tid, Timeline,
     schemas::{DUE, HISTORICAL, RENDER_CONTENT, RENDERS, RETENTION_CLOCK},
 };

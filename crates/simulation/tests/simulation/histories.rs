@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use rashomon_buckets::{Policy, Strategy};
+use rashomon_pages::{Policy, Strategy};
 use rashomon_simulation::{
     Action, Disturbance, History, Name, Names, Plan, Step, Store, StorePool, Variant, many, run,
 };

@@ -8,7 +8,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use futures::future::try_join_all;
-use rashomon_buckets::{
+use rashomon_pages::{
     BucketName, DomainName, GenerateError, Generated, Generator, Page, PropertyName, Revision, excerpt,
 };
 

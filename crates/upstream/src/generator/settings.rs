@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf, time::Duration};
 
-use rashomon_buckets::{BucketName, DomainName, PropertyName, excerpt};
+use rashomon_pages::{BucketName, DomainName, PropertyName, excerpt};
 
 /// The renderers of all buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The URL of a property, with placeholders for the parts that differ between revisions.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use rashomon_buckets::{Page, Revision, excerpt};
+use rashomon_pages::{Page, Revision, excerpt};
 use url::Url;
 
 /// The characters that are percent-encoded: all but the unreserved characters of RFC 3986. So a value is always one

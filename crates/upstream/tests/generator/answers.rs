@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rashomon_buckets::{GenerateError, Generator as _, Page, Title};
+use rashomon_pages::{GenerateError, Generator as _, Page, Title};
 use rashomon_upstream::generator::{HttpGenerator, Source};
 use tokio::net::TcpStream;
 
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The result of a request to a server that replies like this.
-async fn made_of(reply: Reply) -> Result<rashomon_buckets::Generated, GenerateError> {
+async fn made_of(reply: Reply) -> Result<rashomon_pages::Generated, GenerateError> {
     let server = Server::new(move |_| reply.clone()).await;
     let timeout = LONG_TIMEOUT;
     make(&html_from(&server.url("/"), &[server.host()], timeout)).await

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
-use rashomon_buckets::{BucketName, GenerateError, Generator as _, Page};
+use rashomon_pages::{BucketName, GenerateError, Generator as _, Page};
 use rashomon_upstream::generator::HttpGenerator;
 use tokio::task::JoinSet;
 

@@ -15,7 +15,7 @@ mod wiki;
 
 use std::{collections::BTreeMap, num::NonZeroUsize, time::Duration};
 
-use rashomon_buckets::{
+use rashomon_pages::{
     BucketName, DomainName, GenerateError, Generated, Generator as _, Page, PropertyName, Revision, Title,
 };
 use rashomon_upstream::generator::{HttpGenerator, Settings, Source, Upstream};

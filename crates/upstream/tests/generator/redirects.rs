@@ -61,7 +61,7 @@ async fn hosts_that_are_not_allowed_are_never_reached() {
         .await;
         allowed.set(first.host()).unwrap();
         let made = make(&html_from(&first.url("/to"), &[first.host()], LONG_TIMEOUT)).await;
-        assert!(matches!(made, Err(rashomon_buckets::GenerateError::Failed(_))), "{location}: {made:?}");
+        assert!(matches!(made, Err(rashomon_pages::GenerateError::Failed(_))), "{location}: {made:?}");
         assert_eq!((first.asked(), other.asked()), (1, 0), "{location}");
     }
     // The other host is reachable, so only the check prevented the redirects.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rashomon_buckets::{BucketName, DomainName, Generator as _, Page};
+use rashomon_pages::{BucketName, DomainName, Generator as _, Page};
 use rashomon_upstream::generator::{HttpGenerator, Settings, SettingsError, Source, Upstream};
 
 use crate::{

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::future::{join_all, try_join_all};
-use rashomon_buckets::{Error, GenerateError};
+use rashomon_pages::{Error, GenerateError};
 use rashomon_upstream::generator::HttpGenerator;
 use tokio::sync::Semaphore;
 

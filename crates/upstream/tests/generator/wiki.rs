@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
-use rashomon_buckets::{
+use rashomon_pages::{
     Body, NewProperty, NewRevision, Page, Policy, Property, Result, Retention, RevisionStore, Settings, Tid,
 };
 use rashomon_clock::{Clock, ManualClock, Timestamp};
@@ -67,7 +67,7 @@ impl Wiki {
             [page.domain.as_str(), page.bucket.as_str(), page.title.as_str()].map(Into::into).into();
         let limit = NonZeroUsize::new(1000).unwrap();
         let mut count = 0;
-        for table in rashomon_buckets::schemas::all() {
+        for table in rashomon_pages::schemas::all() {
             if table.partition().len() == partition.len() {
                 let scan = Scan::new(partition.clone(), limit);
                 count += self.store.scan(table, scan).await.map_or(0, |rows| rows.items.len());

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use rashomon_buckets::Retention;
+use rashomon_pages::Retention;
 use rashomon_clock::SystemClock;
 use rashomon_http_semantics::surrogate_keys::SurrogateKey;
 use rashomon_tables::Memory;

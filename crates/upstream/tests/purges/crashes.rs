@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
-use rashomon_buckets::{Headers, Retention};
+use rashomon_pages::{Headers, Retention};
 use rashomon_clock::Clock;
 use rashomon_key_value::{BucketType, Definition};
 use rashomon_records::{BucketName, EntryKey, schemas::PURGE_CURSORS};

@@ -12,8 +12,8 @@ use proptest::{
     strategy::{Strategy as _, ValueTree as _},
     test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
 };
-use rashomon_buckets::operations::{EraseOptions, erase};
-use rashomon_buckets::{Page, Policy, Retention, Revision, schemas};
+use rashomon_pages::operations::{EraseOptions, erase};
+use rashomon_pages::{Page, Policy, Retention, Revision, schemas};
 use rashomon_records::{PurgeEntry, PurgeId};
 use rashomon_tables::{Memory, Scan, TableStore};
 use rashomon_upstream::purges::{CacheMethod, PurgeRequest, targets_of};

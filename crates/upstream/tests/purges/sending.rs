@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_buckets::Retention;
+use rashomon_pages::Retention;
 use rashomon_records::schemas::{RENDERS, REVISIONS};
 use rashomon_tables::{Counting, Kind, Memory};
 use rashomon_upstream::purges::{CacheMethod, CacheSettings, PurgeRequest, Transport};

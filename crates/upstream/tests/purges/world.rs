@@ -12,7 +12,7 @@ use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use rashomon_access::{Access, TokenStore};
 use rashomon_api::{Api, Components, Registry, Settings};
-use rashomon_buckets::{
+use rashomon_pages::{
     DomainName, NewProperty, NewRevision, Page, PropertyName, Retention, Revision, RevisionStore,
 };
 use rashomon_clock::{Clock, Timestamp};
@@ -109,7 +109,7 @@ impl World {
         let settings = PurgeSettings { sites: sites(), again_after: Duration::from_secs(2) };
         let purger = Purger::new(settings, caches, Arc::clone(&clock));
         let watched = Arc::new(purger.watch(Arc::clone(&store)));
-        let of_buckets = rashomon_buckets::Settings { queues_purges: true, retention, ..Default::default() };
+        let of_buckets = rashomon_pages::Settings { queues_purges: true, retention, ..Default::default() };
         let buckets = RevisionStore::open(watched, Arc::clone(&clock), of_buckets, 7).await.unwrap();
         let key_value = KeyValueStore::new(Arc::clone(buckets.parts().records), Default::default());
         let access = Access::open(TokenStore::new(store, Arc::clone(&clock)), Arc::clone(&clock));

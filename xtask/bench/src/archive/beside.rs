@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
-use rashomon_buckets::{
+use rashomon_pages::{
     ArchiveSettings, BucketArchive, BucketName, DomainName, NewProperty, NewRevision, Page, PropertyName,
     Revision, RevisionStore, SealOptions, SealReport, Settings, Title,
 };

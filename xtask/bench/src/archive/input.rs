@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use rashomon_blocks::Value;
-use rashomon_buckets::{BucketName, DomainName, Page, Revision, Tid, Title};
+use rashomon_pages::{BucketName, DomainName, Page, Revision, Tid, Title};
 use rashomon_clock::Timestamp;
 use serde_json::json;
 

@@ -4,7 +4,7 @@ use std::{fmt::Write, fs, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
-use rashomon_buckets::Title;
+use rashomon_pages::Title;
 use rashomon_clock::{Clock, rfc3339};
 use xtask::{
     http::{self, Client},

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use rashomon_blocks::{Column, Value};
-use rashomon_buckets::{Parent, RevisionRecord};
+use rashomon_pages::{Parent, RevisionRecord};
 use rashomon_dumps::{Event, HistoryReader, ReadLimits, Source, compression};
 use serde_json::Value as Json;
 

@@ -5,7 +5,7 @@ use std::{fs, path::Path, sync::Arc};
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use rashomon_buckets::{BucketName, DomainName, Headers, RevisionStore};
+use rashomon_pages::{BucketName, DomainName, Headers, RevisionStore};
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_key_value::{EntryKey, KeyValueStore};
 use rashomon_tables::TableStore;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use rashomon_buckets::{Page, PropertyName, RevisionStore, Settings};
+use rashomon_pages::{Page, PropertyName, RevisionStore, Settings};
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_tables::{Batch, Key, Scan, Schema};
 

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
-use rashomon_buckets::{Revision, Tid};
+use rashomon_pages::{Revision, Tid};
 use rashomon_clock::{Timestamp, rfc3339};
 
 use crate::direct;

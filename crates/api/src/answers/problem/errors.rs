@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::forms::{BodyError, FormError};
 use http::header;
 use rashomon_access::TokenRefusal;
-use rashomon_buckets::{
+use rashomon_pages::{
     Conflict, Error, GenerateError, Missing, NameError, Page, PropertyName, StoreError, StoreOutage,
 };
 

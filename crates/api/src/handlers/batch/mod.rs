@@ -367,7 +367,7 @@ impl Batch<'_> {
 fn broken_off(error: axum::Error) -> Problem {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(of) = cause {
-        if let Some(stored) = of.downcast_ref::<rashomon_buckets::Error>() {
+        if let Some(stored) = of.downcast_ref::<rashomon_pages::Error>() {
             return Problem::of_bucket(stored.clone());
         }
         if of.is::<BrokenAnswer>() {

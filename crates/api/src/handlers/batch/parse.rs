@@ -9,7 +9,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header, uri::PathAndQuery};
 use percent_encoding::percent_decode_str;
-use rashomon_buckets::{DomainName, excerpt};
+use rashomon_pages::{DomainName, excerpt};
 use serde::{
     Deserialize, Deserializer as _,
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::forms::{BodyLimits, MediaType, RequestBody, refuse_content_encoding};
 use axum::body::Body;
 use http::{HeaderMap, header};
-use rashomon_buckets::excerpt;
+use rashomon_pages::excerpt;
 use rashomon_key_value::{BucketType, Definition};
 use serde::{
     Deserialize, Deserializer,

@@ -29,7 +29,7 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::{HeaderValue, Method};
 use rashomon_access::{BucketKind, Caller, Right};
-use rashomon_buckets::{BucketName, DomainName, Page, shorten};
+use rashomon_pages::{BucketName, DomainName, Page, shorten};
 use rashomon_dumps::{
     DecompressionLimits, ImportError, ImportFailure, ImportOptions, ImportProgress, ImportReport,
     Problem::{Disk, DiskFull, NoRoom, TooLarge},

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use rashomon_buckets::{Revision, SealReport, shorten};
+use rashomon_pages::{Revision, SealReport, shorten};
 use rashomon_dumps::{
     ImportError, ImportFailure, ImportProgress, ImportReport, InputPosition, LeftOutReason, ReadError,
 };
@@ -215,7 +215,7 @@ impl<'a> PositionJson<'a> {
 
 #[cfg(test)]
 mod tests {
-    use rashomon_buckets::{Conflict, Error, Title};
+    use rashomon_pages::{Conflict, Error, Title};
     use rashomon_clock::Timestamp;
 
     use super::*;

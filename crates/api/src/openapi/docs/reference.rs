@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use askama::Template as _;
-use rashomon_buckets::Definitions;
+use rashomon_pages::Definitions;
 
 use super::{AnswerView, ChapterView, DocsPage, Item, OperationView, Sample, Span};
 use crate::Settings;

@@ -114,7 +114,7 @@ async fn rights_of_a_bucket_replace_those_of_everybody() {
     let of_domain = DomainRights {
         anonymous: Some(read),
         buckets: buckets
-            .map(|(name, rights)| (rashomon_buckets::BucketName::new(name).unwrap(), rights))
+            .map(|(name, rights)| (rashomon_pages::BucketName::new(name).unwrap(), rights))
             .into(),
     };
     let rights =

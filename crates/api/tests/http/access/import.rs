@@ -1,8 +1,8 @@
 //! Tests of imports by clients that may not read.
 
 use rashomon_access::Right;
-use rashomon_buckets::Revision;
-use rashomon_buckets::operations::EraseOptions;
+use rashomon_pages::Revision;
+use rashomon_pages::operations::EraseOptions;
 
 use super::{export, fill, guarded};
 use crate::world::World;
@@ -48,7 +48,7 @@ async fn erasure_is_not_shown() {
     fill(&open, "enwiki").await;
     let page = super::writing::main_page();
     let two = Revision::new(2).unwrap();
-    rashomon_buckets::operations::erase(&open.buckets(), &page, two, EraseOptions::default()).await.unwrap();
+    rashomon_pages::operations::erase(&open.buckets(), &page, two, EraseOptions::default()).await.unwrap();
     let importer = world.token(&[Right::Import], &["enwiki"]).await;
     let reader = world.token(&[Right::Import, Right::Read], &["enwiki"]).await;
     let body = export(2, "text two");

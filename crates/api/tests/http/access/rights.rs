@@ -99,7 +99,7 @@ async fn buckets_and_domains_of_a_token_are_respected() {
 #[tokio::test]
 async fn rights_without_a_token_hold_on_their_domains_and_buckets() {
     let read = Rights::from_iter([Right::Read]);
-    let page = || rashomon_buckets::BucketName::page();
+    let page = || rashomon_pages::BucketName::page();
     let of = |anonymous, buckets: &[Rights]| DomainRights {
         anonymous,
         buckets: buckets.iter().map(|rights| (page(), *rights)).collect(),

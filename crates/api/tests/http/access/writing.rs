@@ -2,8 +2,8 @@
 
 use rashomon_access::{AnonymousRights, Right};
 use rashomon_api::Settings;
-use rashomon_buckets::operations::EraseOptions;
-use rashomon_buckets::{Page, Revision, Title};
+use rashomon_pages::operations::EraseOptions;
+use rashomon_pages::{Page, Revision, Title};
 
 use super::{FORM, HTML, anonymous_on, comparable, fill, guarded, page_of, servers};
 use crate::{
@@ -131,7 +131,7 @@ async fn refused_write_does_not_show_what_is_stored() {
     let gone = gone["tid"].as_str().unwrap();
     let buckets = open.buckets();
     let seven = Revision::new(7).unwrap();
-    rashomon_buckets::operations::erase(&buckets, &page, seven, EraseOptions::default()).await.unwrap();
+    rashomon_pages::operations::erase(&buckets, &page, seven, EraseOptions::default()).await.unwrap();
     let writer = world.token(&[Right::Write, Right::Rewrite], &["enwiki"]).await;
     let reader = world.token(&[Right::Read, Right::Write, Right::Rewrite], &["enwiki"]).await;
 
@@ -188,7 +188,7 @@ async fn refused_write_does_not_show_what_is_stored() {
 pub(super) fn main_page() -> Page {
     Page {
         domain: super::domain("enwiki"),
-        bucket: rashomon_buckets::BucketName::page(),
+        bucket: rashomon_pages::BucketName::page(),
         title: Title::new("Main_Page").unwrap(),
     }
 }

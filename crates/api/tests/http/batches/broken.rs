@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use rashomon_buckets::schemas::CHUNKS;
+use rashomon_pages::schemas::CHUNKS;
 use rashomon_clock::Clock as _;
 use rashomon_tables::{Batch, Scan, TableStore as _};
 

@@ -33,7 +33,7 @@ impl World {
         store: Arc<Faulty<Arc<dyn TableStore>>>,
         clock: Arc<ManualClock>,
         settings: Settings,
-        of_buckets: rashomon_buckets::Settings,
+        of_buckets: rashomon_pages::Settings,
     ) -> Self {
         Self(world::World::of(store, clock, settings, of_buckets).await.in_docs())
     }

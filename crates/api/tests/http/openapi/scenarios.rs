@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rashomon_access::{AnonymousRights, DomainPattern, Grant, NewToken, Right, Rights, TokenText};
 use rashomon_api::Settings;
-use rashomon_buckets::DomainName;
+use rashomon_pages::DomainName;
 use rashomon_tables::{Call, Fault, Outage, Plan, Rates};
 
 use crate::world::{Answer, World};

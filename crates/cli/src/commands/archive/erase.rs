@@ -1,7 +1,7 @@
 //! `rashomon archive erase`.
 
-use rashomon_buckets::operations::{EraseOptions, EraseReport, ErasureState, SameBytes};
-use rashomon_buckets::{BucketName, Erasure, Error, Page, Revision, SkippedDamage, StoreError};
+use rashomon_pages::operations::{EraseOptions, EraseReport, ErasureState, SameBytes};
+use rashomon_pages::{BucketName, Erasure, Error, Page, Revision, SkippedDamage, StoreError};
 use rashomon_clock::Timestamp;
 
 use crate::{
@@ -81,7 +81,7 @@ pub(super) async fn erase(arguments: &EraseArguments, store: &Store) -> Result<E
             give_up_damaged: arguments.give_up_damaged,
         };
         let erased =
-            rashomon_buckets::operations::erase(buckets, &page, *rev, options).await.map_err(not_there)?;
+            rashomon_pages::operations::erase(buckets, &page, *rev, options).await.map_err(not_there)?;
         print_erasure(*rev, &erased)?;
         print_first_erasure(arguments, &erased)?;
         print_given_up(&erased)?;
@@ -207,7 +207,7 @@ pub(super) async fn status(arguments: &EraseArguments, store: &Store) -> Result<
             continue;
         }
         let name = bucket_label(&domain, &bucket);
-        for state in rashomon_buckets::operations::erasures(store.buckets(), &domain, &bucket).await? {
+        for state in rashomon_pages::operations::erasures(store.buckets(), &domain, &bucket).await? {
             let ErasureState { page, rev, erasure, finished_at, kept_until } = &state;
             let by_whom = by_whom_and_why(erasure);
             let what = match (finished_at, kept_until) {

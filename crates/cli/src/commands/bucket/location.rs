@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use rashomon_buckets::{BucketName, DomainName};
+use rashomon_pages::{BucketName, DomainName};
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_key_value::{BucketType, Definition, EntryKey};
 

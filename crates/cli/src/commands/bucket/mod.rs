@@ -6,7 +6,7 @@ mod location;
 pub(crate) mod remote;
 mod shown;
 
-use rashomon_buckets::BucketName;
+use rashomon_pages::BucketName;
 use rashomon_key_value::{BucketType, Definition, check_new_bucket};
 
 use self::{

@@ -8,7 +8,7 @@ use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::{Frame, Incoming};
 use rashomon_api::encode_key;
-use rashomon_buckets::{BucketName, DomainName};
+use rashomon_pages::{BucketName, DomainName};
 use rashomon_key_value::{BucketType, Definition, EntryKey};
 use rashomon_upstream::{Client, ServerUrl, connect, last_cause, refusal_reason};
 use serde::{Deserialize, de::DeserializeOwned};

@@ -1,6 +1,6 @@
 //! Prints lists of buckets and entries.
 
-use rashomon_buckets::DomainName;
+use rashomon_pages::DomainName;
 use serde_json::json;
 
 use super::location::{ListedEntry, Location};

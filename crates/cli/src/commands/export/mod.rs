@@ -5,7 +5,7 @@ mod target;
 
 use std::{future::Future, io, path::Path, sync::Arc, time::Duration};
 
-use rashomon_buckets::{BucketName, DomainName, Listing, Page};
+use rashomon_pages::{BucketName, DomainName, Listing, Page};
 use rashomon_clock::{Clock, SystemClock};
 use rashomon_dumps::{
     CountedItems, ExportError, ExportOptions, ExportReport, Format, Loss, Unreadable, Warning, export,
@@ -100,7 +100,7 @@ async fn check_titles(
         let page = Page { domain: arguments.domain.clone(), bucket: bucket.clone(), title: title.clone() };
         match store.buckets().latest_render(&page).await {
             Ok(_) => return Ok(()),
-            Err(rashomon_buckets::Error::NotFound(_)) => {}
+            Err(rashomon_pages::Error::NotFound(_)) => {}
             Err(error) => return Err(error.into()),
         }
     }

@@ -7,7 +7,7 @@ use futures::TryStreamExt as _;
 use http::{Method, StatusCode, header};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
-use rashomon_buckets::BucketName;
+use rashomon_pages::BucketName;
 use rashomon_upstream::{ServerUrl, connect, last_cause, refusal_reason};
 use tokio::io::AsyncRead;
 use tokio_util::io::ReaderStream;

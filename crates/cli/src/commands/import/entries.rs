@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use rashomon_buckets::{Shown, visible};
+use rashomon_pages::{Shown, visible};
 use rashomon_clock::Clock;
 use rashomon_dumps::entries::{
     EntryImportError, EntryImportOptions, EntryImportReport, EntryTarget, import_entries,

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use rashomon_buckets::BucketName;
+use rashomon_pages::BucketName;
 use rashomon_clock::Clock;
 use rashomon_dumps::entries::StoreTarget;
 use rashomon_dumps::{Import, ImportFailure, ImportOptions, ImportProgress, Source};
@@ -133,7 +133,7 @@ async fn import_files(
 /// The free bytes in the file of a SQLite store.
 fn free_bytes(store: &Store) -> Result<u64, CommandError> {
     let size = store.sqlite().map(|sqlite| sqlite.file_size()).transpose();
-    Ok(size.map_err(rashomon_buckets::Error::from)?.map_or(0, |size| size.free_bytes))
+    Ok(size.map_err(rashomon_pages::Error::from)?.map_or(0, |size| size.free_bytes))
 }
 
 /// Makes the file of a SQLite store smaller, if the import has left free pages in it: by packing rows, or by merging

@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 
-use rashomon_buckets::{Shown, visible};
+use rashomon_pages::{Shown, visible};
 use rashomon_clock::{Clock, SystemClock};
 
 use crate::{arguments::ImportArguments, errors::CommandError, exit::Exit, logging, signals::Signals};

@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use http::{Method, StatusCode};
-use rashomon_buckets::{BucketName, excerpt, shorten};
+use rashomon_pages::{BucketName, excerpt, shorten};
 use rashomon_clock::Clock;
 use rashomon_key_value::{BucketType, Definition};
 use rashomon_upstream::{MAX_ERROR_BYTES, ServerUrl};

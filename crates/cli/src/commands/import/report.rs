@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use rashomon_buckets::{RowReason, SealReport, Shown, visible};
+use rashomon_pages::{RowReason, SealReport, Shown, visible};
 use rashomon_dumps::{Conflict, CountedItems, ImportReport, LeftOut, Mismatch};
 use serde::{Deserialize, Serialize};
 
@@ -104,7 +104,7 @@ impl From<ImportReport> for Outcome {
             first_left_out: exceptions(report.left_out, |LeftOut { line, title, rev, reason, .. }| {
                 Exception {
                     detail: reason.to_string(),
-                    ..Exception::new(title, rev.map(rashomon_buckets::Revision::get), line)
+                    ..Exception::new(title, rev.map(rashomon_pages::Revision::get), line)
                 }
             }),
             first_mismatches: exceptions(

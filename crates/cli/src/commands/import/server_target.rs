@@ -8,7 +8,7 @@ use futures::{SinkExt as _, channel::mpsc};
 use http::{HeaderMap, Method, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use rashomon_buckets::{Headers, StoredHeaders};
+use rashomon_pages::{Headers, StoredHeaders};
 use rashomon_dumps::entries::{Comparison, EntryImportError, EntryTarget, ExportedEntry, StoreOutcome};
 use rashomon_key_value::{Definition, EntryKey};
 use rashomon_upstream::{ServerUrl, last_cause};
@@ -116,7 +116,7 @@ impl ServerTarget {
 
 /// Returns the SHA-1 of the bytes so far, in hexadecimal digits.
 fn digits(hasher: Sha1) -> String {
-    rashomon_buckets::Sha1(hasher.finalize().into()).to_string()
+    rashomon_pages::Sha1(hasher.finalize().into()).to_string()
 }
 
 /// Converts an error of a request.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use rashomon_buckets::excerpt;
+use rashomon_pages::excerpt;
 use rashomon_tables_cassandra as cassandra;
 use serde::{Deserialize, Deserializer, Serialize, de};
 

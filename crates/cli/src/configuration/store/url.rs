@@ -2,7 +2,7 @@
 
 use std::{fmt, path::PathBuf, str::FromStr};
 
-use rashomon_buckets::excerpt;
+use rashomon_pages::excerpt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{

@@ -1,4 +1,4 @@
-use rashomon_buckets::{ExportRecord, Namespace, Revision};
+use rashomon_pages::{ExportRecord, Namespace, Revision};
 use rashomon_clock::Timestamp;
 
 use super::*;

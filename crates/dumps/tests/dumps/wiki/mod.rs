@@ -3,7 +3,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use rashomon_buckets::{Catalog, DomainName, RevisionStore, Settings, Title};
+use rashomon_pages::{Catalog, DomainName, RevisionStore, Settings, Title};
 use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_dumps::{
     Event, ExportOptions, ExportReport, Format, HistoryReader, ImportError, ImportOptions, ImportReport,
@@ -57,7 +57,7 @@ impl Wiki {
 
     pub async fn export(&self, format: Format) -> (ExportReport, String) {
         self.export_with(ExportOptions {
-            bucket: rashomon_buckets::BucketName::page(),
+            bucket: rashomon_pages::BucketName::page(),
             titles: None,
             history: true,
             format,
@@ -71,10 +71,10 @@ impl Wiki {
         (report, String::from_utf8(bytes).unwrap())
     }
 
-    pub fn page(&self, title: &str) -> rashomon_buckets::Page {
-        rashomon_buckets::Page {
+    pub fn page(&self, title: &str) -> rashomon_pages::Page {
+        rashomon_pages::Page {
             domain: self.domain.clone(),
-            bucket: rashomon_buckets::BucketName::page(),
+            bucket: rashomon_pages::BucketName::page(),
             title: Title::new(title).unwrap(),
         }
     }

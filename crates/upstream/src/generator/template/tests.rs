@@ -1,4 +1,4 @@
-use rashomon_buckets::{BucketName, DomainName, Title};
+use rashomon_pages::{BucketName, DomainName, Title};
 
 use super::*;
 

@@ -4,7 +4,7 @@ mod server;
 
 use std::time::Duration;
 
-use rashomon_buckets::{Error, GenerateError, Page, Title};
+use rashomon_pages::{Error, GenerateError, Page, Title};
 use rashomon_upstream::generator::{HttpGenerator, Source};
 
 use crate::{
