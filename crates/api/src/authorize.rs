@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rashomon_access::{BucketKind, Caller, Right, Rights};
 use rashomon_pages::{BucketName, DomainName, Page};
-use rashomon_key_value::{Bucket, BucketType};
+use rashomon_entries::{Bucket, BucketType};
 
 use crate::{
     Api,

@@ -7,7 +7,7 @@ use axum::response::Response;
 use futures::future::BoxFuture;
 use http::request::Parts;
 use rashomon_pages::RevisionStore;
-use rashomon_key_value::KeyValueStore;
+use rashomon_entries::KeyValueStore;
 
 /// The backends of a server, besides its main store.
 #[derive(Debug)]

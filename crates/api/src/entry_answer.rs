@@ -5,7 +5,7 @@ use http::{HeaderMap, header};
 use rashomon_pages::StoredHeaders;
 use rashomon_clock::Timestamp;
 use rashomon_http_semantics::{cache_control::Directives, conditional::Modified};
-use rashomon_key_value::{Entry, EntryTag};
+use rashomon_entries::{Entry, EntryTag};
 
 use crate::{
     caching::{self, Caching},

@@ -12,7 +12,7 @@ use rashomon_pages::{BucketName, Page, Property, RevisionStore, StoredHeaders};
 use rashomon_clock::Clock;
 use rashomon_clock::admission::never_refused;
 use rashomon_dumps::SpoolSpace;
-use rashomon_key_value::{Entry, KeyValueStore};
+use rashomon_entries::{Entry, KeyValueStore};
 use rashomon_upstream::transformer::Transformers;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -262,7 +262,7 @@ impl Api {
     /// Awaits a read of a key-value bucket.
     pub(crate) async fn read_key_value<T>(
         &self,
-        read: impl Future<Output = rashomon_key_value::Result<T>>,
+        read: impl Future<Output = rashomon_entries::Result<T>>,
     ) -> Result<T> {
         self.read(read).await?.map_err(Problem::of_key_value)
     }

@@ -5,7 +5,7 @@ use axum::response::Response;
 use http::{HeaderName, StatusCode};
 use rashomon_pages::{Page, Tid};
 use rashomon_http_semantics::surrogate_keys::SurrogateKey;
-use rashomon_key_value::{Bucket, Entry, EntryKey};
+use rashomon_entries::{Bucket, Entry, EntryKey};
 
 use crate::{Api, caching, problem::header_value};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::configuration::{DeclaredBucket, Settings};
-use rashomon_key_value::{Error, KeyValueStore};
+use rashomon_entries::{Error, KeyValueStore};
 
 use crate::{errors::CommandError, registry::Registry, store::Store};
 

@@ -102,9 +102,9 @@ fn reason(error: &rashomon_tables::Error) -> String {
 
 impl CommandError {
     /// Converts an error of a call on key-value buckets.
-    pub(crate) fn of_bucket(error: rashomon_key_value::Error) -> Self {
+    pub(crate) fn of_bucket(error: rashomon_entries::Error) -> Self {
         match error {
-            rashomon_key_value::Error::Records(error) => Self::Store(error),
+            rashomon_entries::Error::Records(error) => Self::Store(error),
             error => Self::Bucket(error.to_string()),
         }
     }

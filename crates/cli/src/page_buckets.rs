@@ -1,7 +1,7 @@
 //! The buckets of pages that a command works on.
 
 use rashomon_pages::{BucketName, DomainName};
-use rashomon_key_value::{BucketType, Error};
+use rashomon_entries::{BucketType, Error};
 
 use crate::{errors::CommandError, store::Store};
 

@@ -13,7 +13,7 @@ use crate::configuration::{
 use rashomon_pages::RevisionStore;
 use rashomon_pages::operations::AwaitedStore;
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_key_value::KeyValueStore;
+use rashomon_entries::KeyValueStore;
 use rashomon_tables::{Error, Memory, Outage, TableStore};
 use rashomon_tables_cassandra::{CassandraStore, Options as ClusterOptions};
 use rashomon_tables_sqlite::{Options, SqliteStore, file_path, is_readable_by_others};

@@ -19,7 +19,7 @@ use rashomon_api::{Api, Components, Registry};
 use rashomon_pages::{BucketName, DomainName, Page, Revision, RevisionStore, Settings, Tid};
 use rashomon_clock::{Clock as _, ManualClock, SystemClock, Timestamp};
 use rashomon_dumps::{ExportOptions, Format, export};
-use rashomon_key_value::KeyValueStore;
+use rashomon_entries::KeyValueStore;
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tower::ServiceExt;
 
@@ -181,7 +181,7 @@ async fn ask_open(
     let access = Arc::new(Access::open(TokenStore::new(store.clone(), clock.clone()), clock.clone()));
     let records = Arc::clone(served.parts().records);
     let components = Components {
-        key_value: KeyValueStore::new(records, rashomon_key_value::Settings::default()),
+        key_value: KeyValueStore::new(records, rashomon_entries::Settings::default()),
         buckets: served,
         access,
         clock: clock.clone(),

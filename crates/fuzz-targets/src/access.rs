@@ -12,7 +12,7 @@ use rashomon_access::{
 use rashomon_api::{Api, Components, Registry, Settings};
 use rashomon_pages::RevisionStore;
 use rashomon_clock::ManualClock;
-use rashomon_key_value::KeyValueStore;
+use rashomon_entries::KeyValueStore;
 use rashomon_tables::{Memory, TableStore};
 use tower::ServiceExt;
 

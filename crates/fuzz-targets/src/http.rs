@@ -11,7 +11,7 @@ use rashomon_api::{Api, Components, Registry, Settings};
 use rashomon_pages::RevisionStore;
 use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_http_semantics::spec_version::{Choice, Profile, choose};
-use rashomon_key_value::KeyValueStore;
+use rashomon_entries::KeyValueStore;
 use rashomon_tables::{Memory, TableStore};
 use tower::ServiceExt;
 
@@ -148,7 +148,7 @@ pub(crate) async fn api(store: Arc<dyn TableStore>, clock: Arc<ManualClock>) -> 
     let settings = Settings { max_body_bytes: MAX_BODY, ..Settings::default() };
     let access = Arc::new(Access::open(TokenStore::new(store, clock.clone()), clock.clone()));
     let registry = Registry::default();
-    let key_value = rashomon_key_value::Settings { body_limit: MAX_BODY, ..Default::default() };
+    let key_value = rashomon_entries::Settings { body_limit: MAX_BODY, ..Default::default() };
     let key_value = KeyValueStore::new(Arc::clone(buckets.parts().records), key_value);
     Api::new(settings, Components { buckets, key_value, access, clock, seed: 7, registry, audit_log: None })
 }

@@ -520,7 +520,7 @@ mod tests {
     #[test]
     fn too_many_idempotency_keys_are_answered_with_retry_after() {
         let retry_after = Duration::from_millis(86_399_001);
-        let error = rashomon_key_value::Error::TooManyIdempotencyKeys { limit: 7, retry_after };
+        let error = rashomon_entries::Error::TooManyIdempotencyKeys { limit: 7, retry_after };
         let response = Problem::of_key_value(error).to_response(None);
         assert_eq!(
             (response.status(), &response.headers()["retry-after"]),

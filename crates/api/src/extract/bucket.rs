@@ -2,7 +2,7 @@
 
 use rashomon_pages::{BucketName, DomainName, NameError};
 use rashomon_http_semantics::spelling;
-use rashomon_key_value::EntryKey;
+use rashomon_entries::EntryKey;
 
 use super::{
     percent_decode,

@@ -7,7 +7,7 @@
 
 use http::{HeaderMap, HeaderName, Method, Uri};
 use rashomon_access::Caller;
-use rashomon_key_value::IdempotencyKey;
+use rashomon_entries::IdempotencyKey;
 
 use super::bucket_and_key_of_v1;
 use crate::problem::{Problem, Result, header_value};

@@ -6,7 +6,7 @@ use crate::forms::{BodyLimits, receive_increment};
 use axum::{body::Body, response::Response};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
 use rashomon_access::Right;
-use rashomon_key_value::{Bucket, Error};
+use rashomon_entries::{Bucket, Error};
 
 use super::entry::canonical_redirect;
 use crate::{

@@ -12,7 +12,7 @@ use axum::{
 };
 use http::{Method, request::Parts};
 use rashomon_access::Right;
-use rashomon_key_value::{Bucket, BucketType};
+use rashomon_entries::{Bucket, BucketType};
 
 use super::{
     bucket::list_entries,

@@ -14,7 +14,7 @@ use rashomon_access::{BucketKind, Right};
 use rashomon_pages::{Headers, Staged};
 use rashomon_clock::http_date;
 use rashomon_http_semantics::conditional::WriteCondition;
-use rashomon_key_value::{Bucket, BucketType, Entry, EntryKey, EntryTag, PutOutcome};
+use rashomon_entries::{Bucket, BucketType, Entry, EntryKey, EntryTag, PutOutcome};
 
 use super::page::{self, ignore_range_unless_get};
 use crate::{

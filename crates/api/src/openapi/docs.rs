@@ -8,7 +8,7 @@ use axum::{
 use rashomon_access::{BucketKind, Right};
 use rashomon_pages::{Definitions, DomainName, Page, PropertyName, Render, Title, Versions};
 use rashomon_clock::rfc3339;
-use rashomon_key_value::{KeyRange, Order};
+use rashomon_entries::{KeyRange, Order};
 use rashomon_openapi::{
     Chapter, Content, Operation, RequestBody, Verb, operations,
     parameters::{self, ANSWER_HEADERS, REQUEST_HEADERS, URL_VARIABLES, UrlVariable},

@@ -8,7 +8,7 @@ use http::Request;
 use rashomon_api::audit_log::{AuditLog, Target};
 use rashomon_api::{Api, Components, Registry, ServeOptions, Settings};
 use rashomon_pages::RevisionStore;
-use rashomon_key_value::KeyValueStore;
+use rashomon_entries::KeyValueStore;
 use rashomon_tables::{Call, Fault, Gate, Plan, Rates};
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 use futures::stream;
 use rashomon_clock::{Clock as _, http_date};
-use rashomon_key_value::KeyValueStore;
+use rashomon_entries::KeyValueStore;
 
 use self::model::{Condition, Entry, Model};
 use crate::world::{Answer, World};

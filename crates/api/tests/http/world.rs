@@ -18,7 +18,7 @@ use rashomon_pages::{
     schemas,
 };
 use rashomon_clock::{ManualClock, Timestamp};
-use rashomon_key_value::{BucketType, Definition, KeyValueStore};
+use rashomon_entries::{BucketType, Definition, KeyValueStore};
 use rashomon_tables::{Faulty, Isolated, Memory, Plan, Scan, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use serde_json::Value;
@@ -194,7 +194,7 @@ impl World {
     ) -> Self {
         let records = Arc::clone(buckets.parts().records);
         let of_key_value =
-            rashomon_key_value::Settings { body_limit: settings.max_body_bytes, ..Default::default() };
+            rashomon_entries::Settings { body_limit: settings.max_body_bytes, ..Default::default() };
         let components = Components {
             buckets: buckets.clone(),
             key_value: KeyValueStore::new(records, of_key_value),

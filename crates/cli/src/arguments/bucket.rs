@@ -5,7 +5,7 @@ use std::{path::PathBuf, str::FromStr};
 use crate::configuration::{ByteSize, Span};
 use clap::{Args, Subcommand, ValueEnum};
 use rashomon_pages::{BucketName, DomainName};
-use rashomon_key_value::{BucketType, EntryKey};
+use rashomon_entries::{BucketType, EntryKey};
 use rashomon_upstream::ServerUrl;
 
 use super::StoreArguments;

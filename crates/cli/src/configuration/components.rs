@@ -150,12 +150,12 @@ impl Settings {
 
 /// The settings of key-value buckets.
 #[must_use]
-pub(crate) fn key_value_settings(settings: &Settings) -> rashomon_key_value::Settings {
-    rashomon_key_value::Settings {
+pub(crate) fn key_value_settings(settings: &Settings) -> rashomon_entries::Settings {
+    rashomon_entries::Settings {
         body_limit: settings.merged.body_limit.0,
         cache_bytes: settings.merged.entry_cache_size.0,
         max_idempotency_keys: settings.merged.max_idempotency_keys,
-        ..rashomon_key_value::Settings::default()
+        ..rashomon_entries::Settings::default()
     }
 }
 
@@ -189,7 +189,7 @@ mod tests {
         let headers = ours.definitions.headers.clone();
         assert_eq!(ours.definitions, theirs.definitions.with_headers(headers));
         assert_eq!(ours.unpacks, theirs.unpacks);
-        let (ours, theirs) = (key_value_settings(&settings), rashomon_key_value::Settings::default());
+        let (ours, theirs) = (key_value_settings(&settings), rashomon_entries::Settings::default());
         assert_eq!((ours.body_limit, ours.cache_bytes), (theirs.body_limit, theirs.cache_bytes));
         assert_eq!(ours.max_idempotency_keys, theirs.max_idempotency_keys);
     }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, ops::Range};
 
 use rashomon_pages::{BucketName, DomainName};
-use rashomon_key_value::{BucketType, Definition, check_new_bucket};
+use rashomon_entries::{BucketType, Definition, check_new_bucket};
 use serde::Serialize;
 use toml::Spanned;
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, num::NonZeroUsize, path::PathBuf};
 
 use confique::Config;
 use rashomon_pages::{BucketName, DomainName, HeaderPattern, PropertyName, Versions};
-use rashomon_key_value::BucketType;
+use rashomon_entries::BucketType;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use toml::Spanned;
 

@@ -7,7 +7,7 @@ use rashomon_api::{Api, Components, Registry, ServeOptions, Settings, Tls, serve
 use rashomon_pages::RevisionStore;
 use rashomon_client::{Page, Servers, Store};
 use rashomon_clock::SystemClock;
-use rashomon_key_value::KeyValueStore;
+use rashomon_entries::KeyValueStore;
 use rashomon_tables::Memory;
 use tokio::{net::TcpListener, runtime::Handle};
 

@@ -8,7 +8,7 @@ use std::{
 use crate::CountedItems;
 use rashomon_pages::{Body, StoreError, StoredHeaders};
 use rashomon_clock::rfc3339;
-use rashomon_key_value::{Bucket, BucketType, Entry, EntryKey, Error, KeyValueStore};
+use rashomon_entries::{Bucket, BucketType, Entry, EntryKey, Error, KeyValueStore};
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::entries::line::{

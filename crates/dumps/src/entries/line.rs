@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rashomon_pages::{BucketName, Headers};
-use rashomon_key_value::Definition;
+use rashomon_entries::Definition;
 use serde::{Deserialize, Serialize};
 
 /// The version of the format.

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use rashomon_pages::{BucketName, DomainName, Headers, StoredHeaders};
 use rashomon_clock::rfc3339;
-use rashomon_key_value::{Bucket, CreatedBucket, Definition, EntryKey, EntrySink, Error, KeyValueStore};
+use rashomon_entries::{Bucket, CreatedBucket, Definition, EntryKey, EntrySink, Error, KeyValueStore};
 
 use crate::entries::import::{EntryImportError, Result};
 

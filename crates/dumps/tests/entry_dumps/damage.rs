@@ -1,7 +1,7 @@
 //! Damaged and truncated exports.
 
 use rashomon_dumps::entries::export_entries;
-use rashomon_key_value::{BucketType, Definition};
+use rashomon_entries::{BucketType, Definition};
 
 use crate::support::{World, key, large};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rashomon_dumps::entries::{EntryImportError, EntryImportReport};
-use rashomon_key_value::{BucketType, Definition};
+use rashomon_entries::{BucketType, Definition};
 
 use crate::support::{World, headers, key, large};
 

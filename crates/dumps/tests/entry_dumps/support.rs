@@ -8,7 +8,7 @@ use rashomon_dumps::entries::{
     EntryImportError, EntryImportOptions, EntryImportReport, StoreTarget, export_entries, import_entries,
 };
 use rashomon_dumps::{DecompressionLimits, Source};
-use rashomon_key_value::{Bucket, BucketType, Definition, EntryKey, KeyValueStore, Settings};
+use rashomon_entries::{Bucket, BucketType, Definition, EntryKey, KeyValueStore, Settings};
 use rashomon_tables::{Batch, Memory, Scan, TableStore as _};
 
 const PAGE: NonZeroUsize = NonZeroUsize::new(100).unwrap();

@@ -8,7 +8,7 @@ use rashomon_api::{Api, Components, Forwarding, OtherStore, ServeOptions, Settin
 use rashomon_pages::RevisionStore;
 use rashomon_clock::SystemClock;
 use rashomon_forward::{Destination, Entry, ForwardMetrics, Forwarder, ServerList};
-use rashomon_key_value::KeyValueStore;
+use rashomon_entries::KeyValueStore;
 use rashomon_tables::Memory;
 use tokio::{net::TcpListener, runtime::Handle};
 

@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, ops::RangeInclusive, time::Duration};
 
 use crate::{BucketName, CompactionOptions, DomainName, Error, RevisionStore, SealOptions};
-use rashomon_key_value::KeyValueStore;
+use rashomon_entries::KeyValueStore;
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::operations::supervised::{Panics, supervise};
@@ -323,7 +323,7 @@ mod tests {
     };
     use async_trait::async_trait;
     use rashomon_clock::{Clock, ManualClock, Timestamp};
-    use rashomon_key_value::{BucketType, Definition, Settings as KeyValueSettings};
+    use rashomon_entries::{BucketType, Definition, Settings as KeyValueSettings};
     use rashomon_tables::{
         Cursor, Decorator, Error as StoreError, Memory, Partition, Result, Row, Scan, Schema, TableStore,
     };

@@ -10,7 +10,7 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 use crate::{Page, Result, RevisionStore, StoreParts};
 use async_recursion::async_recursion as boxed;
 use rashomon_archive::Archive;
-use rashomon_key_value::{DeletedBucket, KeyValueStore};
+use rashomon_entries::{DeletedBucket, KeyValueStore};
 use rashomon_records::{
     Records,
     rows::{ChunkSetId, ColumnValue as _, partition_of},

@@ -20,7 +20,7 @@ pub use awaited::{AwaitedStore, Connect};
 pub use background::{Background, BackgroundOptions, MIN_ORPHAN_AGE, SWEEP_PAUSE};
 pub use delete::delete_pages;
 pub use erase::{EraseOptions, EraseReport, ErasureState, SameBytes, erase, erasures};
-pub use rashomon_key_value::{BucketStats, BucketType};
+pub use rashomon_entries::{BucketStats, BucketType};
 pub use repair::{RepairReport, repair};
 pub use stats::{BucketContent, DomainStats, PageStats, PropertyStats, stats, stats_of};
 pub use supervised::Panics;

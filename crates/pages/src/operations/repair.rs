@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fmt::Display, sync::Arc};
 
 use crate::{Error, Page, Result, Revision, RevisionStore, Tid};
 use async_recursion::async_recursion as boxed;
-use rashomon_key_value::{KeyValueStore, Settings as KeyValueSettings};
+use rashomon_entries::{KeyValueStore, Settings as KeyValueSettings};
 use rashomon_records::{
     INDEX_PAGE_ROWS, Records,
     catalog::entries,

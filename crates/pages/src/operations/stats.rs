@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{ArchiveStats, BucketName, DomainName, PropertyName, Result, RevisionStore};
 use async_recursion::async_recursion as boxed;
-use rashomon_key_value::{BucketStats, BucketType, KeyValueStore, Settings as KeyValueSettings};
+use rashomon_entries::{BucketStats, BucketType, KeyValueStore, Settings as KeyValueSettings};
 use serde::Serialize;
 
 /// The maximum number of buckets in one read.

@@ -17,7 +17,7 @@ use crate::{
 use async_recursion::async_recursion as boxed;
 use futures::{StreamExt, stream};
 use rashomon_archive::{Archive, BlockChecks};
-use rashomon_key_value::{KeyValueStore, Settings as KeyValueSettings};
+use rashomon_entries::{KeyValueStore, Settings as KeyValueSettings};
 use rashomon_records::{
     INDEX_PAGE_ROWS, Records,
     content::{BodyRow, Stored},

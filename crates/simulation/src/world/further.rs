@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rashomon_pages::{BucketName, Error, Page, schemas};
-use rashomon_key_value::{BucketType, Definition, Error as KeyValueError};
+use rashomon_entries::{BucketType, Definition, Error as KeyValueError};
 
 use super::{World, domain, page, tables};
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Result;
 use rashomon_pages::{RevisionStore, Settings};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
-use rashomon_key_value::KeyValueStore;
+use rashomon_entries::KeyValueStore;
 use rashomon_tables::{Fault, Faulty, Plan, TableStore};
 
 use super::{StoreHandle, handle::HeldWriteControl};
@@ -61,7 +61,7 @@ impl Process {
 
     /// The buckets that have definitions, with nothing in memory.
     pub(crate) fn key_value(&self) -> KeyValueStore {
-        KeyValueStore::new(Arc::clone(self.buckets.parts().records), rashomon_key_value::Settings::default())
+        KeyValueStore::new(Arc::clone(self.buckets.parts().records), rashomon_entries::Settings::default())
     }
 
     /// Plans a disturbance.

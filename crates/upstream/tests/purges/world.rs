@@ -16,7 +16,7 @@ use rashomon_pages::{
     DomainName, NewProperty, NewRevision, Page, PropertyName, Retention, Revision, RevisionStore,
 };
 use rashomon_clock::{Clock, Timestamp};
-use rashomon_key_value::KeyValueStore;
+use rashomon_entries::KeyValueStore;
 use rashomon_tables::TableStore;
 use rashomon_upstream::purges::{CacheMethod, CacheSettings, PurgeSettings, Purger, Sites, Transport};
 use tokio::{task::JoinHandle, time::Instant};

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use rashomon_pages::{BucketName, DomainName, Headers, RevisionStore};
 use rashomon_clock::{Clock, SystemClock};
-use rashomon_key_value::{EntryKey, KeyValueStore};
+use rashomon_entries::{EntryKey, KeyValueStore};
 use rashomon_tables::TableStore;
 use rashomon_tables_sqlite::{Options as SqliteOptions, SqliteStore};
 use xtask::http;

@@ -1,6 +1,6 @@
 //! The JSON documents of key-value buckets.
 
-use rashomon_key_value::Definition;
+use rashomon_entries::Definition;
 use serde::Serialize;
 use utoipa::ToSchema;
 

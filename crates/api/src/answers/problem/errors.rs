@@ -50,8 +50,8 @@ impl Problem {
     }
 
     /// The problem for any error of the key-value buckets.
-    pub(crate) fn of_key_value(error: rashomon_key_value::Error) -> Self {
-        use rashomon_key_value::Error;
+    pub(crate) fn of_key_value(error: rashomon_entries::Error) -> Self {
+        use rashomon_entries::Error;
         match error {
             Error::NoBucket => Self::not_found(error.to_string()),
             Error::OtherDefinition { .. } => Self::new(Kind::Conflict, error.to_string()),

@@ -6,7 +6,7 @@ use crate::forms::{BodyLimits, MediaType, RequestBody, refuse_content_encoding};
 use axum::body::Body;
 use http::{HeaderMap, header};
 use rashomon_pages::excerpt;
-use rashomon_key_value::{BucketType, Definition};
+use rashomon_entries::{BucketType, Definition};
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, Visitor},

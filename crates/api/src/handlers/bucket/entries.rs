@@ -5,7 +5,7 @@ use std::{fmt::Write as _, ops::Bound};
 use axum::response::Response;
 use http::{HeaderValue, header, request::Parts};
 use rashomon_clock::rfc3339;
-use rashomon_key_value::{Bucket, BucketType, CounterSummary, EntryKey, EntrySummary, KeyRange, Order};
+use rashomon_entries::{Bucket, BucketType, CounterSummary, EntryKey, EntrySummary, KeyRange, Order};
 
 use crate::{
     Api,

@@ -7,7 +7,7 @@ use axum::{
 use http::{HeaderValue, Method, header};
 use rashomon_access::{BucketKind, Caller, Right};
 use rashomon_pages::{BucketName, DomainName};
-use rashomon_key_value::BucketType;
+use rashomon_entries::BucketType;
 
 use crate::{
     Api,

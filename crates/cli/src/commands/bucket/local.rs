@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use rashomon_pages::{Body, BucketName, DomainName, Headers};
 use rashomon_clock::rfc3339;
-use rashomon_key_value::{Bucket, BucketType, Definition, EntryKey, EntryTag, Error, KeyRange, Order};
+use rashomon_entries::{Bucket, BucketType, Definition, EntryKey, EntryTag, Error, KeyRange, Order};
 use tokio::io::AsyncReadExt as _;
 
 use super::{

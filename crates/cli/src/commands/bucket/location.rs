@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use rashomon_pages::{BucketName, DomainName};
 use rashomon_clock::{Clock, SystemClock};
-use rashomon_key_value::{BucketType, Definition, EntryKey};
+use rashomon_entries::{BucketType, Definition, EntryKey};
 
 use super::{body::Upload, local::LocalBuckets, remote::RemoteBuckets};
 use crate::{

@@ -7,7 +7,7 @@ pub(crate) mod remote;
 mod shown;
 
 use rashomon_pages::BucketName;
-use rashomon_key_value::{BucketType, Definition, check_new_bucket};
+use rashomon_entries::{BucketType, Definition, check_new_bucket};
 
 use self::{
     body::{Sink, Upload},

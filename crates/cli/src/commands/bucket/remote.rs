@@ -9,7 +9,7 @@ use http_body_util::{BodyExt as _, Full, Limited, StreamBody, combinators::Unsyn
 use hyper::body::{Frame, Incoming};
 use rashomon_api::encode_key;
 use rashomon_pages::{BucketName, DomainName};
-use rashomon_key_value::{BucketType, Definition, EntryKey};
+use rashomon_entries::{BucketType, Definition, EntryKey};
 use rashomon_upstream::{Client, ServerUrl, connect, last_cause, refusal_reason};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use rashomon_clock::Clock;
 use rashomon_dumps::Format;
 use rashomon_dumps::entries::{EntryExportError, EntryExportReport, export_entries};
-use rashomon_key_value::Bucket;
+use rashomon_entries::Bucket;
 
 use super::{check_domain, target::Target, until_signal, write_error};
 use crate::{

@@ -8,7 +8,7 @@ use rashomon_dumps::entries::{
     EntryImportError, EntryImportOptions, EntryImportReport, EntryTarget, import_entries,
 };
 use rashomon_dumps::{CountedItems, DecompressionLimits, Source};
-use rashomon_key_value::{BucketType, check_new_bucket};
+use rashomon_entries::{BucketType, check_new_bucket};
 
 use super::{display_name, inputs::Inputs, list_unread_files, progress_label};
 use crate::{

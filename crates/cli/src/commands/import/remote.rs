@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use http::{Method, StatusCode};
 use rashomon_pages::{BucketName, excerpt, shorten};
 use rashomon_clock::Clock;
-use rashomon_key_value::{BucketType, Definition};
+use rashomon_entries::{BucketType, Definition};
 use rashomon_upstream::{MAX_ERROR_BYTES, ServerUrl};
 use serde::Deserialize;
 

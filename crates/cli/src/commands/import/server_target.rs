@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use rashomon_pages::{Headers, StoredHeaders};
 use rashomon_dumps::entries::{Comparison, EntryImportError, EntryTarget, ExportedEntry, StoreOutcome};
-use rashomon_key_value::{Definition, EntryKey};
+use rashomon_entries::{Definition, EntryKey};
 use rashomon_upstream::{ServerUrl, last_cause};
 use sha1::{Digest as _, Sha1};
 use tokio::task::JoinHandle;

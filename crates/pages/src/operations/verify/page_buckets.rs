@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::{BucketName, DomainName, Error, Page, Result, VerifyReport};
-use rashomon_key_value::KeyValueStore;
+use rashomon_entries::KeyValueStore;
 use rashomon_records::Records;
 
 /// The buckets of pages that have an id. The bucket `page` has none.

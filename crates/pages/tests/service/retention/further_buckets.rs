@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rashomon_pages::{BucketName, DomainName, Page, Policy, Retention, Settings, Tid, Title};
-use rashomon_key_value::{BucketType, Definition, KeyValueStore, Settings as KeyValueSettings};
+use rashomon_entries::{BucketType, Definition, KeyValueStore, Settings as KeyValueSettings};
 
 use crate::{
     retention::{DAY, HOUR, policy},

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rashomon_clock::{Clock, ManualClock, SystemClock, Timestamp};
-use rashomon_key_value::{
+use rashomon_entries::{
     Bucket, BucketType, Definition, Entry, EntrySummary, Error, IdempotencyKey, KeyRange, KeyValueStore,
     Order, PutOutcome, Settings,
 };

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use rashomon_key_value::{KeyRange, Order};
+use rashomon_entries::{KeyRange, Order};
 
 use crate::support::{World, key, list, ordered};
 

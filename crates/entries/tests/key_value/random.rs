@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use rashomon_clock::{Clock as _, Timestamp};
-use rashomon_key_value::{Bucket, Definition, KeyRange, KeyValueStore, Order};
+use rashomon_entries::{Bucket, Definition, KeyRange, KeyValueStore, Order};
 
 use crate::support::{World, domain, histories, key, list, name, ordered, put};
 

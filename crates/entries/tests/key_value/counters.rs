@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use rashomon_clock::Clock as _;
-use rashomon_key_value::{Bucket, Error, IdempotencyKey, KeyValueStore};
+use rashomon_entries::{Bucket, Error, IdempotencyKey, KeyValueStore};
 use rashomon_records::schemas::{COUNTERS, ENTRY_KEYS, has_rows};
 use rashomon_tables::{Call, TableStore as _};
 

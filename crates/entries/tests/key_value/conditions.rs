@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rashomon_key_value::Error;
+use rashomon_entries::Error;
 use rashomon_records::schemas::{ENTRY_KEYS, has_rows};
 
 use crate::support::{World, blob, headers, key, put};
@@ -91,7 +91,7 @@ async fn deleted_entry_that_is_made_again_is_listed() {
     put(&behind, &bucket, &key("a"), b"two").await.unwrap();
     let listed = world
         .store
-        .list(&bucket, &rashomon_key_value::KeyRange::all(), Default::default(), None, 10)
+        .list(&bucket, &rashomon_entries::KeyRange::all(), Default::default(), None, 10)
         .await
         .unwrap();
     assert_eq!(listed.items.len(), 1);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rashomon_clock::Clock as _;
-use rashomon_key_value::{Definition, KeyRange, Order};
+use rashomon_entries::{Definition, KeyRange, Order};
 use rashomon_records::schemas::CHUNKS;
 use rashomon_tables::TableStore as _;
 

@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use rashomon_clock::{Clock, ManualClock, SystemClock, Timestamp};
-use rashomon_key_value::{KeyValueStore, Settings};
+use rashomon_entries::{KeyValueStore, Settings};
 use rashomon_records::schemas;
 use rashomon_tables::TableStore;
 use rashomon_tables_sqlite::{Options, SqliteStore};
@@ -42,7 +42,7 @@ async fn counters_and_idempotency_keys_survive_a_restart() {
     assert_eq!(store.increment(&bucket, &n, 1, Some(&l)).await.unwrap(), 12);
 }
 
-/// Measures and prints the increments per second: `cargo test --release -p rashomon-key-value measure_increments --
+/// Measures and prints the increments per second: `cargo test --release -p rashomon-entries measure_increments --
 /// --ignored --nocapture`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement"]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rashomon_key_value::{BucketType, Definition, Error, KeyRange, Order};
+use rashomon_entries::{BucketType, Definition, Error, KeyRange, Order};
 
 use crate::support::{World, blob, domain, list, name, ordered};
 

@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
 use rashomon_clock::{Clock as _, Timestamp};
-use rashomon_key_value::{Definition, KeyValueStore, Settings};
+use rashomon_entries::{Definition, KeyValueStore, Settings};
 use rashomon_records::{Definitions, Records, purge_id, schemas::PURGES};
 use rashomon_tables::{Call, Fault, Gate, Plan, Scan, TableStore};
 

@@ -3,7 +3,7 @@
 use std::{num::NonZeroUsize, pin::pin, sync::Arc, time::Duration};
 
 use futures::{future::join_all, poll};
-use rashomon_key_value::{Bucket, Error, KeyValueStore};
+use rashomon_entries::{Bucket, Error, KeyValueStore};
 use rashomon_records::schemas::{COUNTER_REQUESTS, COUNTERS, ENTRY_KEYS, has_rows};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Plan, Row, Scan, Schema, TableStore};
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use rashomon_key_value::{Bucket, KeyRange, KeyValueStore, Order};
+use rashomon_entries::{Bucket, KeyRange, KeyValueStore, Order};
 use rashomon_records::schemas::{ENTRY_KEYS, ENTRY_PARTS};
 use rashomon_tables::{
     Batch, Call, Decorator, Fault, Faulty, Page, PartitionStream, PartitionVersions, Plan, Rates, Result,
@@ -217,7 +217,7 @@ async fn run(seed: u64) -> usize {
     for other in others {
         other.await.expect("no panic");
     }
-    let keys = |entries: Vec<rashomon_key_value::EntrySummary>| -> Vec<String> {
+    let keys = |entries: Vec<rashomon_entries::EntrySummary>| -> Vec<String> {
         entries.into_iter().map(|entry| entry.key.into()).collect()
     };
     let expected: Vec<_> = expected.into_iter().collect();

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use rashomon_clock::{Clock as _, Timestamp};
-use rashomon_key_value::{Bucket, Error, IdempotencyKey, KeyValueStore};
+use rashomon_entries::{Bucket, Error, IdempotencyKey, KeyValueStore};
 use rashomon_tables::{Faulty, Plan, Rates, TableStore};
 
 use crate::{

@@ -11,7 +11,7 @@ use std::{
 };
 
 use rashomon_clock::{Clock, SystemClock};
-use rashomon_key_value::{Bucket, KeyRange, KeyValueStore, Order};
+use rashomon_entries::{Bucket, KeyRange, KeyValueStore, Order};
 use rashomon_records::schemas;
 use rashomon_tables::TableStore;
 use rashomon_test_stores::{namespace, node, open_namespace, open_namespace_of_process};

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroUsize, time::Duration};
 
-use rashomon_key_value::{Definition, Error};
+use rashomon_entries::{Definition, Error};
 use rashomon_records::{
     Body,
     schemas::{CHUNKS, ENTRY_CHUNK_SETS, has_rows},
@@ -152,7 +152,7 @@ async fn entry_expires_to_the_microsecond_and_its_chunks_are_collected() {
     assert!(world.entry(&bucket, "large").await.is_none());
     assert_eq!(world.body(&bucket, "small").await.unwrap(), b"y");
     let listed =
-        world.store.list(&bucket, &rashomon_key_value::KeyRange::all(), Default::default(), None, 10).await;
+        world.store.list(&bucket, &rashomon_entries::KeyRange::all(), Default::default(), None, 10).await;
     assert_eq!(listed.unwrap().items.len(), 1);
     world.clock.advance(2 * AGE);
     assert!(world.entry(&bucket, "small").await.is_none());

@@ -1,6 +1,6 @@
 //! Verification and statistics.
 
-use rashomon_key_value::{BucketStats, BucketType, Definition, IdempotencyKey};
+use rashomon_entries::{BucketStats, BucketType, Definition, IdempotencyKey};
 use rashomon_records::{
     VerifyReport,
     rows::ColumnValue as _,
@@ -17,7 +17,7 @@ async fn verify(world: &World) -> VerifyReport {
 }
 
 /// A store with entries, one of them in chunks, and a counter. Returns the bucket of the entries.
-async fn filled_store() -> (World, rashomon_key_value::Bucket) {
+async fn filled_store() -> (World, rashomon_entries::Bucket) {
     let world = World::new().await;
     let bucket = world.bucket("images", blob()).await;
     world.put(&bucket, "a", b"one").await;
