@@ -59,7 +59,7 @@ const SLOW_TESTS: &[&str] = &[
 ];
 
 /// Packages with tests that read documents and other files outside of all packages.
-const READ_DOCUMENTS: &[&str] = &["rashomon", "rashomon-api", "rashomon-configuration", "xtask"];
+const READ_DOCUMENTS: &[&str] = &["rashomon", "rashomon-server", "rashomon-configuration", "xtask"];
 
 /// Files outside of all packages on which every package depends.
 const OF_ALL_PACKAGES: &[&str] = &["Cargo.toml", "Cargo.lock", "clippy.toml", ".cargo/config.toml"];

@@ -23,7 +23,7 @@ pub(crate) enum CommandError {
     Io { doing: String, source: std::io::Error },
     /// The audit log cannot be opened.
     #[error(transparent)]
-    AuditLog(#[from] rashomon_api::audit_log::OpenError),
+    AuditLog(#[from] rashomon_server::audit_log::OpenError),
     /// The reader of standard output has closed it.
     #[error("standard output was closed")]
     OutputClosed,

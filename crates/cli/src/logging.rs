@@ -5,7 +5,7 @@ mod line;
 use std::io::IsTerminal as _;
 
 use crate::configuration::{LogFormat, LogLevel};
-use rashomon_api::audit_log::LineQueue;
+use rashomon_server::audit_log::LineQueue;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::{
     fmt::MakeWriter, layer::SubscriberExt as _, registry, util::SubscriberInitExt as _,

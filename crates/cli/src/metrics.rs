@@ -7,8 +7,8 @@ use prometheus_client::{
     encoding::{DescriptorEncoder, EncodeMetric},
     metrics::{counter::ConstCounter, gauge::ConstGauge},
 };
-use rashomon_api::audit_log::AuditLog;
-use rashomon_api::{Registry, Tls};
+use rashomon_server::audit_log::AuditLog;
+use rashomon_server::{Registry, Tls};
 use rashomon_pages::RevisionStore;
 use rashomon_pages::operations::Panics;
 use rashomon_clock::Timestamp;

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use crate::configuration::{RawSettings, Settings, StoreSettings};
 use futures::future;
-use rashomon_api::{Forwarding, OtherStore};
+use rashomon_server::{Forwarding, OtherStore};
 use rashomon_clock::Clock;
 use rashomon_forward::{Forwarder, Prefix};
 

@@ -4,8 +4,8 @@ use std::{io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
 use crate::configuration::Settings;
 use rashomon_access::{Access, TokenStore};
-use rashomon_api::audit_log::AuditLog;
-use rashomon_api::{Api, Components, ExpiryLog, TLS_RELOAD_INTERVAL, Tls};
+use rashomon_server::audit_log::AuditLog;
+use rashomon_server::{Api, Components, ExpiryLog, TLS_RELOAD_INTERVAL, Tls};
 use rashomon_pages::operations::{Background, Panics};
 use rashomon_clock::Clock;
 use rashomon_forward::ForwardMetrics;
@@ -117,7 +117,7 @@ pub(crate) async fn serve(
     };
     let (writes, options) = (writes.clone(), settings.connections());
     let served = tokio::select! {
-        served = rashomon_api::serve(listener, api.clone(), writes, tls.clone(), shutdown, options) => served,
+        served = rashomon_server::serve(listener, api.clone(), writes, tls.clone(), shutdown, options) => served,
         () = watch_certificate(tls, clock, reloads) => Ok(()),
     };
     for background in tasks {

@@ -15,7 +15,7 @@ use axum::{Router, body::Body};
 use http::{Request, header};
 use http_body_util::BodyExt;
 use rashomon_access::{Access, TokenStore};
-use rashomon_api::{Api, Components, Registry};
+use rashomon_server::{Api, Components, Registry};
 use rashomon_pages::{BucketName, DomainName, Page, Revision, RevisionStore, Settings, Tid};
 use rashomon_clock::{Clock as _, ManualClock, SystemClock, Timestamp};
 use rashomon_dumps::{ExportOptions, Format, export};
@@ -189,8 +189,8 @@ async fn ask_open(
         registry: Registry::default(),
         audit_log: None,
     };
-    let api = Api::new(rashomon_api::Settings::default(), components);
-    let router = rashomon_api::router(api.clone());
+    let api = Api::new(rashomon_server::Settings::default(), components);
+    let router = rashomon_server::router(api.clone());
     let mut command_store = None;
     let mut answers = Vec::with_capacity(questions.len());
     for question in questions {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rashomon_api::{Backend, BackendHealth, Backends, Upstream};
+use rashomon_server::{Backend, BackendHealth, Backends, Upstream};
 use rashomon_client::ReplayMemory;
 
 use crate::{Destination, Entry, OpenError, Prefix, upstream::PrefixServers};

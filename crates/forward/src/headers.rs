@@ -1,7 +1,7 @@
 //! Rewrites the headers of forwarded requests and of their answers.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header, uri::Authority};
-use rashomon_api::Sender;
+use rashomon_server::Sender;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");

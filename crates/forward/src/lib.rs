@@ -1,6 +1,6 @@
 //! Forwards requests to other servers, by a registry of prefixes.
 //!
-//! A [`Forwarder`] implements [`Backends`](rashomon_api::Backends), which the API asks for the backend of each request.
+//! A [`Forwarder`] implements [`Backends`](rashomon_server::Backends), which the API asks for the backend of each request.
 //! The longest [`Prefix`] of the path wins. [`Destination::Servers`] is a list of servers: `rashomon-client` selects a
 //! server, and repeats a request if that is harmless. This crate decides which headers are passed on, and how failures
 //! are reported to the client.

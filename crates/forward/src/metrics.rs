@@ -14,7 +14,7 @@ use prometheus_client::{
     encoding::{DescriptorEncoder, EncodeMetric as _},
     metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
 };
-use rashomon_api::ForwardError;
+use rashomon_server::ForwardError;
 
 use crate::{Forwarder, forwarder::OpenBackend};
 

@@ -9,7 +9,7 @@ use rashomon_access::{
     Access, AccessOptions, AnonymousRights, DomainPattern, Grant, NewToken, Policy, Right, Rights,
     TokenStore, fuzzing,
 };
-use rashomon_api::{Api, Components, Registry, Settings};
+use rashomon_server::{Api, Components, Registry, Settings};
 use rashomon_pages::RevisionStore;
 use rashomon_clock::ManualClock;
 use rashomon_entries::KeyValueStore;
@@ -136,7 +136,7 @@ fn replace(input: &[u8], token: &[u8]) -> Vec<u8> {
 /// The status of an answer, and the text of its headers and its body.
 async fn send_and_read(api: &Api, request: http::request::Builder) -> (u16, String) {
     let request = request.header(header::HOST, "localhost").body(Body::empty()).expect("the parts are valid");
-    let answer = rashomon_api::router(api.clone()).oneshot(request).await.expect("a router has no errors");
+    let answer = rashomon_server::router(api.clone()).oneshot(request).await.expect("a router has no errors");
     let (head, body) = answer.into_parts();
     let body = body.collect().await.map_or_else(|_| Vec::new(), |body| body.to_bytes().to_vec());
     (head.status.as_u16(), format!("{:?} {}", head.headers, String::from_utf8_lossy(&body)))

@@ -7,7 +7,7 @@ use futures::stream;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use http_body_util::BodyExt;
 use rashomon_access::{Access, TokenStore};
-use rashomon_api::{Api, Components, Registry, Settings};
+use rashomon_server::{Api, Components, Registry, Settings};
 use rashomon_pages::RevisionStore;
 use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_http_semantics::spec_version::{Choice, Profile, choose};
@@ -155,7 +155,7 @@ pub(crate) async fn api(store: Arc<dyn TableStore>, clock: Arc<ManualClock>) -> 
 
 /// Sends a request, and returns the status and the whole body of the answer.
 pub(crate) async fn send(api: &Api, request: Request<Body>) -> (u16, Vec<u8>) {
-    let answer = rashomon_api::router(api.clone()).oneshot(request).await.expect("a router has no errors");
+    let answer = rashomon_server::router(api.clone()).oneshot(request).await.expect("a router has no errors");
     let (head, body) = answer.into_parts();
     let body = body.collect().await.map_or_else(|_| Vec::new(), |body| body.to_bytes().to_vec());
     api.finish().await;

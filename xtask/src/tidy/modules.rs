@@ -5,7 +5,7 @@ use super::{Tree, rust::is_test};
 /// The Rust files of a library or a program, without the files of its tests.
 #[derive(Debug)]
 pub(super) struct Crate<'a> {
-    /// The folder of its package, such as `crates/api`, or else the folder of its root, such as
+    /// The folder of its package, such as `crates/server`, or else the folder of its root, such as
     /// `crates/a/src/bench`.
     pub(super) name: &'a str,
     pub(super) files: Vec<Module<'a>>,

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use crate::configuration::{AuditLogTarget, RawSettings, Settings, unknown_variables};
-use rashomon_api::audit_log::AuditLog;
+use rashomon_server::audit_log::AuditLog;
 use rashomon_clock::{Clock, SystemClock};
 use tokio::runtime::Handle;
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use rashomon_access::{AnonymousRights, DomainRights, Policy, Right, Rights};
-use rashomon_api::OperatorPages;
+use rashomon_server::OperatorPages;
 use rashomon_pages::{BucketName, DomainName};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 

@@ -39,7 +39,7 @@ fn check_jwks_file(settings: &Settings) -> Option<Problem> {
 /// Checks that writes have enough staging memory while the maximum number of imports runs.
 fn check_staging(settings: &Settings) -> Option<Problem> {
     let MergedSettings { staging_memory, max_imports, .. } = settings.merged;
-    let least = ByteSize(rashomon_api::least_staging_bytes(max_imports.get()));
+    let least = ByteSize(rashomon_server::least_staging_bytes(max_imports.get()));
     (staging_memory < least).then(|| Problem {
         message: format!(
             "staging_memory is {staging_memory}, but {max_imports} imports and two writes at the same time \

@@ -57,7 +57,7 @@ impl Settings {
     }
 
     /// The settings of the API.
-    pub(crate) fn api(&self) -> rashomon_api::Settings {
+    pub(crate) fn api(&self) -> rashomon_server::Settings {
         let mut hosts = HashMap::new();
         for (name, domain) in &self.domains {
             hosts.extend(domain.hosts.iter().map(|host| (host.as_str().to_owned(), name.clone())));
@@ -66,7 +66,7 @@ impl Settings {
             ServerName::Host(host) => Some(host.as_str().to_owned()),
             ServerName::Any => None,
         });
-        rashomon_api::Settings {
+        rashomon_server::Settings {
             hosts,
             other_hosts: other_hosts.collect(),
             check_host: self.merged.listen.0.ip().is_loopback()
@@ -98,9 +98,9 @@ impl Settings {
             surrogate_key_header: (!self.caches.is_empty())
                 .then(|| self.merged.surrogate_key_header.as_str().to_owned()),
             access_log: match self.merged.access_log {
-                AccessLog::All => rashomon_api::AccessLog::All,
-                AccessLog::Failures => rashomon_api::AccessLog::Failures,
-                AccessLog::Off => rashomon_api::AccessLog::Off,
+                AccessLog::All => rashomon_server::AccessLog::All,
+                AccessLog::Failures => rashomon_server::AccessLog::Failures,
+                AccessLog::Off => rashomon_server::AccessLog::Off,
             },
         }
     }
@@ -125,13 +125,13 @@ impl Settings {
     }
 
     /// The limits of connections.
-    pub(crate) fn connections(&self) -> rashomon_api::ServeOptions {
-        rashomon_api::ServeOptions {
+    pub(crate) fn connections(&self) -> rashomon_server::ServeOptions {
+        rashomon_server::ServeOptions {
             max_connections: self.merged.max_connections.get(),
             head_seconds: seconds(self.merged.head_timeout),
             stalled_seconds: seconds(self.merged.stall_timeout),
             shutdown_seconds: seconds(self.merged.shutdown_grace),
-            ..rashomon_api::ServeOptions::default()
+            ..rashomon_server::ServeOptions::default()
         }
     }
 
@@ -181,9 +181,9 @@ mod tests {
     fn defaults_are_those_of_the_components() {
         let settings = Settings::load(RawSettings::default(), None).unwrap();
         // The server listens on loopback by default.
-        let on_loopback = rashomon_api::Settings { check_host: true, ..rashomon_api::Settings::default() };
+        let on_loopback = rashomon_server::Settings { check_host: true, ..rashomon_server::Settings::default() };
         assert_eq!(settings.api(), on_loopback);
-        assert_eq!(settings.connections(), rashomon_api::ServeOptions::default());
+        assert_eq!(settings.connections(), rashomon_server::ServeOptions::default());
         let (ours, theirs) = (settings.buckets(), rashomon_pages::Settings::default());
         assert_eq!((ours.cache_bytes, ours.skew), (theirs.cache_bytes, theirs.skew));
         let headers = ours.definitions.headers.clone();

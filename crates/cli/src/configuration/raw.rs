@@ -286,7 +286,7 @@ pub(crate) struct MergedSettings {
     #[config(layer_attr(arg(long, env = "RASHOMON_LOG_FORMAT", value_enum)))]
     pub log_format: LogFormat,
 
-    /// Log level: off, error, warn, info, debug, trace, or levels by module as in info,rashomon_api=debug
+    /// Log level: off, error, warn, info, debug, trace, or levels by module as in info,rashomon_server=debug
     /// [default: info]
     #[config(default = "info")]
     #[config(layer_attr(arg(long, env = "RASHOMON_LOG_LEVEL", value_name = "LEVEL")))]

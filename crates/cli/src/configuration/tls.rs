@@ -1,6 +1,6 @@
 //! The certificate and the key of a server with TLS.
 
-use rashomon_api::{Tls, TlsFiles};
+use rashomon_server::{Tls, TlsFiles};
 
 use super::{ConfigError, Settings};
 

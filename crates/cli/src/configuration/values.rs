@@ -8,7 +8,7 @@ use std::{
 };
 
 use clap::ValueEnum;
-use rashomon_api::audit_log::Target;
+use rashomon_server::audit_log::Target;
 use rashomon_pages::excerpt;
 use rashomon_clock::length;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -419,7 +419,7 @@ impl FromStr for LogLevel {
         match text.parse::<Targets>() {
             Ok(_) if known => Ok(Self(text.to_owned())),
             _ => Err(format!(
-                "'{}' is not a level; write {}, or levels by module as in info,rashomon_api=debug",
+                "'{}' is not a level; write {}, or levels by module as in info,rashomon_server=debug",
                 excerpt(text),
                 levels.join(", ")
             )),
@@ -497,7 +497,7 @@ mod tests {
         same::<Origin>("https://en.example.org");
         same::<Origin>("http://[::1]:8080");
         same::<ContentType>("text/html; charset=utf-8");
-        same::<LogLevel>("info,rashomon_api=debug");
+        same::<LogLevel>("info,rashomon_server=debug");
     }
 
     #[test]

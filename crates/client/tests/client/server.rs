@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use rashomon_access::{Access, AccessOptions, Grant, NewToken, Policy, Right, TokenStore};
-use rashomon_api::{Api, Components, Registry, ServeOptions, Settings, Tls, serve};
+use rashomon_server::{Api, Components, Registry, ServeOptions, Settings, Tls, serve};
 use rashomon_pages::RevisionStore;
 use rashomon_client::{Page, Servers, Store};
 use rashomon_clock::SystemClock;

@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use rashomon_access::Policy;
-use rashomon_api::{Tls, TlsFiles};
+use rashomon_server::{Tls, TlsFiles};
 use rashomon_client::{Error, Servers, TransportError};
 
 use crate::{

@@ -1,7 +1,7 @@
 //! Bodies of requests, and which of them are sent again.
 
 use bytes::Bytes;
-use rashomon_api::Settings;
+use rashomon_server::Settings;
 
 use crate::{
     backends::{Behavior, Recorder, SocketBackend},

@@ -1,7 +1,7 @@
 //! Rights and tokens.
 
 use rashomon_access::{AnonymousRights, Policy, Right, Rights};
-use rashomon_api::Settings;
+use rashomon_server::Settings;
 use rashomon_forward::{Entry, ServerList};
 
 use crate::{

@@ -1,4 +1,4 @@
-//! Every request that the service accepts. The descriptions are tested: `crates/api/tests/http/openapi.rs` provokes
+//! Every request that the service accepts. The descriptions are tested: `crates/server/tests/http/openapi.rs` provokes
 //! each answer through the router.
 
 mod batches;

@@ -44,7 +44,7 @@ pub(crate) fn path(key: &str) -> String {
 
 /// The value of a metric in the format of Prometheus.
 pub(crate) fn metric(purger: &Purger, name: &str) -> String {
-    let mut registry = rashomon_api::Registry::default();
+    let mut registry = rashomon_server::Registry::default();
     registry.register_collector(Box::new(PurgeMetrics(purger.clone())));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();

@@ -11,7 +11,7 @@ use axum::{Router, body::Body};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use rashomon_access::{Access, TokenStore};
-use rashomon_api::{Api, Components, Registry, Settings};
+use rashomon_server::{Api, Components, Registry, Settings};
 use rashomon_pages::{
     DomainName, NewProperty, NewRevision, Page, PropertyName, Retention, Revision, RevisionStore,
 };
@@ -125,7 +125,7 @@ impl World {
         let hosts: HashMap<_, _> = HOSTS.map(|host| (host.to_owned(), enwiki())).into();
         let settings =
             Settings { hosts, surrogate_key_header: Some("xkey".to_owned()), ..Settings::default() };
-        let router = rashomon_api::router(Api::new(settings, components));
+        let router = rashomon_server::router(Api::new(settings, components));
         Self { buckets, key_value, purger, router, running: None }
     }
 

@@ -7,7 +7,7 @@ use futures::TryStreamExt as _;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::{Frame, Incoming};
-use rashomon_api::encode_key;
+use rashomon_server::encode_key;
 use rashomon_pages::{BucketName, DomainName};
 use rashomon_entries::{BucketType, Definition, EntryKey};
 use rashomon_upstream::{Client, ServerUrl, connect, last_cause, refusal_reason};
