@@ -2,9 +2,9 @@
 
 use std::{path::Path, sync::Arc};
 
-use rashomon_pages::{BucketName, DomainName, Page, PropertyName, Revision, RevisionStore, Settings};
 use rashomon_clock::{Clock, SystemClock, Timestamp};
 use rashomon_dumps::{ImportOptions, Source};
+use rashomon_pages::{BucketName, DomainName, Page, PropertyName, Revision, RevisionStore, Settings};
 use rashomon_tables::Memory;
 
 use crate::ComparisonError;

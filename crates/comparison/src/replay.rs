@@ -8,11 +8,11 @@ use std::{
     time::Duration,
 };
 
+use rashomon_clock::{Clock, ManualClock, SystemClock, Timestamp};
 use rashomon_pages::{
     Error, NewProperty, NewRevision, Page, PropertyName, Retention, Revision, RevisionStore, Settings, Tid,
     schemas,
 };
-use rashomon_clock::{Clock, ManualClock, SystemClock, Timestamp};
 use rashomon_tables::{Counting, PartitionStream, RowStream, Scan, Schema, TableStore};
 
 use super::{

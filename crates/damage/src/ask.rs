@@ -15,11 +15,11 @@ use axum::{Router, body::Body};
 use http::{Request, header};
 use http_body_util::BodyExt;
 use rashomon_access::{Access, TokenStore};
-use rashomon_server::{Api, Components, Registry};
-use rashomon_pages::{BucketName, DomainName, Page, Revision, RevisionStore, Settings, Tid};
 use rashomon_clock::{Clock as _, ManualClock, SystemClock, Timestamp};
 use rashomon_dumps::{ExportOptions, Format, export};
 use rashomon_entries::KeyValueStore;
+use rashomon_pages::{BucketName, DomainName, Page, Revision, RevisionStore, Settings, Tid};
+use rashomon_server::{Api, Components, Registry};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tower::ServiceExt;
 

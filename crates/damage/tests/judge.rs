@@ -2,7 +2,6 @@
 
 use std::sync::LazyLock;
 
-use rashomon_pages::DomainName;
 use rashomon_damage::{
     ask::{Answer, Answers, Question},
     base::Base,
@@ -10,6 +9,7 @@ use rashomon_damage::{
     judge::{Judgement, Outcome, Verdict, judge, judge_answer},
 };
 use rashomon_dumps::Format;
+use rashomon_pages::DomainName;
 
 fn given(text: &str, names_damage: bool) -> Answer {
     Answer::Given { text: text.as_bytes().to_vec(), names_damage }

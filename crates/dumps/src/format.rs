@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use rashomon_pages::Definitions;
 use rashomon_clock::Timestamp;
+use rashomon_pages::Definitions;
 
 use crate::{Event, InputPosition, Problem};
 

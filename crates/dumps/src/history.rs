@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, fmt};
 
 use bytes::Bytes;
+use rashomon_clock::Timestamp;
 use rashomon_pages::{
     HeaderError, NameError, PageInfo, PropertyName, Revision, RevisionRecord, SiteInfo, Tid, Title, excerpt,
 };
-use rashomon_clock::Timestamp;
 
 /// The next part of a history.
 #[derive(Debug, Clone, PartialEq)]

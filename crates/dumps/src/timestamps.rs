@@ -1,7 +1,7 @@
 //! Times in the format of exports: RFC 3339, in UTC.
 
-use rashomon_pages::Tid;
 use rashomon_clock::{Timestamp, rfc3339};
+use rashomon_pages::Tid;
 
 use crate::{LeftOut, LeftOutReason};
 

@@ -9,15 +9,18 @@ use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http::{HeaderValue, Method, StatusCode, header, response};
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use rashomon_client::{Body, BoxError};
 use rashomon_server::BrokenAnswer;
 use rashomon_server::forms::RequestBody;
-use rashomon_client::{Body, BoxError};
 
 /// The body of a request, with its length if that is known.
 pub(crate) fn request_body(body: RequestBody) -> Body {
     let length = body.length();
     let pieces = stream::try_unfold(body, async |mut body| Ok(body.next().await?.map(|piece| (piece, body))));
-    Body::with_length(pieces.map_err(|error: rashomon_server::forms::BodyError| BoxError::from(error)), length)
+    Body::with_length(
+        pieces.map_err(|error: rashomon_server::forms::BodyError| BoxError::from(error)),
+        length,
+    )
 }
 
 /// The body of an answer. An error breaks the connection of the client, so that the client does not mistake a part of

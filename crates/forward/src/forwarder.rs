@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use rashomon_server::{Backend, BackendHealth, Backends, Upstream};
 use rashomon_client::ReplayMemory;
+use rashomon_server::{Backend, BackendHealth, Backends, Upstream};
 
 use crate::{Destination, Entry, OpenError, Prefix, upstream::PrefixServers};
 

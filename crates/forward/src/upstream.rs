@@ -5,9 +5,9 @@ use std::sync::Arc;
 use axum::response::Response;
 use futures::future::BoxFuture;
 use http::{HeaderValue, Request, StatusCode, Uri, request::Parts};
+use rashomon_client::{Backend as _, BoxError, HttpBackend, ReplayMemory, TransportError};
 use rashomon_server::forms::{BodyError, RequestBody};
 use rashomon_server::{ForwardError, Sender, Upstream};
-use rashomon_client::{Backend as _, BoxError, HttpBackend, ReplayMemory, TransportError};
 
 use crate::{
     OpenError, Prefix, ServerList,

@@ -9,10 +9,10 @@ use rashomon_access::{
     Access, AccessOptions, AnonymousRights, DomainPattern, Grant, NewToken, Policy, Right, Rights,
     TokenStore, fuzzing,
 };
-use rashomon_server::{Api, Components, Registry, Settings};
-use rashomon_pages::RevisionStore;
 use rashomon_clock::ManualClock;
 use rashomon_entries::KeyValueStore;
+use rashomon_pages::RevisionStore;
+use rashomon_server::{Api, Components, Registry, Settings};
 use rashomon_tables::{Memory, TableStore};
 use tower::ServiceExt;
 

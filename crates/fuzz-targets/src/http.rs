@@ -7,11 +7,11 @@ use futures::stream;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
 use http_body_util::BodyExt;
 use rashomon_access::{Access, TokenStore};
-use rashomon_server::{Api, Components, Registry, Settings};
-use rashomon_pages::RevisionStore;
 use rashomon_clock::{ManualClock, Timestamp};
-use rashomon_http_semantics::spec_version::{Choice, Profile, choose};
 use rashomon_entries::KeyValueStore;
+use rashomon_http_semantics::spec_version::{Choice, Profile, choose};
+use rashomon_pages::RevisionStore;
+use rashomon_server::{Api, Components, Registry, Settings};
 use rashomon_tables::{Memory, TableStore};
 use tower::ServiceExt;
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use axum::body::Body;
 use bytes::Bytes;
 use http::{Request, header};
-use rashomon_pages::schemas;
 use rashomon_clock::{ManualClock, Timestamp};
+use rashomon_pages::schemas;
 use rashomon_tables::{Batch, ColumnType, Memory, Schema, TableStore, TimeUuid, Value};
 
 use crate::http::{NOW, api, run, send};

@@ -9,12 +9,12 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::{StreamExt as _, future::BoxFuture, stream};
+use rashomon_http_semantics::spec_version::Profile;
 use rashomon_pages::{
     Body, BodyInArchive, BodyReplacer, BucketName, CHUNK_SIZE, CheckedBlocks, DomainName, Error, Expect,
     NewBody, NewProperty, Page, PropertyInfo, PropertyName, RequestHeaders, Result, RevisionStore,
     StoreError, StoreOutage, TableValue, Tid, Title,
 };
-use rashomon_http_semantics::spec_version::Profile;
 use rashomon_upstream::transformer::{Document, TransformError, Transformers};
 
 use crate::{

@@ -23,8 +23,8 @@ use http::{Extensions, HeaderValue, Method, StatusCode, Uri};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use rashomon_access::Caller;
-use rashomon_pages::shorten;
 use rashomon_clock::{Clock, Timestamp};
+use rashomon_pages::shorten;
 
 use crate::observe::MAX_LOGGED_METHOD_BYTES;
 

@@ -5,8 +5,8 @@ use http::{Extensions, HeaderMap, HeaderValue, Method, header};
 use std::sync::Arc;
 
 use rashomon_access::{BucketKind, Caller, Right, Rights};
-use rashomon_pages::{BucketName, DomainName, Page};
 use rashomon_entries::{Bucket, BucketType};
+use rashomon_pages::{BucketName, DomainName, Page};
 
 use crate::{
     Api,

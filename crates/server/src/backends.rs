@@ -6,8 +6,8 @@ use crate::forms::{BodyError, RequestBody};
 use axum::response::Response;
 use futures::future::BoxFuture;
 use http::request::Parts;
-use rashomon_pages::RevisionStore;
 use rashomon_entries::KeyValueStore;
+use rashomon_pages::RevisionStore;
 
 /// The backends of a server, besides its main store.
 #[derive(Debug)]

@@ -7,8 +7,8 @@
 use std::fmt::Write as _;
 
 use http::{HeaderValue, request::Parts};
-use rashomon_pages::{MementosAround, PropertyName, PropertyVersion, Tid};
 use rashomon_clock::http_date;
+use rashomon_pages::{MementosAround, PropertyName, PropertyVersion, Tid};
 
 use crate::{Api, client_url::base_url, problem::header_value};
 

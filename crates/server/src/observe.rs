@@ -18,8 +18,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header, uri
 use http_body::Body as _;
 use pin_project_lite::pin_project;
 use rashomon_access::Caller;
-use rashomon_pages::shorten;
 use rashomon_clock::admission::{Request as Admitted, refusable};
+use rashomon_pages::shorten;
 use tokio::time::{Instant, timeout_at};
 use tower::{Layer, Service};
 

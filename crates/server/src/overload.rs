@@ -25,8 +25,8 @@ use prometheus_client::{
     metrics::{counter::ConstCounter, gauge::ConstGauge},
     registry::Registry,
 };
-use rashomon_pages::RevisionStore;
 use rashomon_clock::admission::{Limits, Permit, Permits, Refused};
+use rashomon_pages::RevisionStore;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::{

@@ -5,15 +5,15 @@ use std::ops::Range;
 use axum::{body::Body as HttpBody, response::Response};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use rashomon_pages::{
-    Body, Chunk, ChunkedBody, Headers, Parent, Property, PropertyName, StoredHeaders, Title,
-};
 use rashomon_clock::http_date;
 use rashomon_http_semantics::{
     conditional::{self, Modified, Verdict},
     negotiate::{self, ContentEncoding},
     range::{self, Selection},
     spec_version::Profile,
+};
+use rashomon_pages::{
+    Body, Chunk, ChunkedBody, Headers, Parent, Property, PropertyName, StoredHeaders, Title,
 };
 use rashomon_upstream::transformer::Document;
 

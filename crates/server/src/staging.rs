@@ -67,8 +67,8 @@ use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::Registry,
 };
-use rashomon_pages::MAX_BODIES;
 use rashomon_clock::admission::Permit;
+use rashomon_pages::MAX_BODIES;
 use tokio::time::timeout;
 
 pub(crate) use self::import::ImportRoom;

@@ -8,11 +8,11 @@ use axum::body::Body;
 use http::HeaderName;
 use prometheus_client::registry::Registry;
 use rashomon_access::Access;
-use rashomon_pages::{BucketName, Page, Property, RevisionStore, StoredHeaders};
 use rashomon_clock::Clock;
 use rashomon_clock::admission::never_refused;
 use rashomon_dumps::SpoolSpace;
 use rashomon_entries::{Entry, KeyValueStore};
+use rashomon_pages::{BucketName, Page, Property, RevisionStore, StoredHeaders};
 use rashomon_upstream::transformer::Transformers;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},

@@ -16,10 +16,10 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
+use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_server::connections::{
     Application, Encrypted, PeerAddress, ReceivedBody, Refusal, ServeOptions, Tls, TlsFiles, serve,
 };
-use rashomon_clock::{ManualClock, Timestamp};
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::aws_lc_rs,

@@ -15,11 +15,11 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use fastrand::Rng;
+use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_pages::{
     ArchiveSettings, BucketName, CompactionOptions, DomainName, Error, Expect, NewProperty, NewRevision,
     Page, PropertyName, Revision, RevisionStore, SealOptions, Settings, Tid, Title,
 };
-use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{REPLICAS, Reach, ReplicaStore};
 
 use crate::{setup::START, store_pool::AnyStore};
@@ -425,11 +425,7 @@ impl Run {
     }
 }
 
-async fn stage_html(
-    process: &RevisionStore,
-    page: &Page,
-    body: u64,
-) -> rashomon_pages::Result<NewProperty> {
+async fn stage_html(process: &RevisionStore, page: &Page, body: u64) -> rashomon_pages::Result<NewProperty> {
     let body = process.stage_bytes(page, &html(), &text(body)).await?;
     Ok(NewProperty { name: html(), content_type: None, other_headers: BTreeMap::new(), body })
 }

@@ -22,8 +22,8 @@ mod world;
 
 use std::sync::Arc;
 
-use rashomon_pages::Timeline;
 use rashomon_clock::{Clock, ManualClock};
+use rashomon_pages::Timeline;
 use rashomon_tables::TableStore;
 
 pub use self::{

@@ -3,8 +3,8 @@
 
 use std::{collections::BTreeMap, ops::Bound};
 
-use rashomon_pages::{Cull, Policy, Revision, Sha1, Tid};
 use rashomon_clock::Timestamp;
+use rashomon_pages::{Cull, Policy, Revision, Sha1, Tid};
 
 use crate::name::Name;
 

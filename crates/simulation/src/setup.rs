@@ -3,8 +3,8 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use fastrand::Rng;
-use rashomon_pages::{Cull, Current, Fill, Policy, Strategy};
 use rashomon_clock::Timestamp;
+use rashomon_pages::{Cull, Current, Fill, Policy, Strategy};
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);

@@ -14,11 +14,11 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use rashomon_clock::{Clock, SystemClock};
 use rashomon_pages::{
     BucketName, DomainName, NewProperty, NewRevision, Page, PropertyName, Revision, RevisionStore, Settings,
     Title, schemas,
 };
-use rashomon_clock::{Clock, SystemClock};
 use rashomon_tables::{Batch, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 

@@ -159,7 +159,7 @@ mod tests {
     fn named_test_programs_and_modules_exist() {
         let tree = Tree::load(crate::root()).expect("the repository");
         let mut sources = String::new();
-        for (program, package) in ON_ANY_STORE.iter().zip(["buckets", "api", "dumps", "key-value"]) {
+        for (program, package) in ON_ANY_STORE.iter().zip(["pages", "server", "dumps", "entries"]) {
             let folder = format!("crates/{package}/tests/{program}/");
             assert!(tree.has(&format!("{folder}main.rs")), "{folder} has no main.rs");
             sources.extend(

@@ -13,10 +13,6 @@ mod size;
 mod sums;
 mod units;
 
-pub use self::{
-    entries::Unit,
-    sums::{BlockSums, BodySums},
-};
 pub(crate) use self::{
     columns::columns,
     entries::{ArchivedBody, Bodies, BodyLocation, Texts, UnitWriter},
@@ -26,4 +22,8 @@ pub(crate) use self::{
         Hashes, PageEntries, Pages, UnitEntries, UnitKeys, hash_of, name_and_title, page_entries, read_units,
         verify_units,
     },
+};
+pub use self::{
+    entries::Unit,
+    sums::{BlockSums, BodySums},
 };

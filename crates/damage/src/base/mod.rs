@@ -10,8 +10,8 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use rashomon_pages::{ArchiveSettings, BucketArchive, Settings};
 use rashomon_clock::Timestamp;
+use rashomon_pages::{ArchiveSettings, BucketArchive, Settings};
 
 use crate::{
     ask::{self, AcceptLostLog, Answers, AskOptions, Question},

@@ -9,11 +9,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use rashomon_clock::{Clock as _, ManualClock, SystemClock, Timestamp};
 use rashomon_pages::{
     BucketName, DomainName, Expect, NewProperty, NewRender, NewRevision, Page, PropertyName, RenderBase,
     Revision, RevisionStore, Settings, Tid, Title,
 };
-use rashomon_clock::{Clock as _, ManualClock, SystemClock, Timestamp};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 

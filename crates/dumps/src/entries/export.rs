@@ -6,9 +6,9 @@ use std::{
 };
 
 use crate::CountedItems;
-use rashomon_pages::{Body, StoreError, StoredHeaders};
 use rashomon_clock::rfc3339;
 use rashomon_entries::{Bucket, BucketType, Entry, EntryKey, Error, KeyValueStore};
+use rashomon_pages::{Body, StoreError, StoredHeaders};
 use tokio::{sync::mpsc, task::JoinHandle};
 
 use crate::entries::line::{

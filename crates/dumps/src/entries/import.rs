@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::{CountedItems, DecompressionLimits, Source, compression};
-use rashomon_pages::{Headers, IgnoredHeaders, RequestHeaders, excerpt};
 use rashomon_clock::{Timestamp, rfc3339};
 use rashomon_entries::{BucketType, Definition, EntryKey, Error};
+use rashomon_pages::{Headers, IgnoredHeaders, RequestHeaders, excerpt};
 use tokio::sync::mpsc;
 
 use crate::entries::{

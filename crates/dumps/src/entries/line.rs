@@ -1,8 +1,8 @@
 //! The lines of an export.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use rashomon_pages::{BucketName, Headers};
 use rashomon_entries::Definition;
+use rashomon_pages::{BucketName, Headers};
 use serde::{Deserialize, Serialize};
 
 /// The version of the format.

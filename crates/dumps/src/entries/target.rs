@@ -1,9 +1,9 @@
 //! The targets of an import, which store its entries.
 
 use async_trait::async_trait;
-use rashomon_pages::{BucketName, DomainName, Headers, StoredHeaders};
 use rashomon_clock::rfc3339;
 use rashomon_entries::{Bucket, CreatedBucket, Definition, EntryKey, EntrySink, Error, KeyValueStore};
+use rashomon_pages::{BucketName, DomainName, Headers, StoredHeaders};
 
 use crate::entries::import::{EntryImportError, Result};
 

@@ -5,9 +5,7 @@
 
 use std::collections::HashMap;
 
-use rashomon_pages::{
-    BucketName, DomainName, ImportedRow, ImportedRows, Result, RevisionStore, SealReport,
-};
+use rashomon_pages::{BucketName, DomainName, ImportedRow, ImportedRows, Result, RevisionStore, SealReport};
 use tokio::sync::Mutex;
 
 /// The number of bytes of bodies in rows after which they are sealed.

@@ -13,10 +13,10 @@ use std::{
 };
 
 use bytes::Bytes;
+use rashomon_clock::Timestamp;
 use rashomon_pages::{
     Erasure, ExportRecord, PageInfo, Parent, PropertyName, Revision, RevisionRecord, Tid, Title,
 };
-use rashomon_clock::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{

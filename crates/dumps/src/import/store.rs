@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use futures::future::try_join_all;
+use rashomon_clock::{Timestamp, rfc3339};
 use rashomon_pages::{
     BucketName, CHUNK_SIZE, Catalog, DomainName, HistoryArchiver, ImportOutcome, ImportRender,
     ImportRevision, ImportedRow, ImportedRows, NewProperty, Page, PageInfo, PropertyName, Result, Revision,
     RevisionRecord, RevisionStore, RowReason, SealReport, Sha1, SiteInfo, Tid, Title,
 };
-use rashomon_clock::{Timestamp, rfc3339};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
+use rashomon_clock::{Timestamp, rfc3339};
 use rashomon_pages::{
     Erasure, ExportRecord, PageInfo, Parent, PropertyName, RequestHeaders, Revision, RevisionRecord,
     SiteInfo, Tid, Title, excerpt,
 };
-use rashomon_clock::{Timestamp, rfc3339};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{LeftOutReason, Problem, SourceProperty, timestamps};

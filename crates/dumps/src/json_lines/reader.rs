@@ -5,8 +5,8 @@ use std::{
     io::{BufRead, Read},
 };
 
-use rashomon_pages::{PageInfo, PropertyName, Revision, RevisionRecord, Title, excerpt};
 use rashomon_clock::Timestamp;
+use rashomon_pages::{PageInfo, PropertyName, Revision, RevisionRecord, Title, excerpt};
 use serde::de::DeserializeOwned;
 
 use super::{

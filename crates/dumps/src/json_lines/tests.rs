@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
-use rashomon_pages::{Headers, PropertyInfo, PropertyName, Revision, RevisionRecord, Sha1, Tid, Title};
 use rashomon_clock::Timestamp;
+use rashomon_pages::{Headers, PropertyInfo, PropertyName, Revision, RevisionRecord, Sha1, Tid, Title};
 
 use super::{JsonLinesWriter, WrittenProperty};
 use crate::{Event, HistoryReader, LeftOut, LeftOutReason, Problem, ReadError, ReadLimits, timestamps};

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, io::Read};
 
 use bytes::Bytes;
-use rashomon_pages::{ExportRecord, PropertyName, Revision, RevisionRecord, SlotRecord};
 use rashomon_clock::Timestamp;
+use rashomon_pages::{ExportRecord, PropertyName, Revision, RevisionRecord, SlotRecord};
 
 use super::{
     content_type::{content_type, content_type_of_slot},

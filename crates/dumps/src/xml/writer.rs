@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use rashomon_pages::{Parent, RevisionRecord, Sha1, SiteInfo, SlotRecord};
 use rashomon_clock::rfc3339;
+use rashomon_pages::{Parent, RevisionRecord, Sha1, SiteInfo, SlotRecord};
 
 use super::{
     chars,

@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, fmt::Write as _, num::NonZeroUsize, sync::Arc, 
 
 use crate::wiki::{NOW, Wiki, events};
 use bytes::Bytes;
+use rashomon_clock::ManualClock;
+use rashomon_dumps::{Event, ExportOptions, ExportReport, Format};
 use rashomon_pages::{
     ArchiveSettings, BucketName, NewProperty, NewRender, PropertyName, RenderBase, Revision, SealOptions,
     Settings, Title, schemas,
 };
-use rashomon_clock::ManualClock;
-use rashomon_dumps::{Event, ExportOptions, ExportReport, Format};
 use rashomon_tables::{Batch, Row, Scan, Schema, TableStore, Value};
 
 /// The store of a wiki whose history is in one block.

@@ -10,12 +10,12 @@ use std::{
 };
 
 use crate::wiki::{NOW, Wiki, data, fixture};
+use rashomon_clock::{ManualClock, Timestamp};
+use rashomon_dumps::{Event, ExportOptions, Format, ImportReport, Loss};
 use rashomon_pages::{
     ArchiveSettings, BucketName, NewProperty, NewRender, NewRevision, PropertyName, RenderBase, Revision,
     SealOptions, Settings, Sha1, Title, schemas,
 };
-use rashomon_clock::{ManualClock, Timestamp};
-use rashomon_dumps::{Event, ExportOptions, Format, ImportReport, Loss};
 use rashomon_tables::{Counting, Kind, Memory};
 
 /// Checks an export against the schema of version 0.11, if `xmllint` and the schema are available.

@@ -13,14 +13,14 @@ use std::{
 };
 
 use crate::wiki::{self, Wiki, fixture};
-use rashomon_pages::operations::EraseOptions;
-use rashomon_pages::{
-    Body, Definition, NewProperty, NewRevision, PropertyName, Revision, Settings, Tid, schemas,
-};
 use rashomon_clock::ManualClock;
 use rashomon_dumps::{
     DecompressionLimits, Format, ImportFailure, ImportOptions, ImportReport, LeftOutReason, Problem, Source,
     SpoolSpace, import,
+};
+use rashomon_pages::operations::EraseOptions;
+use rashomon_pages::{
+    Body, Definition, NewProperty, NewRevision, PropertyName, Revision, Settings, Tid, schemas,
 };
 use rashomon_tables::{Call, Fault, Gate, Plan, TableStore};
 

@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use crate::wiki::{events, fixture};
 use bytes::Bytes;
 use proptest::{collection, option, prelude::*, sample};
-use rashomon_pages::{
-    ExportRecord, Headers, Parent, PropertyInfo, PropertyName, Revision, RevisionRecord, Sha1, SlotRecord,
-    Tid, Title,
-};
 use rashomon_clock::Timestamp;
 use rashomon_dumps::{
     Event, Loss, SourceProperty, SourceRender, SourceRevision,
     json_lines::{JsonLinesWriter, WrittenProperty},
     xml::{Outcome, PageHead, WrittenRevision, WrittenSlot, WrittenText, XmlWriter},
+};
+use rashomon_pages::{
+    ExportRecord, Headers, Parent, PropertyInfo, PropertyName, Revision, RevisionRecord, Sha1, SlotRecord,
+    Tid, Title,
 };
 
 /// A text of everything that XML allows, especially of markup characters.

@@ -4,9 +4,9 @@
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use async_trait::async_trait;
-use rashomon_pages::{ArchiveSettings, Settings, schemas};
 use rashomon_clock::ManualClock;
 use rashomon_dumps::{Event, Format};
+use rashomon_pages::{ArchiveSettings, Settings, schemas};
 use rashomon_tables::{DamagedRow, Decorator, OnDamage, Page, Result, Scan, Schema, TableStore, Value};
 
 use crate::wiki::{NOW, Wiki, events};

@@ -3,11 +3,11 @@
 
 use std::io::{Cursor, Write as _};
 
-use rashomon_pages::{Revision, SiteInfo, Title};
 use rashomon_dumps::{
     BrokenPage, Event, HistoryReader, ImportOptions, ImportReport, LeftOut, LeftOutReason, Misplaced,
     MisplacedFault, Problem, ReadError, ReadLimits, Source, import,
 };
+use rashomon_pages::{Revision, SiteInfo, Title};
 
 use crate::wiki::{Wiki, events};
 

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)] // Tests: a panic names the line.
 
 use crate::wiki::{events, fixture};
-use rashomon_pages::{PageInfo, Parent, Revision, SlotRecord};
 use rashomon_dumps::{Event, HistoryReader, LeftOut, LeftOutReason, Problem, ReadLimits, SourceRevision};
+use rashomon_pages::{PageInfo, Parent, Revision, SlotRecord};
 
 /// An export of one page with one revision and this text element.
 fn with_text(text: &str) -> String {

@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeMap, io::Cursor, num::NonZeroUsize, sync::Arc};
 
-use rashomon_pages::{Headers, RevisionStore, Settings as BucketSettings, schemas::CHUNKS};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_dumps::entries::{
     EntryImportError, EntryImportOptions, EntryImportReport, StoreTarget, export_entries, import_entries,
 };
 use rashomon_dumps::{DecompressionLimits, Source};
 use rashomon_entries::{Bucket, BucketType, Definition, EntryKey, KeyValueStore, Settings};
+use rashomon_pages::{Headers, RevisionStore, Settings as BucketSettings, schemas::CHUNKS};
 use rashomon_tables::{Batch, Memory, Scan, TableStore as _};
 
 const PAGE: NonZeroUsize = NonZeroUsize::new(100).unwrap();

@@ -4,9 +4,9 @@ use std::{collections::HashMap, sync::Arc};
 
 use futures::StreamExt as _;
 use http_body_util::BodyExt as _;
-use rashomon_server::{Settings, Tls, TlsFiles};
-use rashomon_pages::DomainName;
 use rashomon_forward::ServerList;
+use rashomon_pages::DomainName;
+use rashomon_server::{Settings, Tls, TlsFiles};
 
 use crate::{
     backends::{Behavior, Recorder, SocketBackend},

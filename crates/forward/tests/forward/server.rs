@@ -4,11 +4,11 @@ use std::{net::SocketAddr, sync::Arc};
 
 use prometheus_client::registry::Registry;
 use rashomon_access::{Access, AccessOptions, Grant, NewToken, Policy, Right, TokenStore};
-use rashomon_server::{Api, Components, Forwarding, OtherStore, ServeOptions, Settings, Tls, serve};
-use rashomon_pages::RevisionStore;
 use rashomon_clock::SystemClock;
-use rashomon_forward::{Destination, Entry, ForwardMetrics, Forwarder, ServerList};
 use rashomon_entries::KeyValueStore;
+use rashomon_forward::{Destination, Entry, ForwardMetrics, Forwarder, ServerList};
+use rashomon_pages::RevisionStore;
+use rashomon_server::{Api, Components, Forwarding, OtherStore, ServeOptions, Settings, Tls, serve};
 use rashomon_tables::Memory;
 use tokio::{net::TcpListener, runtime::Handle};
 

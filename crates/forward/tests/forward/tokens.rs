@@ -1,8 +1,8 @@
 //! Rights and tokens.
 
 use rashomon_access::{AnonymousRights, Policy, Right, Rights};
-use rashomon_server::Settings;
 use rashomon_forward::{Entry, ServerList};
+use rashomon_server::Settings;
 
 use crate::{
     backends::Recorder,

@@ -3,10 +3,10 @@
 
 use std::{num::NonZeroUsize, sync::Arc};
 
+use rashomon_clock::Timestamp;
 use rashomon_pages::{
     Error, ImportRender, ImportRevision, MAX_COUNTED_RENDERS, Missing, Page, PropertyVersion, Tid, schemas,
 };
-use rashomon_clock::Timestamp;
 use rashomon_records::rows::partition_of;
 use rashomon_tables::{Batch, Counting, Kind, Memory, Scan, TableStore};
 

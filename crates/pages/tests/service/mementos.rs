@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use rashomon_clock::Timestamp;
 use rashomon_pages::{
     Error, ImportRender, ImportRevision, MementosAround, Missing, Page, PropertyVersion, Tid,
 };
-use rashomon_clock::Timestamp;
 
 use crate::support::{START, World, at, block_on, name, page, record, rev};
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use proptest::{prelude::*, sample::subsequence};
-use rashomon_pages::{Error, NewRevision, Parent, Sha1};
 use rashomon_clock::Timestamp;
+use rashomon_pages::{Error, NewRevision, Parent, Sha1};
 
 use crate::support::{START, World, at, block_on, name, page, rev};
 

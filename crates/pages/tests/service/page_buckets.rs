@@ -3,10 +3,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_pages::operations::{BucketContent, delete_pages, stats};
-use rashomon_pages::{BucketName, DomainName, Page, SealOptions, Settings, Title, schemas};
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_entries::{BucketType, Definition, Error, KeyValueStore, Settings as KeyValueSettings};
+use rashomon_pages::operations::{BucketContent, delete_pages, stats};
+use rashomon_pages::{BucketName, DomainName, Page, SealOptions, Settings, Title, schemas};
 use rashomon_tables::{Call, Fault, Faulty, Key, Memory, Plan};
 
 use crate::{

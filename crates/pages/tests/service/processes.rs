@@ -4,11 +4,11 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use rashomon_clock::ManualClock;
 use rashomon_pages::{
     Error, Expect, NewRender, NewRevision, Page, Parent, RenderBase, Result, Settings, StoreError, Written,
     schemas,
 };
-use rashomon_clock::ManualClock;
 use rashomon_records::{PageChange, PurgeEntry, PurgedChange};
 use rashomon_tables::{Batch, Call, Counting, Fault, Faulty, Gate, Kind, Memory, Plan, TableStore};
 

@@ -3,8 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_pages::{Error, Tid, schemas};
 use rashomon_clock::{Clock, Timestamp};
+use rashomon_pages::{Error, Tid, schemas};
 use rashomon_records::rows::{
     ChunkRow, ColumnValue as _, RowKey as _, TidRow, TimeKey, TypedRow as _, partition_of,
 };
@@ -328,10 +328,8 @@ async fn verify_fails_if_the_store_is_unavailable() {
 #[tokio::test]
 async fn statistics_add_up() {
     let (world, _) = world().await;
-    let stats = rashomon_pages::operations::stats(&world.buckets, &page("x").domain, &mut |_| {})
-        .await
-        .unwrap()
-        .page;
+    let stats =
+        rashomon_pages::operations::stats(&world.buckets, &page("x").domain, &mut |_| {}).await.unwrap().page;
     assert_eq!((stats.pages, stats.revisions, stats.renders), (2, 3, 4));
     let bodies = |property: &str| {
         let stats = &stats.properties[&name(property)];

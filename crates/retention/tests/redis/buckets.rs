@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
+use rashomon_clock::{Clock, ManualClock};
 use rashomon_pages::{
     Error, Missing, NewProperty, NewRevision, Page, Policy, PropertyName, Retention, RevisionStore, Settings,
     Tid, Timeline, schemas,
 };
-use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Memory, Scan, TableStore};
 
 use crate::{DAY, Redis, clock, page, rev, timeline};

@@ -10,8 +10,8 @@ mod suite;
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_pages::{BucketName, DomainName, Page, Revision, Timeline, Title};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_pages::{BucketName, DomainName, Page, Revision, Timeline, Title};
 use rashomon_retention::redis_timeline::{RedisTimeline, Settings};
 use rashomon_test_stores::Redis;
 

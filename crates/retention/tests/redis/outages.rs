@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_pages::{Error, StoreError, Superseded, Timeline};
 use rashomon_clock::{Clock, ManualClock, SystemClock};
+use rashomon_pages::{Error, StoreError, Superseded, Timeline};
 use rashomon_retention::redis_timeline::{RETRY_PAUSE, RedisTimeline, Settings};
 
 use crate::{DAY, REQUEST_TIMEOUT, Redis, START, at, clock, page, rev, timeline};

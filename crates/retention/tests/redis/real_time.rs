@@ -2,8 +2,8 @@
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
-use rashomon_pages::{Policy, Timeline};
 use rashomon_clock::{Clock, SystemClock, Timestamp};
+use rashomon_pages::{Policy, Timeline};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 
 use crate::{Redis, buckets::Wiki, page, timeline};

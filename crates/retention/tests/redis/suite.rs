@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use rashomon_pages::{BucketName, MemoryTimeline, Page, Revision, Superseded, Tid, Timeline};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_pages::{BucketName, MemoryTimeline, Page, Revision, Superseded, Tid, Timeline};
 use rashomon_retention::redis_timeline::MAX_ENTRIES_PER_PAGE;
 
 use crate::{DAY, Redis, START, at, clock, page, page_of, rev, timeline};

@@ -17,12 +17,12 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::post,
 };
+use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_http_semantics::spec_version::Profile;
 use rashomon_pages::{
     ArchiveSettings, BucketArchive, BucketName, DomainName, Error, NewProperty, NewRender, NewRevision, Page,
     Property, PropertyName, RenderBase, Revision, RevisionStore, SealOptions, Settings, Tid, Title,
 };
-use rashomon_clock::{Clock, ManualClock, Timestamp};
-use rashomon_http_semantics::spec_version::Profile;
 use rashomon_records::{PurgeEntry, PurgedChange, schemas::PURGES};
 use rashomon_rewriting::{RewriteError, RewriteOptions, RewriteReport, Rewriter};
 use rashomon_tables::{Memory, Scan, TableStore};

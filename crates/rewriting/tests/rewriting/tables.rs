@@ -282,9 +282,7 @@ async fn erased_value_is_left_alone() {
     let page = page("One");
     let first = world.put(&page, 1, &html("2.8.0"), b"secret").await;
     let second = world.put(&page, 2, &html("2.8.0"), b"two").await;
-    rashomon_pages::operations::erase(&world.buckets, &page, rev(1), EraseOptions::default())
-        .await
-        .unwrap();
+    rashomon_pages::operations::erase(&world.buckets, &page, rev(1), EraseOptions::default()).await.unwrap();
     let (url, _) = transformer().await;
     let report = world.rewrite(&url, options()).await;
     assert_eq!((report.rewritten, report.failures.count), (1, 0), "{report:?}");

@@ -4,11 +4,11 @@ mod buckets;
 
 use std::collections::BTreeMap;
 
+use rashomon_clock::rfc3339;
 use rashomon_pages::{
     Listing, Page, Parent, PropertyInfo, PropertyName, Render, RenderInfo, Revision, RevisionDetail,
     RevisionRecord, RevisionSummary, Shown, Tid, Written, visible,
 };
-use rashomon_clock::rfc3339;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -222,7 +222,11 @@ pub(crate) struct RevisionJson<'a> {
 
 /// Makes the document of a revision with a part of its renders. `limit` is the requested number of renders;
 /// the link to the next part repeats it.
-pub(crate) fn revision<'a>(detail: &'a RevisionDetail, next: Option<Tid>, limit: Option<usize>) -> RevisionJson<'a> {
+pub(crate) fn revision<'a>(
+    detail: &'a RevisionDetail,
+    next: Option<Tid>,
+    limit: Option<usize>,
+) -> RevisionJson<'a> {
     let RevisionRecord { rev, parent, timestamp, user, comment, minor, .. } = &*detail.record;
     let json = RevisionJson {
         rev: rev.get(),

@@ -6,8 +6,8 @@ use std::{
 };
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
-use rashomon_pages::{MementoPosition, Revision, Tid};
 use rashomon_clock::Timestamp;
+use rashomon_pages::{MementoPosition, Revision, Tid};
 
 /// The start of a result page, as an opaque token for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use rashomon_pages::{MementoPosition, PropertyName, Revision, Tid};
 use rashomon_clock::{Timestamp, rfc3339};
+use rashomon_pages::{MementoPosition, PropertyName, Revision, Tid};
 
 use super::percent_decode;
 use crate::{

@@ -1,8 +1,8 @@
 //! The state of a page at a time.
 
 use axum::response::Response;
-use rashomon_pages::{Page, PropertyName};
 use rashomon_clock::Timestamp;
+use rashomon_pages::{Page, PropertyName};
 
 use super::read::redirect_to_property;
 use crate::{

@@ -2,8 +2,8 @@
 
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use rashomon_pages::{Error, MementosAround, Missing, Page, PropertyName};
 use rashomon_clock::{Timestamp, http_date};
+use rashomon_pages::{Error, MementosAround, Missing, Page, PropertyName};
 
 use crate::{
     Api,

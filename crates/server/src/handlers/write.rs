@@ -2,8 +2,8 @@
 
 use axum::{body::Body, response::Response};
 use http::{StatusCode, request::Parts};
-use rashomon_pages::{NewRender, NewRevision, Page, Parent, RenderBase, Title, Written};
 use rashomon_clock::{Timestamp, rfc3339};
+use rashomon_pages::{NewRender, NewRevision, Page, Parent, RenderBase, Title, Written};
 
 use super::form::Form;
 use crate::{

@@ -6,7 +6,6 @@ use axum::{
     response::Response,
 };
 use rashomon_access::{BucketKind, Right};
-use rashomon_pages::{Definitions, DomainName, Page, PropertyName, Render, Title, Versions};
 use rashomon_clock::rfc3339;
 use rashomon_entries::{KeyRange, Order};
 use rashomon_openapi::{
@@ -14,6 +13,7 @@ use rashomon_openapi::{
     parameters::{self, ANSWER_HEADERS, REQUEST_HEADERS, URL_VARIABLES, UrlVariable},
     schemas,
 };
+use rashomon_pages::{Definitions, DomainName, Page, PropertyName, Render, Title, Versions};
 use utoipa::openapi::{Object, RefOr, Schema};
 
 use super::documents;

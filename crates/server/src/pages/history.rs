@@ -2,8 +2,8 @@
 
 use askama::Template;
 use axum::response::Response;
-use rashomon_pages::{Error, Page, Parent, PropertyName, Revision, RevisionSummary, StoreError};
 use rashomon_clock::{Timestamp, rfc3339};
+use rashomon_pages::{Error, Page, Parent, PropertyName, Revision, RevisionSummary, StoreError};
 
 use super::{
     address::{PageAddresses, form_value},

@@ -1,7 +1,7 @@
 //! Formats values for HTML pages.
 
-use rashomon_pages::{RevisionRecord, SlotRecord, Tid};
 use rashomon_clock::{Timestamp, rfc3339};
+use rashomon_pages::{RevisionRecord, SlotRecord, Tid};
 
 /// A time, in UTC.
 #[derive(Debug)]

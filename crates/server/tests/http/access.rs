@@ -18,8 +18,8 @@ mod writing;
 use std::time::Duration;
 
 use rashomon_access::{AnonymousRights, DomainRights, Grant, NewToken, Right, Rights};
-use rashomon_server::Settings;
 use rashomon_pages::DomainName;
+use rashomon_server::Settings;
 
 use crate::world::{Answer, World};
 

@@ -1,8 +1,8 @@
 //! Tests that web pages of other origins cannot write, and can read only what browsers allow, unless their origin is
 //! configured.
 
-use rashomon_server::Settings;
 use rashomon_pages::DomainName;
+use rashomon_server::Settings;
 
 use crate::world::{Answer, PAGE, World};
 

@@ -3,9 +3,9 @@
 
 use axum::body::Body;
 use http::Request;
+use rashomon_pages::DomainName;
 use rashomon_server::Settings;
 use rashomon_server::connections::PeerAddress;
-use rashomon_pages::DomainName;
 
 use crate::{
     html::{BROWSER, addresses},

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use rashomon_server::Settings;
 use rashomon_pages::DomainName;
+use rashomon_server::Settings;
 
 use crate::world::World;
 

@@ -5,12 +5,12 @@ use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 use axum::{body::Body, http::Request};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use rashomon_server::{ServeOptions, Settings};
+use rashomon_clock::admission::Permits;
 use rashomon_pages::{
     ArchiveSettings, BucketArchive, BucketName, CompactionOptions, DomainName, RevisionStore, SealOptions,
     unpack_limits,
 };
-use rashomon_clock::admission::Permits;
+use rashomon_server::{ServeOptions, Settings};
 use rashomon_tables::{Call, Fault, Gate, Plan};
 use serde_json::json;
 use tokio::{io::AsyncWriteExt, task::JoinHandle, time::Instant};

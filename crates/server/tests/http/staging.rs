@@ -8,8 +8,8 @@ use axum::{
 };
 use bytes::Bytes;
 use futures::{StreamExt, future::join_all, stream};
-use rashomon_server::Settings;
 use rashomon_pages::{RevisionStore, schemas};
+use rashomon_server::Settings;
 use rashomon_tables::{Scan, TableStore as _};
 use tokio::task::JoinHandle;
 use tower::ServiceExt;

@@ -1,7 +1,7 @@
 //! Compares the stored data with the model.
 
-use rashomon_pages::{Error, Missing, Revision, Tid};
 use rashomon_clock::Timestamp;
+use rashomon_pages::{Error, Missing, Revision, Tid};
 
 use super::{Run, SLOW_CHECK_INTERVAL, broken, expectations::Expectations};
 use crate::{

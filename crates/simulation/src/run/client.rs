@@ -1,7 +1,7 @@
 //! A client of one process, which compares the results of its requests with the expectations.
 
-use rashomon_pages::{Error, Page, RevisionStore};
 use rashomon_clock::Timestamp;
+use rashomon_pages::{Error, Page, RevisionStore};
 
 use super::{Run, broken, is_unavailable};
 use crate::{

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use rashomon_pages::Policy;
 use rashomon_clock::Timestamp;
+use rashomon_pages::Policy;
 
 use super::{HINTS, RESCAN_INTERVAL};
 use crate::{

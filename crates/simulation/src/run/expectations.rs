@@ -6,8 +6,8 @@ use std::{
     sync::Arc,
 };
 
-use rashomon_pages::{Policy, Revision, Sha1, Strategy, Tid};
 use rashomon_clock::Timestamp;
+use rashomon_pages::{Policy, Revision, Sha1, Strategy, Tid};
 
 use super::deadlines::Deadlines;
 use crate::{

@@ -12,8 +12,8 @@ mod writing;
 
 use std::{collections::BTreeSet, fmt::Write, time::Duration};
 
-use rashomon_pages::{Error, StoreError};
 use rashomon_clock::Timestamp;
+use rashomon_pages::{Error, StoreError};
 
 use self::{client::Client, expectations::Expectations};
 use crate::{

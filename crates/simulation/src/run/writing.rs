@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use rashomon_clock::Timestamp;
 use rashomon_pages::{
     Error, Expect, ExportRecord, ImportOutcome, ImportRender, ImportRevision, NewProperty, NewRender,
     NewRevision, Parent, RenderBase, Revision, RevisionRecord, Sha1, Tid, Written,
 };
-use rashomon_clock::Timestamp;
 
 use super::{client::Client, is_unavailable};
 use crate::{

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use rashomon_pages::{BucketName, Error, Page, schemas};
 use rashomon_entries::{BucketType, Definition, Error as KeyValueError};
+use rashomon_pages::{BucketName, Error, Page, schemas};
 
 use super::{World, domain, page, tables};
 

@@ -6,8 +6,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use rashomon_pages::schemas::{HEADS, RENDER_CONTENT, RENDERS, REVISION_CONTENT};
 use rashomon_clock::{Clock, Timestamp};
+use rashomon_pages::schemas::{HEADS, RENDER_CONTENT, RENDERS, REVISION_CONTENT};
 use rashomon_tables::{
     Batch, Cursor, Decorator, Error, Key, Mutation, Page, Partition, PartitionVersions, Result, Row, Scan,
     Schema, Swap, TableStore, Walk, WalkPage,

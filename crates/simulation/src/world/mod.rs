@@ -11,11 +11,11 @@ use std::{
     time::Duration,
 };
 
+use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_pages::{
     BucketName, DomainName, Generator, MemoryTimeline, Page, Policy, Retention, Revision, Settings, Timeline,
     Title, schemas,
 };
-use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{Batch, ClusteringRange, Error, Mutation, TableStore, Value};
 
 pub(crate) use self::{

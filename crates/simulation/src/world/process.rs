@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
-use rashomon_pages::{RevisionStore, Settings};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_entries::KeyValueStore;
+use rashomon_pages::{RevisionStore, Settings};
 use rashomon_tables::{Fault, Faulty, Plan, TableStore};
 
 use super::{StoreHandle, handle::HeldWriteControl};

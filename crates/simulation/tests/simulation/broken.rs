@@ -13,11 +13,11 @@ use std::{
 };
 
 use async_trait::async_trait;
+use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_pages::{
     Page, Result, Revision, Strategy, Superseded, Tid, Timeline,
     schemas::{DUE, HISTORICAL, RENDER_CONTENT, RENDERS, RETENTION_CLOCK},
 };
-use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_simulation::{Plan, Promise, Setup, Store, Variant, many};
 use rashomon_tables::{
     Batch, Decorator, Key, Mutation, Page as RowPage, Row, Scan, Schema, TableStore, Value,

@@ -2,10 +2,10 @@
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
+use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_pages::{
     Body, NewProperty, NewRevision, Page, Policy, Property, Result, Retention, RevisionStore, Settings, Tid,
 };
-use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_tables::{Memory, Scan, TableStore};
 use rashomon_upstream::generator::HttpGenerator;
 

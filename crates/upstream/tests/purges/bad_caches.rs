@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use rashomon_pages::Retention;
 use rashomon_clock::SystemClock;
 use rashomon_http_semantics::surrogate_keys::SurrogateKey;
+use rashomon_pages::Retention;
 use rashomon_tables::Memory;
 use rashomon_upstream::PooledClient;
 use rashomon_upstream::purges::{CacheMethod, CacheSettings, HttpTransport, PurgeRequest, Transport};

@@ -2,9 +2,9 @@
 
 use std::{num::NonZeroUsize, sync::Arc, time::Duration};
 
-use rashomon_pages::{Headers, Retention};
 use rashomon_clock::Clock;
 use rashomon_entries::{BucketType, Definition};
+use rashomon_pages::{Headers, Retention};
 use rashomon_records::{BucketName, EntryKey, schemas::PURGE_CURSORS};
 use rashomon_tables::{Memory, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};

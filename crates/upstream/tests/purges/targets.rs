@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use rashomon_access::{AnonymousRights, DomainRights, Policy, Right, Rights};
-use rashomon_pages::Retention;
 use rashomon_clock::{Clock as _, Timestamp};
 use rashomon_http_semantics::surrogate_keys::SurrogateKey;
+use rashomon_pages::Retention;
 use rashomon_records::{
     BucketName, EntryKey, PageChange, PropertyName, PurgeEntry, PurgeId, PurgedChange, Records, Revision,
     Tid,

@@ -14,11 +14,11 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use fastrand::Rng;
+use rashomon_clock::{Clock, SystemClock};
 use rashomon_pages::{
     ArchiveSettings, BucketArchive, BucketName, DomainName, NewProperty, NewRevision, Page, PropertyName,
     Revision, RevisionStore, SealOptions, SealReport, Settings, Title,
 };
-use rashomon_clock::{Clock, SystemClock};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 use tokio::task::JoinHandle;
 

@@ -8,8 +8,8 @@ use std::{
 
 use anyhow::{Context, Result};
 use rashomon_blocks::Value;
-use rashomon_pages::{BucketName, DomainName, Page, Revision, Tid, Title};
 use rashomon_clock::Timestamp;
+use rashomon_pages::{BucketName, DomainName, Page, Revision, Tid, Title};
 use serde_json::json;
 
 use crate::{

@@ -4,8 +4,8 @@ use std::{fmt::Write, fs, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
-use rashomon_pages::Title;
 use rashomon_clock::{Clock, rfc3339};
+use rashomon_pages::Title;
 use xtask::{
     http::{self, Client},
     service::Service,

@@ -9,8 +9,8 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use rashomon_blocks::{Column, Value};
-use rashomon_pages::{Parent, RevisionRecord};
 use rashomon_dumps::{Event, HistoryReader, ReadLimits, Source, compression};
+use rashomon_pages::{Parent, RevisionRecord};
 use serde_json::Value as Json;
 
 /// The histories of several pages.

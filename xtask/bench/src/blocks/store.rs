@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, num::NonZeroUsize, path::Path, sync::Arc};
 
 use anyhow::{Context, Result};
 use rashomon_blocks::{Block, Limits};
-use rashomon_pages::schemas::{ARCHIVE_BLOCKS, ARCHIVE_INDEX};
 use rashomon_clock::SystemClock;
+use rashomon_pages::schemas::{ARCHIVE_BLOCKS, ARCHIVE_INDEX};
 use rashomon_tables::{Row, Scan, Schema, TableStore, Value};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 

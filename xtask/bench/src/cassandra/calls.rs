@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use rashomon_pages::{Page, PropertyName, RevisionStore, Settings};
 use rashomon_clock::{Clock, SystemClock};
+use rashomon_pages::{Page, PropertyName, RevisionStore, Settings};
 use rashomon_tables::{Batch, Key, Scan, Schema};
 
 use crate::{

@@ -10,8 +10,8 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
-use rashomon_pages::{Revision, Tid};
 use rashomon_clock::{Timestamp, rfc3339};
+use rashomon_pages::{Revision, Tid};
 
 use crate::direct;
 

@@ -1,5 +1,5 @@
-use rashomon_pages::{ExportRecord, Namespace, Revision};
 use rashomon_clock::Timestamp;
+use rashomon_pages::{ExportRecord, Namespace, Revision};
 
 use super::*;
 

@@ -3,12 +3,12 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use rashomon_pages::{Catalog, DomainName, RevisionStore, Settings, Title};
 use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_dumps::{
     Event, ExportOptions, ExportReport, Format, HistoryReader, ImportError, ImportOptions, ImportReport,
     ReadError, ReadLimits, Source, export, import,
 };
+use rashomon_pages::{Catalog, DomainName, RevisionStore, Settings, Title};
 use rashomon_tables::{Faulty, Plan, TableStore};
 
 /// A wiki: the parts of its store, and its domain.

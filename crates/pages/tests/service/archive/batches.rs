@@ -7,8 +7,8 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
-use rashomon_pages::{ArchivePolicy, MAX_PLACED_BYTES, MAX_PLACED_ROWS, Page, schemas};
 use rashomon_clock::{Clock, ManualClock};
+use rashomon_pages::{ArchivePolicy, MAX_PLACED_BYTES, MAX_PLACED_ROWS, Page, schemas};
 use rashomon_records::{INDEX_PAGE_ROWS, content::CHUNK_SIZE};
 use rashomon_tables::{
     Batch, Call, ClusteringRange, Decorator, Fault, Faulty, Key, Memory, Mutation, Plan, Result, Row,

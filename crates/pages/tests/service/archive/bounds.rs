@@ -1,10 +1,10 @@
 //! Revisions that are too large for a block: they stay in the tables, are counted, and do not prevent the
 //! seal of other revisions.
 
+use rashomon_clock::Timestamp;
 use rashomon_pages::{
     BucketName, CompactionOptions, DomainName, ImportRender, NewRender, Page, RenderBase, Tid, schemas,
 };
-use rashomon_clock::Timestamp;
 use rashomon_records::rows::{
     RenderBodyKey, RenderKey, RowKey as _, TidRow, TypedRow as _, page_of, partition_of,
 };

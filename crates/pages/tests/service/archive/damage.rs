@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+use rashomon_clock::ManualClock;
 use rashomon_pages::operations::EraseOptions;
 use rashomon_pages::{BucketName, Error, Page, Revision, SealOptions, StoreError, Tid, schemas};
-use rashomon_clock::ManualClock;
 use rashomon_records::rows::{ColumnValue as _, RevisionBodyKey, RowKey as _, TypedRow as _, partition_of};
 use rashomon_tables::{
     Batch, Call, Decorator, Fault, Faulty, Memory, Mutation, Plan, Result, Row, Scan, Schema,

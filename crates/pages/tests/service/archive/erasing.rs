@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use rashomon_blocks::{Block, Limits};
+use rashomon_clock::{Clock as _, ManualClock};
 use rashomon_pages::operations::{EraseOptions, EraseReport, SameBytes};
 use rashomon_pages::{
     BucketName, DomainName, Error, ImportOutcome, Page, RenderBase, Result, Sha1, Tid, schemas,
 };
-use rashomon_clock::{Clock as _, ManualClock};
 use rashomon_records::rows::Column as _;
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, Row};
 

@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use rashomon_pages::{Page, Settings, schemas};
 use rashomon_clock::{Clock, ManualClock};
+use rashomon_pages::{Page, Settings, schemas};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan};
 
 use super::{idle::idle_settings, seal_delay, settings};

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use rashomon_clock::{Clock, ManualClock};
 use rashomon_pages::{
     HistoryArchiver, ImportOutcome, ImportRender, ImportRevision, Page, SealReport, Settings, Tid, schemas,
 };
-use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Call, Counting, Fault, Faulty, Kind, Memory, Plan};
 
 use super::{idle::idle_settings, settings, text, with_archive};

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use rashomon_clock::{Clock, ManualClock};
 use rashomon_pages::operations::EraseOptions;
 use rashomon_pages::{
     ArchiveSettings, Error, ImportOutcome, NewRevision, Parent, SealOptions, Settings, Tid, VerifyReport,
     schemas,
 };
-use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Call, Fault, Faulty, Memory, Plan};
 
 use super::{DAY, HOUR, archived_tables, hour, seal_delay, settings, text};
@@ -202,9 +202,7 @@ async fn content_of_an_idle_page_can_be_erased(world: World) {
     world.pass(seal_delay());
     let world = world.reopened().await;
     world.seal().await;
-    rashomon_pages::operations::erase(&world.buckets, &page, rev(2), EraseOptions::default())
-        .await
-        .unwrap();
+    rashomon_pages::operations::erase(&world.buckets, &page, rev(2), EraseOptions::default()).await.unwrap();
     let found = world.buckets.latest(&page, &name("html")).await;
     assert!(matches!(found, Err(Error::Erased { .. })), "{found:?}");
     world.assert_consistent().await;

@@ -2,10 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use rashomon_clock::{Clock, ManualClock};
 use rashomon_pages::{
     ArchivePolicy, ArchiveSettings, Body, BucketArchive, Page, SealOptions, Settings, Tid, schemas,
 };
-use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Batch, Memory, Row};
 
 use super::{DAY, HOUR, seal_delay, settings, with_archive};

@@ -22,11 +22,11 @@ mod writing;
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::support::{World, at, bytes, name, rev};
+use rashomon_clock::Timestamp;
 use rashomon_pages::{
     ArchiveSettings, BucketArchive, BucketName, DomainName, Page, Property, Revision, SealOptions,
     SealReport, Settings, StoredRevision, Tid, schemas,
 };
-use rashomon_clock::Timestamp;
 use rashomon_tables::Schema;
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use rashomon_clock::Timestamp;
 use rashomon_pages::{
     BucketName, CompactionOptions, DomainName, ImportOutcome, ImportRevision, Page, RowReason, Tid, schemas,
 };
-use rashomon_clock::Timestamp;
 use rashomon_tables::{Counting, Kind, Memory};
 
 use super::{seal_delay, with_archive};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use rashomon_pages::{BucketName, DomainName, Page, SealOptions, schemas};
 use rashomon_clock::Clock as _;
+use rashomon_pages::{BucketName, DomainName, Page, SealOptions, schemas};
 use rashomon_records::rows::{Json, TypedRow as _};
 use rashomon_tables::{Batch, TableStore as _};
 
@@ -152,8 +152,7 @@ async fn stats_count_blocks_and_rows_separately(world: World) {
     world.edit(&page, 1..=6).await;
     world.pass(seal_delay());
     let domain = DomainName::new("enwiki").unwrap();
-    let before =
-        rashomon_pages::operations::stats(&world.buckets, &domain, &mut |_| {}).await.unwrap().page;
+    let before = rashomon_pages::operations::stats(&world.buckets, &domain, &mut |_| {}).await.unwrap().page;
     world.seal().await;
     let mut progress = Vec::new();
     let after = rashomon_pages::operations::stats(&world.buckets, &domain, &mut |stats| {

@@ -5,8 +5,8 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use rashomon_pages::{BucketName, DomainName, Page, SealOptions, SealReport, Settings, Title, schemas};
 use rashomon_clock::{Clock, ManualClock};
+use rashomon_pages::{BucketName, DomainName, Page, SealOptions, SealReport, Settings, Title, schemas};
 use rashomon_tables::{Batch, Decorator, Mutation, Result, Schema, TableStore};
 use rashomon_test_stores::Ring;
 use tokio::sync::Barrier;

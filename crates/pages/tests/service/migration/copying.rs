@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use rashomon_pages::{RevisionStore, Settings, migration::MigrationState, schemas};
 use rashomon_clock::Clock;
+use rashomon_pages::{RevisionStore, Settings, migration::MigrationState, schemas};
 use rashomon_tables::{Call, Fault, Faulty, Gate, MAX_VALUE_BYTES, Memory, Plan, Rates, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};
 

@@ -13,8 +13,8 @@ use std::{
     sync::{Arc, LazyLock, atomic::AtomicBool},
 };
 
-use rashomon_pages::migration::{Counts, Migration, MigrationError, MigrationState, Outcome};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_pages::migration::{Counts, Migration, MigrationError, MigrationState, Outcome};
 use rashomon_tables::{
     Batch, ColumnType, Direction, Key, Memory, Mutation, Row, Scan, Schema, Swap, TableStore, Value,
 };

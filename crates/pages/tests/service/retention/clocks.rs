@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_pages::{NewRevision, Parent, Policy, schemas};
 use rashomon_clock::{Clock as _, ManualClock};
+use rashomon_pages::{NewRevision, Parent, Policy, schemas};
 use rashomon_tables::{Call, Fault, Faulty, Plan};
 
 use crate::{

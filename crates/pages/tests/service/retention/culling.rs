@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-use rashomon_pages::{Cull, MemoryTimeline, Policy, RenderBase, Timeline, schemas};
 use rashomon_clock::{Clock, ManualClock};
+use rashomon_pages::{Cull, MemoryTimeline, Policy, RenderBase, Timeline, schemas};
 use rashomon_tables::{Call, Counting, Fault, Faulty, Kind, Memory, Plan};
 
 use crate::{

@@ -109,8 +109,7 @@ async fn erasure_with_a_contended_row_stays_unfinished() {
     let world = with_retention(world, policy_with(ONE_ROW)).await;
     let page = page("Main_Page");
     world.put_revision(&page, 1, &[("html", SECRET)]).await.unwrap();
-    let erase =
-        || rashomon_pages::operations::erase(&world.buckets, &page, rev(1), EraseOptions::default());
+    let erase = || rashomon_pages::operations::erase(&world.buckets, &page, rev(1), EraseOptions::default());
     let is_finished = || async {
         let states =
             rashomon_pages::operations::erasures(&world.buckets, &page.domain, &page.bucket).await.unwrap();

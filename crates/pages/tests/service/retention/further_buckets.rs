@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_pages::{BucketName, DomainName, Page, Policy, Retention, Settings, Tid, Title};
 use rashomon_entries::{BucketType, Definition, KeyValueStore, Settings as KeyValueSettings};
+use rashomon_pages::{BucketName, DomainName, Page, Policy, Retention, Settings, Tid, Title};
 
 use crate::{
     retention::{DAY, HOUR, policy},

@@ -1,7 +1,7 @@
 //! A superseded value that was read stays readable for a ttl (R3).
 
-use rashomon_pages::{Policy, schemas};
 use rashomon_clock::Clock;
+use rashomon_pages::{Policy, schemas};
 
 use crate::{
     retention::{DAY, HOUR, SECOND, policy, with_retention},

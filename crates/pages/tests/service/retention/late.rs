@@ -6,11 +6,11 @@ use std::sync::{
 };
 
 use async_trait::async_trait;
+use rashomon_clock::{Clock, ManualClock};
 use rashomon_pages::{
     Current, Error as BucketError, Fill, Missing, NewRevision, Parent, Policy, Strategy,
     schemas::{self, HISTORICAL, RENDERS},
 };
-use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{
     Batch, Call, Decorator, Error, Fault, Faulty, Memory, Mutation, Plan, Result, TableStore,
 };

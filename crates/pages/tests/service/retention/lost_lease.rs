@@ -4,11 +4,11 @@
 
 use std::{sync::Arc, time::Duration};
 
+use rashomon_clock::{Clock, ManualClock};
 use rashomon_pages::{
     Error, MemoryTimeline, NewRender, NewRevision, Page, Parent, Policy, RenderBase, Result, Retention,
     Settings, StoreError, Tid, Timeline,
 };
-use rashomon_clock::{Clock, ManualClock};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, TableStore};
 
 use crate::{

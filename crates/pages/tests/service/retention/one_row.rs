@@ -5,8 +5,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_pages::{Current, Error, Fill, NewRevision, Page, Parent, Policy, Strategy, Written, schemas};
 use rashomon_clock::{Clock, ManualClock};
+use rashomon_pages::{Current, Error, Fill, NewRevision, Page, Parent, Policy, Strategy, Written, schemas};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan};
 use tokio::task::JoinHandle;
 

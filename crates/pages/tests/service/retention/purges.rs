@@ -7,8 +7,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use rashomon_pages::{Settings, schemas::CHUNK_REFERENCES};
 use rashomon_clock::{Clock, ManualClock};
+use rashomon_pages::{Settings, schemas::CHUNK_REFERENCES};
 use rashomon_records::PurgeEntry;
 use rashomon_tables::{Batch, Decorator, Memory, Page, Result, Row, Scan, Schema, TableStore as _};
 

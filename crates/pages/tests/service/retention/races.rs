@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use rashomon_pages::{Current, Fill, NewRevision, Page, Result, Strategy, Written};
 use rashomon_clock::{Clock, ManualClock};
+use rashomon_pages::{Current, Fill, NewRevision, Page, Result, Strategy, Written};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, TableStore};
 use tokio::task::JoinHandle;
 

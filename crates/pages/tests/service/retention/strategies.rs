@@ -1,8 +1,8 @@
 //! The promises R1 to R8 of `docs/retention.md` under the strategies other than `app-ttl`. If a strategy cannot
 //! keep a promise, a test shows the exception. `docs/testing.md` has the table.
 
-use rashomon_pages::{Current, Fill, Page, RenderBase, Strategy, Tid, schemas};
 use rashomon_clock::Clock;
+use rashomon_pages::{Current, Fill, Page, RenderBase, Strategy, Tid, schemas};
 use rashomon_records::rows::{HistoricalKey, RowKey as _};
 use rashomon_tables::Row;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use rashomon_pages::{Policy, schemas};
 use rashomon_clock::Clock;
+use rashomon_pages::{Policy, schemas};
 
 use crate::{
     retention::{DAY, HOUR, policy, settings, with_retention},

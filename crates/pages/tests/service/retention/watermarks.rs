@@ -2,8 +2,8 @@
 
 use std::num::{NonZeroU32, NonZeroUsize};
 
-use rashomon_pages::Policy;
 use rashomon_clock::Clock;
+use rashomon_pages::Policy;
 use rashomon_tables::{Call, Fault, Faulty, Plan};
 
 use crate::{

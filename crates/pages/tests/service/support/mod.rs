@@ -18,12 +18,12 @@ use std::{
     time::Duration,
 };
 
+use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_pages::{
     Body, BucketName, DomainName, Error, Expect, ImportRender, ImportRevision, Missing, NewProperty,
     NewRender, NewRevision, Page, Parent, Property, PropertyName, PropertyVersion, RenderBase, Result,
     Revision, RevisionRecord, RevisionStore, Settings, Tid, Title, VerifyReport, Written, schemas,
 };
-use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_records::rows::{RowKey, TypedRow};
 use rashomon_tables::{Memory, Row, Scan, Schema, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};

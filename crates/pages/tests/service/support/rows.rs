@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use rashomon_clock::Timestamp;
 use rashomon_pages::{
     BucketName, DomainName, Headers, Page, PropertyName, Revision, Sha1, Tid, Title,
     migration::MIGRATIONS,
     schemas::{ARCHIVE_BLOCKS, ARCHIVE_INDEX, ARCHIVE_NOTES, BY_REV, CULLED, CURRENT, HEADS},
 };
-use rashomon_clock::Timestamp;
 use rashomon_records::{
     rows::{ColumnValue as _, Json, TypedRow as _},
     typed_row,

@@ -5,8 +5,8 @@ use std::fmt;
 use crate::forms::{BodyLimits, MediaType, RequestBody, refuse_content_encoding};
 use axum::body::Body;
 use http::{HeaderMap, header};
-use rashomon_pages::excerpt;
 use rashomon_entries::{BucketType, Definition};
+use rashomon_pages::excerpt;
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, Visitor},

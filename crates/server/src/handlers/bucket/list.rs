@@ -6,8 +6,8 @@ use axum::{
 };
 use http::{HeaderValue, Method, header};
 use rashomon_access::{BucketKind, Caller, Right};
-use rashomon_pages::{BucketName, DomainName};
 use rashomon_entries::BucketType;
+use rashomon_pages::{BucketName, DomainName};
 
 use crate::{
     Api,

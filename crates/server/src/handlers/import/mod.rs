@@ -29,12 +29,12 @@ use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::{HeaderValue, Method};
 use rashomon_access::{BucketKind, Caller, Right};
-use rashomon_pages::{BucketName, DomainName, Page, shorten};
 use rashomon_dumps::{
     DecompressionLimits, ImportError, ImportFailure, ImportOptions, ImportProgress, ImportReport,
     Problem::{Disk, DiskFull, NoRoom, TooLarge},
     ReadError, Source, import,
 };
+use rashomon_pages::{BucketName, DomainName, Page, shorten};
 use tokio::sync::mpsc;
 use tokio_util::io::StreamReader;
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use rashomon_pages::{Revision, SealReport, shorten};
 use rashomon_dumps::{
     ImportError, ImportFailure, ImportProgress, ImportReport, InputPosition, LeftOutReason, ReadError,
 };
+use rashomon_pages::{Revision, SealReport, shorten};
 use serde::Serialize;
 
 use crate::{
@@ -215,8 +215,8 @@ impl<'a> PositionJson<'a> {
 
 #[cfg(test)]
 mod tests {
-    use rashomon_pages::{Conflict, Error, Title};
     use rashomon_clock::Timestamp;
+    use rashomon_pages::{Conflict, Error, Title};
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::num::NonZeroUsize;
 
-use rashomon_pages::schemas::CHUNKS;
 use rashomon_clock::Clock as _;
+use rashomon_pages::schemas::CHUNKS;
 use rashomon_tables::{Batch, Scan, TableStore as _};
 
 use super::{get, problem, statuses};

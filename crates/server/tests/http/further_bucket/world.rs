@@ -2,8 +2,8 @@
 
 use std::{ops::Deref, sync::Arc};
 
-use rashomon_server::Settings;
 use rashomon_clock::ManualClock;
+use rashomon_server::Settings;
 use rashomon_tables::{Faulty, TableStore};
 
 use crate::world;

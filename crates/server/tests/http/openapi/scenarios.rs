@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rashomon_access::{AnonymousRights, DomainPattern, Grant, NewToken, Right, Rights, TokenText};
-use rashomon_server::Settings;
 use rashomon_pages::DomainName;
+use rashomon_server::Settings;
 use rashomon_tables::{Call, Fault, Outage, Plan, Rates};
 
 use crate::world::{Answer, World};

@@ -9,8 +9,8 @@ use std::{
 };
 
 use async_trait::async_trait;
-use rashomon_pages::schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS};
 use rashomon_clock::Timestamp;
+use rashomon_pages::schemas::{RENDER_CONTENT, RENDERS, REVISION_CONTENT, REVISIONS};
 use rashomon_tables::{
     Batch, Decorator, Error, Key, Mutation, Page, Result, Row, Scan, Schema, Swap, TableStore, Value,
 };

@@ -2,8 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rashomon_pages::{Error, NewProperty, NewRevision, Page, Settings, schemas};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
+use rashomon_pages::{Error, NewProperty, NewRevision, Page, Settings, schemas};
 use rashomon_tables::{Call, Error as StoreError, Fault, Faulty, Gate, Memory, Plan};
 
 use crate::{

@@ -3,9 +3,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use rashomon_clock::{Clock, ManualClock};
 use rashomon_pages::operations::EraseOptions;
 use rashomon_pages::{Page, Settings, Tid, schemas};
-use rashomon_clock::{Clock, ManualClock};
 use rashomon_records::rows::partition_of;
 use rashomon_tables::{Batch, Call, Fault, Faulty, Mutation, Plan, Reach, ReplicaStore, Schema};
 
@@ -205,9 +205,7 @@ async fn erasing_keeps_a_block_of_a_failed_seal() {
     store.clear_plan();
     store.read_without(REACHED);
     world.pass(DAY);
-    rashomon_pages::operations::erase(&world.buckets, &main, rev(2), EraseOptions::default())
-        .await
-        .unwrap();
+    rashomon_pages::operations::erase(&world.buckets, &main, rev(2), EraseOptions::default()).await.unwrap();
     assert_kept(&world, &store, &other, &before, "erased").await;
 }
 
