@@ -11,10 +11,13 @@ use super::{
     blocks::{BlockStore, Shares},
     combined::CombinedRevisions,
     index::{IndexRow, index_of},
+    page_walk::BucketPages,
     rewrite::BlockRewriter,
     rows::BlockId,
 };
-use rashomon_records::{BucketName, DomainName, Error, Page, Result, rows::partition_of};
+use rashomon_records::{
+    BucketName, DomainName, Error, Page, Result, rows::partition_of, schemas::ARCHIVE_INDEX,
+};
 
 /// A part with at least this many revisions is never small. See also [`Compactor::small_parts`].
 const SMALL_PART_REVISIONS: u64 = 128;
@@ -80,11 +83,18 @@ impl Archive {
     ) -> Result<CompactionReport> {
         let _alone = self.alone().await;
         let mut compactor = Compactor::new(self, options)?;
-        let mut pages = self.records.catalog.pages(domain, bucket);
-        while let Some(page) = pages.next().await? {
-            compactor.compact_page(&page).await?;
+        let of_bucket = (domain, bucket);
+        let tables = vec![&*ARCHIVE_INDEX];
+        let mut pages = BucketPages::new(&self.blocks.store, &self.records.catalog, of_bucket, tables);
+        while let Some((page, parts)) = pages.next().await? {
+            // Most pages have one part.
+            let is_whole = parts.is_some_and(|parts| parts < compactor.least());
+            match is_whole {
+                true => compactor.report.pages += 1,
+                false => compactor.compact_page(&page).await?,
+            }
             progress(&compactor.report());
-            if !options.rest.is_zero() {
+            if !is_whole && !options.rest.is_zero() {
                 tokio::time::sleep(options.rest).await;
             }
         }
@@ -149,12 +159,17 @@ impl<'a> Compactor<'a> {
         }
     }
 
+    /// The number of small parts from which on a page is compacted.
+    fn least(&self) -> usize {
+        self.options.parts.max(2)
+    }
+
     async fn compact_page(&mut self, page: &Page) -> Result<()> {
         self.report.pages += 1;
         let mut index = index_of(&*self.blocks.store, &partition_of(page)).await?;
         index.retain(has_few_revisions);
         index.sort_by_key(|row| (row.revs, row.block));
-        let least = self.options.parts.max(2);
+        let least = self.least();
         if index.len() < least {
             return Ok(());
         }

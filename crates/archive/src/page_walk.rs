@@ -1,9 +1,9 @@
-//! A walk that says of each page in which tables it has rows.
+//! A walk that says of each page in which tables it has rows, and the pages of a bucket that have some.
 
 use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
 
 use rashomon_records::{
-    Page, Result,
+    BucketName, Catalog, DomainName, Error, Page, PageStream, Result,
     rows::page_of,
     schemas::{ARCHIVE_INDEX, PAGES},
 };
@@ -139,8 +139,11 @@ impl PageWalk {
     /// Begins a walk through these tables. Damaged rows do not end it.
     #[must_use]
     pub fn new(store: Arc<dyn TableStore>, tables: Vec<&'static Schema>) -> Self {
-        let walk = Walk::new(tables, ROWS_PER_READ).reporting_damage();
-        Self { rows: WalkRows::new(store, walk), damaged: BTreeMap::new() }
+        Self::begin(store, Walk::new(tables, ROWS_PER_READ))
+    }
+
+    fn begin(store: Arc<dyn TableStore>, walk: Walk) -> Self {
+        Self { rows: WalkRows::new(store, walk.reporting_damage()), damaged: BTreeMap::new() }
     }
 
     /// Returns the next page that has rows, or `None` at the end. `Corrupt` if too many rows are damaged.
@@ -171,5 +174,49 @@ impl PageWalk {
             self.damaged.entry(partition.clone()).or_insert_with(new).note_damage(table);
         }
         Ok(())
+    }
+}
+
+/// The pages of a bucket that have rows in some tables. Pages without such rows may be among them.
+pub(super) struct BucketPages<'a> {
+    /// A walk through the tables, which costs as much as the rows of the bucket, and not a read for each page. `None`
+    /// where other processes write to the store: its partitions are in no order, and a walk would visit those of all
+    /// buckets.
+    walk: Option<PageWalk>,
+    /// All titles of the bucket, which are read if there is no walk, or if damage ends it.
+    listed: PageStream<'a>,
+}
+
+impl<'a> BucketPages<'a> {
+    /// Begins to read the pages. `store` has the tables.
+    pub(super) fn new(
+        store: &Arc<dyn TableStore>,
+        catalog: &'a Catalog,
+        (domain, bucket): (&'a DomainName, &'a BucketName),
+        tables: Vec<&'static Schema>,
+    ) -> Self {
+        let within = vec![domain.as_str().into(), bucket.as_key().into()];
+        let is_walked = store.partition_versions().is_some();
+        let begin = || PageWalk::begin(Arc::clone(store), Walk::new(tables, ROWS_PER_READ).within(within));
+        Self { walk: is_walked.then(begin), listed: catalog.pages(domain, bucket) }
+    }
+
+    /// Returns the next page, or `None` at the end. Of a walked page also the number of its rows in the index, unless
+    /// one of them cannot be read.
+    pub(super) async fn next(&mut self) -> Result<Option<(Page, Option<usize>)>> {
+        while let Some(walk) = &mut self.walk {
+            match walk.next().await {
+                Ok(None) => return Ok(None),
+                // A key that is not that of a page is damaged: `verify` reports it.
+                Ok(Some(walked)) => {
+                    if let Some(page) = walked.page() {
+                        return Ok(Some((page, walked.index.map(|rows| rows.len()))));
+                    }
+                }
+                Err(Error::Store(StoreError::Corrupt(_))) => self.walk = None,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.listed.next().await?.map(|page| (page, None)))
     }
 }

@@ -39,6 +39,7 @@ use super::{
     erase::Epoch,
     index::{IndexRow, index_of},
     large::read_from_chunks,
+    page_walk::BucketPages,
     pending::PendingBlock,
     policy::Thinning,
     seal::renders::{RenderReader, RevisionRenders, TOO_MANY_RENDERS},
@@ -89,8 +90,10 @@ impl Archive {
         let Some(settings) = &self.settings else { return Ok(SealReport::default()) };
         let _beside_seals = self.beside_seals().await;
         let mut sealer = Sealer::new(self, writes, settings.of_bucket(domain, bucket), options)?;
-        let mut pages = self.records.catalog.pages(domain, bucket);
-        while let Some(page) = pages.next().await? {
+        let tables = vec![&*REVISIONS, &*RENDERS];
+        let of_bucket = (domain, bucket);
+        let mut pages = BucketPages::new(&self.blocks.store, &self.records.catalog, of_bucket, tables);
+        while let Some((page, _)) = pages.next().await? {
             sealer.take_page(&page).await?;
             progress(&sealer.sealed);
             if !options.rest.is_zero() {

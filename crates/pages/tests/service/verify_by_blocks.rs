@@ -17,9 +17,9 @@ use crate::{
     support::{AnyStore, IndexRow, World, at, block_bytes, block_on, cases, column_mut, rev},
 };
 
-/// A store without walks, as if damage prevented them. So a verification goes page by page.
+/// A store without walks, as if damage prevented them. So a verification or a seal goes page by page.
 #[derive(Debug)]
-struct WalklessStore(AnyStore);
+pub(crate) struct WalklessStore(pub(crate) AnyStore);
 
 #[async_trait]
 impl Decorator for WalklessStore {
@@ -34,7 +34,7 @@ impl Decorator for WalklessStore {
     }
 }
 
-async fn reopened_on(world: &World, store: AnyStore) -> World {
+pub(crate) async fn reopened_on(world: &World, store: AnyStore) -> World {
     let settings: Settings = world.buckets.settings().clone();
     World::on(store, Arc::clone(&world.clock), settings, 77).await
 }

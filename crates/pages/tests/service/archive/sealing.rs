@@ -1,14 +1,18 @@
 //! The revisions that are sealed, and the time of the seal.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use rashomon_clock::Clock as _;
-use rashomon_pages::{BucketName, DomainName, Page, SealOptions, schemas};
+use rashomon_pages::{BucketName, CompactionOptions, DomainName, Page, SealOptions, schemas};
 use rashomon_records::rows::{Json, TypedRow as _};
-use rashomon_tables::{Batch, TableStore as _};
+use rashomon_tables::{Batch, Counting, Kind, TableStore as _};
 
 use super::{DAY, HOUR, seal_delay, with_archive};
-use crate::support::{BlockEntry, World, block_partition, hour_partition, name, on_every_store, page};
+use crate::{
+    statistics::{Step, Wiki, sealed_wiki},
+    support::{AnyStore, BlockEntry, World, block_partition, hour_partition, name, on_every_store, page},
+    verify_by_blocks::{WalklessStore, reopened_on},
+};
 
 on_every_store! {
     seal_takes_only_revisions_superseded_long_enough,
@@ -156,7 +160,7 @@ async fn stats_count_blocks_and_rows_separately(world: World) {
     world.seal().await;
     let mut progress = Vec::new();
     let after = rashomon_pages::operations::stats(&world.buckets, &domain, &mut |stats| {
-        progress.push(stats.raw_bytes)
+        progress.push(stats.raw_bytes);
     })
     .await
     .unwrap()
@@ -176,4 +180,45 @@ async fn stats_count_blocks_and_rows_separately(world: World) {
     let in_blocks: u64 = after.properties.values().map(|property| property.archived_stored_bytes).sum();
     assert_eq!(in_blocks + archive.record_bytes, archive.block_bytes);
     assert!(html.archived_stored_bytes > 0 && html.blocks == 1, "{html:?}");
+}
+
+/// The calls of the store are few, however many pages are sealed already.
+#[tokio::test]
+async fn sealed_pages_are_not_read_by_the_next_seal_or_compaction() {
+    let (wiki, _) = sealed_wiki().await;
+    let counting = Arc::new(Counting::new(Arc::clone(&wiki.world.store)));
+    let world = reopened_on(&wiki.world, Arc::clone(&counting) as AnyStore).await;
+    let before = counting.counts();
+    let sealed = world.seal().await;
+    assert_eq!((sealed.pages, sealed.revisions), (0, 0));
+    let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
+    let options = CompactionOptions { parts: 2, rest: Duration::ZERO };
+    let maintenance = world.buckets.maintenance();
+    let compacted = maintenance.compact_archive(&domain, &bucket, options, &mut |_| {}).await.unwrap();
+    assert_eq!((compacted.pages > 1, compacted.blocks), (true, 0));
+    let counts = counting.counts() - &before;
+    for table in [&*schemas::REVISIONS, &*schemas::RENDERS, &*schemas::ARCHIVE_INDEX, &*schemas::TITLES] {
+        let of = |kind| counts.of(table.name(), kind).operations;
+        assert_eq!(
+            [of(Kind::Walk), of(Kind::Scan), of(Kind::Get)],
+            [of(Kind::Walk).min(1), 0, 0],
+            "{}",
+            table.name()
+        );
+    }
+}
+
+/// Damage may prevent a walk through the tables.
+#[tokio::test]
+async fn pages_are_sealed_and_compacted_without_a_walk() {
+    let mut wiki = Wiki::new().await;
+    wiki.take(&Step::Edit(0, 3)).await;
+    wiki.world.pass(seal_delay());
+    let world = reopened_on(&wiki.world, Arc::new(WalklessStore(Arc::clone(&wiki.world.store)))).await;
+    assert_eq!(world.seal().await.revisions, 3);
+    let (domain, bucket) = (DomainName::new("enwiki").unwrap(), BucketName::page());
+    let options = CompactionOptions { parts: 2, rest: Duration::ZERO };
+    let maintenance = world.buckets.maintenance();
+    let compacted = maintenance.compact_archive(&domain, &bucket, options, &mut |_| {}).await.unwrap();
+    assert_eq!((compacted.pages, compacted.blocks), (1, 0));
 }
