@@ -7,6 +7,12 @@
 //! The [`UnionStore`] is a store that returns sealed rows as if they were still in the tables, so that
 //! readers need not know of blocks. A row in the tables hides a row with the same key in a block, since the
 //! row in the tables was written later.
+//!
+//! # Invariants
+//!
+//! - A reader of rows cannot tell whether the rows are in tables or in blocks.
+//! - Rows are deleted from the tables only after their block was written, read back and compared with the rows.
+//! - A block that an index row names is never deleted, except in a deleted bucket.
 
 mod archive;
 mod blocks;

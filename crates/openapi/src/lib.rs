@@ -4,7 +4,7 @@
 //! of the variables and the headers that the table names, and [`schemas`] has those of the bodies that clients send.
 //! [`document()`] makes the document.
 //!
-//! The crate contains only data, and does not know the code that answers requests. The tests of the crate `api` compare
+//! The crate contains only data, and does not know the code that answers requests. The tests of the crate `server` compare
 //! the table with its routes and answers.
 
 mod document;

@@ -58,7 +58,7 @@ pub(super) const STEPS: &[Step] = &[
     Step { name: "fmt", about: "the code is formatted", lanes: BOTH, needs: &[], run: fmt },
     Step {
         name: "tidy",
-        about: "dependencies, sizes, words, links, decisions",
+        about: "imports between folders, sizes, links, decisions",
         lanes: BOTH,
         needs: &[],
         run: tidy,

@@ -4,6 +4,10 @@
 //! [`columns()`] of the archive. [`read_units`] reads the units back, and [`page_entries`] finds their entries
 //! without contents. [`Positions`] are the numbers, times and tids of a page's units in a block. [`UnitSize`]
 //! is the space that a revision takes in a block.
+//!
+//! # Invariants
+//!
+//! - A unit that is read from a block equals the unit that was written.
 
 mod columns;
 mod derived;

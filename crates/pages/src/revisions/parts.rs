@@ -10,7 +10,7 @@ use crate::archive::Archive;
 
 /// The parts of an open store, for an operation that crosses all of them, such as an erasure.
 ///
-/// The operations of the crate `service` use the parts. Other callers use [`RevisionStore`] and
+/// The module `operations` uses the parts. Other callers use [`RevisionStore`] and
 /// [`Maintenance`](crate::Maintenance), which keep the promises of the bucket layer.
 #[derive(Debug, Clone, Copy)]
 pub struct StoreParts<'a> {

@@ -71,7 +71,7 @@ async fn verify_finds_nothing_in_an_undamaged_store() {
 /// - Only retention, the archive or erasures use the table, or it has the time that has passed. The tests of retention
 ///   and of the archive test `current` and the tables of the archive.
 /// - It has tokens. A lost token is refused.
-/// - It belongs to key-value buckets, whose tests are in the crate `key-value`.
+/// - It belongs to key-value buckets, whose tests are in the crate `entries`.
 /// - It has purges. No other row says that a purge is missing.
 const TABLES_LEFT_OUT: [&str; 32] = [
     "chunk_sets",
