@@ -5,6 +5,12 @@
 //! that another server issues. A token grants [`Rights`] on domains and buckets ([`Grant`]). [`Policy`] says what
 //! clients without a token may do. [`Access`] combines both: [`Access::may`] answers for a bucket, and further
 //! functions answer for a domain or for all domains.
+//!
+//! # Invariants
+//!
+//! - A request is authorized before it reads or writes anything. The definition of a bucket is an exception: it is read
+//!   before if the right depends on it. The refusal is the same for a private bucket and for a missing bucket.
+//! - No error, log line or debug output contains a token.
 
 mod access;
 mod attempts;

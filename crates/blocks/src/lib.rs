@@ -11,6 +11,13 @@
 //!
 //! This crate does no I/O. `docs/block-format.md` describes the format. The idea comes from the notes on
 //! revision archival storage; the codec is [pool and scripts](Codec::PoolAndScripts).
+//!
+//! # Invariants
+//!
+//! - The crate does no I/O, and knows nothing of wikis. Contents are bytes, and named columns have the data about them.
+//! - Whatever the bytes of a block are, a content is read exactly as it was added, or the read is an error. Declared
+//!   sizes are compared with limits before memory is allocated for them.
+//! - Whatever the contents are, the time and memory for making and reading a block are bounded.
 
 mod block;
 mod builder;

@@ -77,6 +77,14 @@
 //! The client repeats a request after a failed connection if a repeat is harmless. [`Servers`] has the rules, the
 //! time-outs and the number of attempts. Invalid inputs, such as a title with a control character, are reported as
 //! [`Error::Input`] before anything is sent.
+//!
+//! # Invariants
+//!
+//! - The crate uses no other crate of this project, so that it can be published by itself.
+//! - After bytes were sent, only a request whose repeat is harmless is repeated.
+//! - Each increment of a counter has an idempotency key, so that a repeat does not count again.
+//! - No error, log line or debug output contains a token. Redirects cannot lead a token to another server, because they
+//!   lead to the same page only.
 
 mod answer;
 mod backend;

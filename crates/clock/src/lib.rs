@@ -2,6 +2,11 @@
 //!
 //! No other crate of the service reads the time of day of the system. They take a [`Clock`], so that tests and the
 //! simulation can set and advance the time.
+//!
+//! # Invariants
+//!
+//! - No other crate asks the system for the time; `clippy.toml` forbids it. Waiting uses the timers of tokio, see
+//!   decision 0023.
 
 pub mod admission;
 pub mod http_date;

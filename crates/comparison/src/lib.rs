@@ -1,5 +1,9 @@
 //! Measures the three strategies of the notes. Replays a real history through each strategy, with a clock
 //! that follows the edits, and counts all operations on the tables.
+//!
+//! # Invariants
+//!
+//! - The caller passes in the store. The clock is simulated, and follows the times of the edits.
 
 mod error;
 mod expected;

@@ -9,6 +9,12 @@
 //! answers, panics, and damage that `verify` does not name although it must. `verify` must name damage that an answer
 //! shows, and each change of meaningful bytes that is neither damage to the log nor damage by older pages. [`binary`]
 //! also checks the commands of the program. [`many`] runs the trials.
+//!
+//! # Invariants
+//!
+//! - The same seed damages the same bytes. The logs of SQLite are an exception, since they have random salts.
+//! - A damaged store gives the right answer, an error, or an answer that names the damage. After damage to the log, or
+//!   if database pages are older than others, answers may be those of earlier commits; see decision 0020.
 
 pub mod ask;
 pub mod base;

@@ -3,6 +3,12 @@
 //! [`import()`] reads an export into a bucket, and [`export()`] writes an export of a bucket. [`HistoryReader`],
 //! which the import uses, returns the content of an input one revision after another, in either format. [`xml`] and
 //! [`json_lines`] know the two formats, and [`entries`] those of key-value buckets. No part needs a whole input, or all revisions of a page, in memory.
+//!
+//! # Invariants
+//!
+//! - Memory is bounded, whatever the size of the dump is, and whatever sizes the dump declares.
+//! - The caller passes in the bytes and receives the progress, so files and requests use the same code. See decision
+//!   0001.
 
 mod atomic_file;
 pub mod compression;

@@ -8,6 +8,18 @@
 //! entry is stored, so a listing reads the index and then the entries.
 //!
 //! A counter is one row as well. A repeated increment with the same [`IdempotencyKey`] counts once.
+//!
+//! # Invariants
+//!
+//! - Every write of a definition or an entry is a compare-and-set. So a condition of a request holds at the moment of
+//!   the write, also in a cluster.
+//! - A key is added to the index before its entry is stored, and removed only after its entry is deleted.
+//! - The keys of rows contain the random id of their bucket. If a deleted bucket is created again, it has another id.
+//!   The keys of pages in a bucket of type `revisioned` contain the id, too (`page_buckets`), see decision 0037.
+//! - A counter is written only by compare-and-set. Its row has the idempotency keys of the last change, and the next
+//!   change first stores them in another table. A process that reads both reads the row first, so that it misses no
+//!   idempotency key. See decision 0036.
+//! - An increment is carried out whether or not its caller still waits for the answer.
 
 mod bucket;
 mod cache;

@@ -4,6 +4,13 @@
 //! The longest [`Prefix`] of the path wins. [`Destination::Servers`] is a list of servers: `rashomon-client` selects a
 //! server, and repeats a request if that is harmless. This crate decides which headers are passed on, and how failures
 //! are reported to the client.
+//!
+//! # Invariants
+//!
+//! - A backend gets no request that this server would refuse.
+//! - The token of the caller and that of the server are never sent together, and neither token goes to a server for
+//!   which it is not configured.
+//! - If the answer of a backend breaks off, the connection of the client is closed, so that the client notices this.
 
 mod exchange;
 mod forwarder;

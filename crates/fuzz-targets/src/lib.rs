@@ -2,6 +2,10 @@
 //! `fuzz/seeds`, and over the inputs in `fuzz/crashes`, which once made a target fail.
 //!
 //! A target accepts any bytes. It panics if a promise is broken.
+//!
+//! # Invariants
+//!
+//! - A target accepts any bytes, and panics only if a promise is broken.
 
 mod access;
 mod blocks;

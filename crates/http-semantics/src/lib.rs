@@ -7,6 +7,10 @@
 //! - [`cache_control`] makes the `Cache-Control` of an answer from a stored one.
 //! - [`spelling`] writes titles and keys in URLs.
 //! - [`surrogate_keys`] names answers for HTTP caches.
+//!
+//! # Invariants
+//!
+//! - The crate does no I/O, and does not ask a clock for the time.
 
 pub mod cache_control;
 pub mod conditional;

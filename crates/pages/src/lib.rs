@@ -4,6 +4,14 @@
 //! constructors check the input. The crate returns plain data.
 //!
 //! [`operations`] has what crosses all parts of a store.
+//!
+//! # Invariants
+//!
+//! - The crate does not depend on HTTP, SQL or XML.
+//! - Latest is the highest (rev, tid), whatever the order of the writes. Of the properties of a render, all become
+//!   visible together, or none.
+//! - Cached properties are exact, see decision 0002.
+//! - No function of the crate depends on the strategy of a bucket. Strategies differ in `retention` alone.
 
 pub mod migration;
 pub mod operations;

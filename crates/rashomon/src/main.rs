@@ -2,6 +2,12 @@
 //!
 //! This crate is the binary: it reads the command line and the configuration, builds the components, and runs
 //! one command. Only this crate chooses a backend and draws random seeds.
+//!
+//! # Invariants
+//!
+//! - Of the crates of the service, only this one chooses a backend, draws random seeds, and creates all components.
+//!   Their settings come from `configuration`.
+//! - All settings are checked before anything starts. No state is global.
 
 mod arguments;
 mod commands;

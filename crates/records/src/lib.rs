@@ -2,6 +2,17 @@
 //!
 //! The crate has the types of names, the tables, their typed rows, the chunk store, the catalog, and the write
 //! pipeline. It knows nothing of the policies of retention and of the archive.
+//!
+//! # Invariants
+//!
+//! - Columns are read by name. A row that does not have the columns of its type is an error.
+//! - The constructors of names validate, so no later code validates a name again.
+//! - The crate decides nothing about retention or the archive. Retention takes part in writes through `WriteHooks`. If
+//!   `WriteHooks::apply_to` returns false for a page, the pipeline calls no other function of this trait.
+//! - One batch of the page's partition stores a revision or a render. Batches that are written before this batch do no
+//!   harm if it is never written.
+//! - An acknowledged write is never rolled back. A conditional write whose outcome is unknown may be rolled back, see
+//!   decision 0006.
 
 pub mod catalog;
 pub mod content;

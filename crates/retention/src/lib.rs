@@ -7,6 +7,13 @@
 //! the originals ([`new_render`]).
 //!
 //! A cull deletes only bodies: the record of a revision and the index rows of its renders stay.
+//!
+//! # Invariants
+//!
+//! - The rules for culls (`decide`) do no I/O.
+//! - A cull deletes only bodies. Records and the indexes of renders stay.
+//! - A cull may be repeated, and may run in several processes at once.
+//! - A body that was culled can be distinguished from a lost body, see decision 0007.
 
 mod bodies;
 mod body_id;

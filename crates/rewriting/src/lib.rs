@@ -10,6 +10,11 @@
 //!
 //! Values in blocks of the archive stay unchanged unless [`RewriteOptions::archived`] is set. With this option,
 //! each block with values of an earlier version is rewritten.
+//!
+//! # Invariants
+//!
+//! - A value is replaced only if it is still the value that was read.
+//! - A run may end at any point. The content types alone say which values are left to rewrite.
 
 mod pace;
 mod report;

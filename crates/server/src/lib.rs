@@ -5,6 +5,13 @@
 //! other backends are configured, then also through the middleware `forwarding`. A request is parsed at the edge
 //! (`extract`, and `forms` for forms) into types whose constructors validate. A thin handler (`handlers`)
 //! answers the request. `problem` makes the answers for all errors.
+//!
+//! # Invariants
+//!
+//! - The crate does not name the table layer.
+//! - The path and the query are parsed from the bytes of the request. The query is a path (`?rev/latest/html`), not a
+//!   list of parameters.
+//! - A refused request has changed nothing. No input of a client is answered with 500.
 
 mod answers;
 mod audit;

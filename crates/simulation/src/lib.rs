@@ -5,6 +5,11 @@
 //! that may change data, and at the end, the content of the tables is compared with the model. The model computes from
 //! the times of all writes which values must be stored, and which must be gone. The same seed gives the same history.
 //! In memory, the run of the history is also the same, to the byte.
+//!
+//! # Invariants
+//!
+//! - The same seed gives the same history, and in memory the same results of all steps.
+//! - The model does not depend on a store, nor on the way in which values are culled.
 
 pub mod collecting;
 mod history;

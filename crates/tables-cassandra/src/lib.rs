@@ -11,6 +11,12 @@
 //! Cassandra has more limits than the table layer ([`limits`]). The key of a partition has at most 65,535 bytes, and
 //! so have all clustering columns of a row together. If a table has only one partition column, its value must not be
 //! empty. A batch has at most 65,535 mutations, and at most 15 MiB. A call beyond these limits is `Invalid`.
+//!
+//! # Invariants
+//!
+//! - The values of a row are one cell with the write time of the batch, so a row never mixes the values of two writers.
+//! - A batch is one mutation of one partition, and may be repeated.
+//! - Rows that were read are not cached, since other processes write to the cluster, too.
 
 mod catalog;
 mod cell;

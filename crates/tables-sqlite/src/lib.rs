@@ -4,6 +4,18 @@
 //! calls as one transaction ([`committer`]), and reads on several other threads ([`readers`]). Rows are
 //! stored in the order of their keys ([`key`]), each with a checksum ([`envelope`]). [`mod@file`] describes
 //! the layout of the file. [`mod@backup`] copies the file beside a running server.
+//!
+//! # Invariants
+//!
+//! - When `write` or `swap` returns without an error, its batches are on disk. A swap and its batches are one
+//!   transaction.
+//! - Every read verifies the checksum; damage is an error, never other bytes.
+//! - Before a read reports that a row does not exist, or that a scan has ended, `audit` checks in the database pages of
+//!   the file that no row is lost. A missing log is an error (`log_mark`), and so is a log that is damaged before its
+//!   last commit (`log_scan`). See decision 0013 and decision 0020.
+//! - A row whose key is damaged hides no other row (`salvage`). See decision 0019.
+//! - Only one process may write to a store (`lock`). A store of another format version is refused before anything is
+//!   changed. Only `upgrade` converts a store: into a new file, which it compares with the old file. See decision 0029.
 
 mod apply;
 mod audit;

@@ -8,6 +8,16 @@
 //! [`Counting`] and [`Faulty`] wrap any other store: `Counting` counts calls, and `Faulty` fails according to a
 //! plan. Both are [`Decorator`]s. Two more stores are behind features. `Isolated` (`isolated`) is a namespace in a
 //! shared store. `ReplicaStore` (`replicas`), for tests, has replicas, and a write may reach only some of them.
+//!
+//! # Invariants
+//!
+//! - A batch belongs to one partition, and happens completely or not at all. Of two writes of a row, the one with the
+//!   later `written_at` wins.
+//! - `swap` compares and sets a row after it has written the batches of its call. So a reader that finds the row also
+//!   finds the rows of the batches, even after a crash.
+//! - The trait promises nothing that a cluster cannot keep: it has no transaction over partitions, and no snapshot over
+//!   several reads.
+//! - A store does not know what its rows mean. The caller bounds the sizes of values and batches.
 
 #[cfg(feature = "contract")]
 pub mod contract;

@@ -7,6 +7,10 @@
 //!
 //! A [`Ring`] of three nodes exists only if `cargo xtask cassandra faults` runs a test. A [`Cluster`] is a store in
 //! memory for tests that need several processes on one store. Each test starts its own [`Redis`].
+//!
+//! # Invariants
+//!
+//! - A test is written once, for both stores.
 
 mod cluster;
 mod redis;

@@ -5,6 +5,11 @@
 //! [`client_config()`] returns the settings of TLS, with the authorities of the system or of a file. [`Client`] sends
 //! requests to a server of Rashomon at a [`ServerUrl`]. [`bounded`] sends requests to services that are not trusted.
 //! [`PooledClient`] sends many small requests to a trusted service.
+//!
+//! # Invariants
+//!
+//! - No error, log line or debug output contains a token.
+//! - The requests of `bounded` go to allowed hosts only, redirects included. Time, bytes and requests are bounded.
 
 mod authorities;
 pub mod bounded;

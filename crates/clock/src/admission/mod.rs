@@ -3,6 +3,10 @@
 //! A request of a client can be made [`refusable`]: it is refused if the queue of waiting callers is full, or if it
 //! has waited for a limited time. All other work waits in the same queue as long as necessary. The queue is first in,
 //! first out, so no work starves.
+//!
+//! # Invariants
+//!
+//! - Only a request is refused, and only before its first permit. All other work waits in the same queue.
 
 mod queue;
 

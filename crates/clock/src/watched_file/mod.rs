@@ -2,6 +2,11 @@
 //!
 //! [`Watched`] has the value, and reads the files again on request. [`Source`] names the files, and makes the value.
 //! [`read_regular_file`] reads one file of limited size.
+//!
+//! # Invariants
+//!
+//! - Only regular files up to a size limit are read, so no reader waits for another process.
+//! - If a changed file is unusable, the previous value stays in use.
 
 mod read;
 mod watched;

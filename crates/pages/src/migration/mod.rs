@@ -8,6 +8,13 @@
 //!
 //! A migration knows tables and rows, and not what they mean. A table that is added to the schemas is copied
 //! too.
+//!
+//! # Invariants
+//!
+//! - A row is copied unchanged, with its write time and its expiry, so that a second copy changes nothing. Rows that
+//!   are written by swaps are an exception: the target sets their write time.
+//! - The progress is stored after the rows to which it refers, so an interrupted migration can be resumed.
+//! - The module copies rows without knowing what they mean. A new table is copied without new code.
 
 mod compare;
 mod copy;

@@ -6,6 +6,10 @@
 //! [`Background`] runs garbage collection (also of deleted buckets), the rescans and sweeps of retention, and
 //! the seals and compactions of the archive, in separate tasks. A program that embeds the buckets has to start
 //! these tasks. [`AwaitedStore`] is a placeholder for a cluster that does not answer yet.
+//!
+//! # Invariants
+//!
+//! - A panic in a task of `background` is counted, and the task is restarted.
 
 mod awaited;
 mod background;

@@ -7,6 +7,12 @@
 //! [`RawSettings`] has the flags and the variables, with their help texts. [`Settings::load`] merges them with a file,
 //! checks the result, and returns [`Settings`] or all errors. The methods of [`Settings`] derive the settings of each
 //! component. This crate opens no store: its caller does, and then calls [`Settings::decide_archive`].
+//!
+//! # Invariants
+//!
+//! - All errors in the settings of a file that can be parsed are reported at once.
+//! - Printed settings are a configuration file with the same meaning.
+//! - The module knows no command, and opens no store.
 
 mod access;
 mod archive;

@@ -8,6 +8,11 @@
 //! store with the same names, from before a restore of a backup, or from a write that was rolled back. Wrong
 //! entries cull nothing early: a cull also reads the row of the next higher revision or render, which has the
 //! time since which a value has been superseded. Wrong entries only leave more work to the sweep.
+//!
+//! # Invariants
+//!
+//! - If Redis loses an entry or does not answer, values are culled later, never earlier. A write waits for Redis for a
+//!   bounded time.
 
 mod connection;
 mod entry;

@@ -2,6 +2,10 @@
 //! ([`answer`]), and how long caches may keep an answer ([`caching`]).
 //!
 //! The module does not know requests, except their headers.
+//!
+//! # Invariants
+//!
+//! - Of a request, the module knows only the headers.
 
 pub(crate) mod answer;
 pub(crate) mod caching;

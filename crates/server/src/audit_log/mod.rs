@@ -4,6 +4,11 @@
 //! [`Target`], so that no request waits for the disk. Lines that cannot be written are lost, and counted.
 //!
 //! [`LineQueue`] is the queue between the log and its thread. The log of the server uses such a queue, too.
+//!
+//! # Invariants
+//!
+//! - No caller waits until a line is written. A line that cannot be written is counted.
+//! - No input of a client can end a line and begin another one.
 
 mod entry;
 mod pace;

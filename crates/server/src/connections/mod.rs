@@ -8,6 +8,12 @@
 //! files change. [`ExpiryLog`] warns before the certificate expires.
 //!
 //! The module does not know the routes of an application, nor the form of its answers.
+//!
+//! # Invariants
+//!
+//! - The module does not know the routes, nor the form of an error.
+//! - The number of connections, the heads of requests, and the time that a slow client may take are bounded. (The
+//!   bodies are bounded in `forms`.)
 
 mod application;
 mod intercepted_stream;

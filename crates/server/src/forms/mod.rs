@@ -4,6 +4,10 @@
 //! arrives: a sequence of fields in one of three encodings. A field has a name, optional headers, and bytes
 //! that arrive in pieces. The parsers hold at most a piece, a name or a header block in memory, and each of
 //! these is bounded.
+//!
+//! # Invariants
+//!
+//! - A parser holds at most one piece, one name or one header block in memory.
 
 mod body;
 mod increment;

@@ -22,6 +22,11 @@
 //! in the backup as it is in the last snapshot. Decision 0025 has the reasons.
 //!
 //! [`PageReader::changes`]: crate::PageReader::changes
+//!
+//! # Invariants
+//!
+//! - A state gets its final name only after its database pages were written, read again and compared.
+//! - A complete file is never changed. `keep` deletes only files that no remaining state needs.
 
 mod durable;
 mod error;

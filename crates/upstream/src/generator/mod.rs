@@ -10,6 +10,10 @@
 //!
 //! For MediaWiki, use `rest.php/v1/revision/{rev}/html`, which answers with 404 if there is no such revision. For a
 //! missing revision, `index.php?oldid={rev}&action=render` answers with 200 and a message for people.
+//!
+//! # Invariants
+//!
+//! - A call returns all properties that the renderer is configured to make of a revision, or an error.
 
 mod http_generator;
 mod settings;

@@ -10,6 +10,12 @@
 //! (`reader`), with a cursor in the store. The reader sends the purges that were not sent from memory. A cache that
 //! fails gets its purges from the reader alone, until the reader has caught up. A cache that fails delays neither
 //! writes nor other caches.
+//!
+//! # Invariants
+//!
+//! - An entry is written by the same call of the store as its change, and before the change.
+//! - A cursor passes an entry only after the cache has acknowledged it.
+//! - Only the tasks of a cache wait for the cache. Without caches, nothing is queued.
 
 mod cache;
 mod metrics;

@@ -9,6 +9,10 @@
 //!
 //! A transformer is not trusted. A timeout bounds the wait for its answer, and a maximum size bounds the answer.
 //! Redirects lead to allowed hosts only. The number of concurrent transformations bounds the documents in memory.
+//!
+//! # Invariants
+//!
+//! - The content type of a step's answer names the version that the step makes, or the call fails.
 
 mod chain;
 mod settings;
