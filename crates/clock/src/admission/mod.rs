@@ -91,7 +91,7 @@ struct Class {
 }
 
 /// The number of permits for short work that are in use at once for each permit.
-const SHORT_FOR_EACH: NonZeroUsize = NonZeroUsize::new(4).expect("not zero");
+const SHORT_FOR_EACH: NonZeroUsize = NonZeroUsize::new(32).expect("not zero");
 
 /// A permit. It ends when the value is dropped.
 #[derive(Debug)]
