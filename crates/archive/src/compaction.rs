@@ -85,7 +85,9 @@ impl Archive {
         let mut compactor = Compactor::new(self, options)?;
         let of_bucket = (domain, bucket);
         let tables = vec![&*ARCHIVE_INDEX];
-        let mut pages = BucketPages::new(&self.blocks.store, &self.records.catalog, of_bucket, tables);
+        let catalog = &self.records.catalog;
+        let mut pages =
+            BucketPages::new(&self.blocks.store, catalog, of_bucket, tables, !options.rest.is_zero());
         while let Some((page, parts)) = pages.next().await? {
             // Most pages have one part.
             let is_whole = parts.is_some_and(|parts| parts < compactor.least());

@@ -14,6 +14,12 @@ use super::index::IndexRow;
 /// The maximum number of rows in one read.
 const ROWS_PER_READ: NonZeroUsize = NonZeroUsize::new(5_000).expect("not zero");
 
+/// The maximum number of rows in one read of a walk that rests after each: such a read takes a millisecond or two.
+const ROWS_BEFORE_A_REST: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
+
+/// How many times as long as each of its reads such a walk rests.
+const RESTS: u32 = 19;
+
 /// The maximum number of pages with damaged rows that are kept until the end of the walk.
 const MAX_DAMAGED_PAGES: usize = 10_000;
 
@@ -139,11 +145,12 @@ impl PageWalk {
     /// Begins a walk through these tables. Damaged rows do not end it.
     #[must_use]
     pub fn new(store: Arc<dyn TableStore>, tables: Vec<&'static Schema>) -> Self {
-        Self::begin(store, Walk::new(tables, ROWS_PER_READ))
+        Self::begin(store, Walk::new(tables, ROWS_PER_READ), 0)
     }
 
-    fn begin(store: Arc<dyn TableStore>, walk: Walk) -> Self {
-        Self { rows: WalkRows::new(store, walk.reporting_damage()), damaged: BTreeMap::new() }
+    fn begin(store: Arc<dyn TableStore>, walk: Walk, rests: u32) -> Self {
+        let rows = WalkRows::with_rests(store, walk.reporting_damage(), rests);
+        Self { rows, damaged: BTreeMap::new() }
     }
 
     /// Returns the next page that has rows, or `None` at the end. `Corrupt` if too many rows are damaged.
@@ -188,16 +195,19 @@ pub(super) struct BucketPages<'a> {
 }
 
 impl<'a> BucketPages<'a> {
-    /// Begins to read the pages. `store` has the tables.
+    /// Begins to read the pages. `store` has the tables. Whether the walk `rests` after each read, so that readers and
+    /// writers are not delayed.
     pub(super) fn new(
         store: &Arc<dyn TableStore>,
         catalog: &'a Catalog,
         (domain, bucket): (&'a DomainName, &'a BucketName),
         tables: Vec<&'static Schema>,
+        rests: bool,
     ) -> Self {
         let within = vec![domain.as_str().into(), bucket.as_key().into()];
         let is_walked = store.partition_versions().is_some();
-        let begin = || PageWalk::begin(Arc::clone(store), Walk::new(tables, ROWS_PER_READ).within(within));
+        let (rows, rests) = if rests { (ROWS_BEFORE_A_REST, RESTS) } else { (ROWS_PER_READ, 0) };
+        let begin = || PageWalk::begin(Arc::clone(store), Walk::new(tables, rows).within(within), rests);
         Self { walk: is_walked.then(begin), listed: catalog.pages(domain, bucket) }
     }
 

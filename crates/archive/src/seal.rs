@@ -92,7 +92,9 @@ impl Archive {
         let mut sealer = Sealer::new(self, writes, settings.of_bucket(domain, bucket), options)?;
         let tables = vec![&*REVISIONS, &*RENDERS];
         let of_bucket = (domain, bucket);
-        let mut pages = BucketPages::new(&self.blocks.store, &self.records.catalog, of_bucket, tables);
+        let catalog = &self.records.catalog;
+        let mut pages =
+            BucketPages::new(&self.blocks.store, catalog, of_bucket, tables, !options.rest.is_zero());
         while let Some((page, _)) = pages.next().await? {
             sealer.take_page(&page).await?;
             progress(&sealer.sealed);

@@ -1,8 +1,8 @@
 //! Walks: the rows of several tables, partition by partition.
 
-use std::{collections::VecDeque, num::NonZeroUsize, sync::Arc};
+use std::{collections::VecDeque, num::NonZeroUsize, sync::Arc, time::Duration};
 
-use tokio::task::JoinHandle;
+use tokio::{task::JoinHandle, time::Instant};
 
 use crate::{Cursor, DamagedRow, Error, OnDamage, Partition, Result, Row, Scan, Schema, TableStore, Value};
 
@@ -129,19 +129,28 @@ pub struct WalkRows {
     store: Arc<dyn TableStore>,
     walk: Walk,
     /// The result page that is read ahead. `None` after the last one.
-    next: Option<JoinHandle<Result<WalkPage>>>,
+    next: Option<JoinHandle<Result<(WalkPage, Duration)>>>,
     rows: VecDeque<(&'static Schema, Row)>,
     damaged: Vec<(&'static Schema, DamagedRow)>,
     result_pages: u64,
+    /// How many times as long as each read to rest after it.
+    rests: u32,
 }
 
 impl WalkRows {
     /// Begins to read the first result page. Call it on a runtime.
     #[must_use]
     pub fn new(store: Arc<dyn TableStore>, walk: Walk) -> Self {
+        Self::with_rests(store, walk, 0)
+    }
+
+    /// Like [`Self::new`], but rests after each read, so many times as long as the read took. So work in the background
+    /// takes only a part of one core.
+    #[must_use]
+    pub fn with_rests(store: Arc<dyn TableStore>, walk: Walk, rests: u32) -> Self {
         let (rows, damaged) = (VecDeque::new(), Vec::new());
-        let mut this = Self { store, walk, next: None, rows, damaged, result_pages: 0 };
-        this.begin_read();
+        let mut this = Self { store, walk, next: None, rows, damaged, result_pages: 0, rests };
+        this.begin_read(Duration::ZERO);
         this
     }
 
@@ -180,10 +189,10 @@ impl WalkRows {
         while self.rows.is_empty() {
             let Some(next) = self.next.take() else { return Ok(()) };
             let page = next.await.map_err(|error| Error::unavailable(error.to_string()))?;
-            let WalkPage { rows, damaged, next } = page?;
+            let (WalkPage { rows, damaged, next }, took) = page?;
             self.walk.after = next;
             if self.walk.after.is_some() {
-                self.begin_read();
+                self.begin_read(took * self.rests);
             }
             self.result_pages += u64::from(!rows.is_empty());
             self.damaged.extend(damaged);
@@ -192,9 +201,16 @@ impl WalkRows {
         Ok(())
     }
 
-    fn begin_read(&mut self) {
+    fn begin_read(&mut self, rest: Duration) {
         let (store, walk) = (Arc::clone(&self.store), self.walk.clone());
-        self.next = Some(tokio::spawn(async move { store.walk(walk).await }));
+        self.next = Some(tokio::spawn(async move {
+            if !rest.is_zero() {
+                tokio::time::sleep(rest).await;
+            }
+            let begun = Instant::now();
+            let page = store.walk(walk).await?;
+            Ok((page, begun.elapsed()))
+        }));
     }
 }
 

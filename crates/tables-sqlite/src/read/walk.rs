@@ -13,8 +13,9 @@ use super::{
 use crate::{row_scan::Tables, salvage::Salvage};
 
 /// The maximum number of rows that a result page skips because they have expired, are damaged, or belong to a table
-/// that is not walked.
+/// that is not walked: at most this many, and this many for each row that the page may have.
 const MAX_SKIPPED_ROWS: usize = 10_000;
+const MAX_SKIPPED_FOR_A_ROW: usize = 10;
 
 /// The number after the numbers of all tables.
 const AFTER_ALL_TABLES: u16 = u16::MAX;
@@ -219,7 +220,8 @@ impl<'a> PageBuilder<'a> {
 
     fn is_full(&self) -> bool {
         let full = self.rows.len() >= self.walk.limit.get() || self.bytes >= self.walk.max_bytes;
-        (full && !self.rows.is_empty()) || self.skipped >= MAX_SKIPPED_ROWS
+        let most_skipped = self.walk.limit.get().saturating_mul(MAX_SKIPPED_FOR_A_ROW).min(MAX_SKIPPED_ROWS);
+        (full && !self.rows.is_empty()) || self.skipped >= most_skipped
     }
 
     fn push(&mut self, table: Table, row: Row) {
