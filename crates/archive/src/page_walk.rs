@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
 
 use rashomon_records::{
-    BucketName, Catalog, DomainName, Error, Page, PageStream, Result,
+    BucketName, Catalog, DomainName, Error, Page, PageStream, Result, Title,
     rows::page_of,
     schemas::{ARCHIVE_INDEX, PAGES},
 };
@@ -14,8 +14,9 @@ use super::index::IndexRow;
 /// The maximum number of rows in one read.
 const ROWS_PER_READ: NonZeroUsize = NonZeroUsize::new(5_000).expect("not zero");
 
-/// The maximum number of rows in one read of a walk that rests after each: such a read takes a millisecond or two.
-const ROWS_BEFORE_A_REST: NonZeroUsize = NonZeroUsize::new(100).expect("not zero");
+/// The maximum number of rows, and of pages without any, in one read of a walk that rests after each: such a read takes
+/// a few milliseconds.
+const ROWS_BEFORE_A_REST: NonZeroUsize = NonZeroUsize::new(50).expect("not zero");
 
 /// How many times as long as each of its reads such a walk rests.
 const RESTS: u32 = 19;
@@ -190,8 +191,12 @@ pub(super) struct BucketPages<'a> {
     /// where other processes write to the store: its partitions are in no order, and a walk would visit those of all
     /// buckets.
     walk: Option<PageWalk>,
+    /// The pages with damaged rows that the walk kept for its end, when damage has ended it.
+    damaged: Vec<Page>,
     /// All titles of the bucket, which are read if there is no walk, or if damage ends it.
     listed: PageStream<'a>,
+    /// The last page of the walk that was returned.
+    last: Option<Title>,
 }
 
 impl<'a> BucketPages<'a> {
@@ -207,8 +212,10 @@ impl<'a> BucketPages<'a> {
         let within = vec![domain.as_str().into(), bucket.as_key().into()];
         let is_walked = store.partition_versions().is_some();
         let (rows, rests) = if rests { (ROWS_BEFORE_A_REST, RESTS) } else { (ROWS_PER_READ, 0) };
-        let begin = || PageWalk::begin(Arc::clone(store), Walk::new(tables, rows).within(within), rests);
-        Self { walk: is_walked.then(begin), listed: catalog.pages(domain, bucket) }
+        let walk = Walk::new(tables, rows).within(within).sparsely();
+        let begin = || PageWalk::begin(Arc::clone(store), walk, rests);
+        let (listed, last) = (catalog.pages(domain, bucket), None);
+        Self { walk: is_walked.then(begin), damaged: Vec::new(), listed, last }
     }
 
     /// Returns the next page, or `None` at the end. Of a walked page also the number of its rows in the index, unless
@@ -220,13 +227,28 @@ impl<'a> BucketPages<'a> {
                 // A key that is not that of a page is damaged: `verify` reports it.
                 Ok(Some(walked)) => {
                     if let Some(page) = walked.page() {
+                        self.last = Some(page.title.clone());
                         return Ok(Some((page, walked.index.map(|rows| rows.len()))));
                     }
                 }
-                Err(Error::Store(StoreError::Corrupt(_))) => self.walk = None,
+                Err(Error::Store(StoreError::Corrupt(_))) => {
+                    let damaged = std::mem::take(&mut walk.damaged).into_values();
+                    self.damaged = damaged.filter_map(|page| page.page()).collect();
+                    self.damaged.retain(|page| self.last.as_ref().is_some_and(|last| page.title <= *last));
+                    self.walk = None;
+                }
                 Err(error) => return Err(error),
             }
         }
-        Ok(self.listed.next().await?.map(|page| (page, None)))
+        if let Some(page) = self.damaged.pop() {
+            return Ok(Some((page, None)));
+        }
+        while let Some(page) = self.listed.next().await? {
+            // A page must not be in the same block twice.
+            if self.last.as_ref().is_none_or(|last| page.title > *last) {
+                return Ok(Some((page, None)));
+            }
+        }
+        Ok(None)
     }
 }

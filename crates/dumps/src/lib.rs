@@ -2,7 +2,8 @@
 //!
 //! [`import()`] reads an export into a bucket, and [`export()`] writes an export of a bucket. [`HistoryReader`],
 //! which the import uses, returns the content of an input one revision after another, in either format. [`xml`] and
-//! [`json_lines`] know the two formats, and [`entries`] those of key-value buckets. No part needs a whole input, or all revisions of a page, in memory.
+//! [`json_lines`] know the two formats, and [`entries`] those of key-value buckets. No part needs a whole input, or all
+//! revisions of a page, in memory.
 //!
 //! # Invariants
 //!

@@ -17,6 +17,8 @@ pub struct Walk {
     /// The first partition that is visited: the partitions are visited in the order of their values. `Unsupported` by
     /// stores that have no such order.
     pub from: Option<Partition>,
+    /// Whether the partitions have many rows in other tables, which a store should not read then. The rows are the same.
+    pub is_sparse: bool,
     /// The maximum number of rows in a result page.
     pub limit: NonZeroUsize,
     /// A result page ends at the latest with the row that reaches this many bytes ([`Row::size`]).
@@ -35,6 +37,7 @@ impl Walk {
             tables,
             within: Vec::new(),
             from: None,
+            is_sparse: false,
             limit,
             max_bytes: Scan::DEFAULT_MAX_BYTES,
             after: None,
@@ -46,6 +49,13 @@ impl Walk {
     #[must_use]
     pub fn within(mut self, first_values: Partition) -> Self {
         self.within = first_values;
+        self
+    }
+
+    /// Reads no rows of other tables, if the store can leave them out: see [`Self::is_sparse`].
+    #[must_use]
+    pub const fn sparsely(mut self) -> Self {
+        self.is_sparse = true;
         self
     }
 
@@ -123,6 +133,9 @@ impl<'s> WalkStream<'s> {
     }
 }
 
+/// The longest rest after a read of a result page.
+const LONGEST_REST: Duration = Duration::from_secs(1);
+
 /// The rows of a walk, one after the other. While the rows of a result page are used, the next result page is read.
 #[derive(Debug)]
 pub struct WalkRows {
@@ -192,7 +205,7 @@ impl WalkRows {
             let (WalkPage { rows, damaged, next }, took) = page?;
             self.walk.after = next;
             if self.walk.after.is_some() {
-                self.begin_read(took * self.rests);
+                self.begin_read((took * self.rests).min(LONGEST_REST));
             }
             self.result_pages += u64::from(!rows.is_empty());
             self.damaged.extend(damaged);

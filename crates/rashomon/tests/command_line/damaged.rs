@@ -319,10 +319,8 @@ fn damaged_title_row_stops_nothing_and_is_repaired() {
         .ends_with(1)
         .stderr_contains(&["of table titles: its checksum does not agree"])
         .stdout_contains(&["3 pages, 9 revisions"]);
-    on_sqlite(&["archive", "seal", "--after", "0s"])
-        .ends_with(1)
-        .stdout_contains(&["sealed 6 revisions"])
-        .stderr_contains(&["damaged: table titles"]);
+    // A seal reads no titles.
+    on_sqlite(&["archive", "seal", "--after", "0s"]).ends_with(0).stdout_contains(&["sealed 6 revisions"]);
     run(home.path(), &["migrate", "--from", "sqlite:titles", "--to", "sqlite:copy", "--verify"])
         .ends_with(1)
         .stdout_contains(&["titles: DAMAGED, 1 row of the source", "NOT THE SAME"])

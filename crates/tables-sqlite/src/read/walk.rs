@@ -7,15 +7,15 @@ use rashomon_tables::{Walk, WalkPage};
 
 use super::{
     AuditConnection, Bytes, Cursor, DamagedRow, Error, Key, NonZeroUsize, OnDamage, Order, Partition,
-    PassedTime, Result, Row, Scan, Span, Table, Value, VisibleRow, check_neighbours, corrupt, from_sqlite,
-    key, next_key, pop_partition, prepare_scan, read_stored, read_visible, salvaged, span, unknown_cursor,
+    PassedTime, Result, Row, Scan, Span, Table, Value, VisibleRow, check_neighbours, corrupt, first_key,
+    from_sqlite, key, next_key, pop_partition, prepare_scan, read_stored, read_visible, salvaged, span,
+    unknown_cursor,
 };
 use crate::{row_scan::Tables, salvage::Salvage};
 
 /// The maximum number of rows that a result page skips because they have expired, are damaged, or belong to a table
-/// that is not walked: at most this many, and this many for each row that the page may have.
+/// that is not walked.
 const MAX_SKIPPED_ROWS: usize = 10_000;
-const MAX_SKIPPED_FOR_A_ROW: usize = 10;
 
 /// The number after the numbers of all tables.
 const AFTER_ALL_TABLES: u16 = u16::MAX;
@@ -52,10 +52,58 @@ pub(crate) fn walk(
         }
         None => None,
     };
-    connection.snapshot(|| match read_and_audit(connection, &tables, first, walk, span.clone(), passed) {
-        Err(Error::Corrupt(_)) => read_by_partition(connection, &tables, first, walk, span, resumed, passed),
-        page => page,
+    connection.snapshot(|| {
+        let read = || {
+            if walk.is_sparse {
+                let find = |span: &Span| first_partition(connection, first, span);
+                read_by_partition(
+                    connection,
+                    (&tables, first),
+                    walk,
+                    (span.clone(), resumed.as_ref()),
+                    find,
+                    passed,
+                )
+            } else {
+                read_and_audit(connection, &tables, first, walk, span.clone(), passed)
+            }
+        };
+        match read() {
+            Err(Error::Corrupt(_)) => {
+                let salvage = Salvage::new(connection)?;
+                let find = |span: &Span| salvaged::first_partition(&salvage, first, span);
+                read_by_partition(
+                    connection,
+                    (&tables, first),
+                    walk,
+                    (span.clone(), resumed.as_ref()),
+                    find,
+                    passed,
+                )
+            }
+            page => page,
+        }
     })
+}
+
+/// The first partition of a span that has rows, with the beginning of its keys. An audit confirms that no row before it
+/// is lost.
+fn first_partition(
+    connection: &AuditConnection,
+    table: Table,
+    span: &Span,
+) -> Result<Option<(Vec<u8>, Partition)>> {
+    let found = first_key(connection, span).map_err(|error| from_sqlite(&error))?;
+    let end = found.as_deref().map_or_else(|| span.end.clone(), next_key);
+    super::audit(connection, table, &Span { start: span.start.clone(), end }, usize::from(found.is_some()))?;
+    let Some(found) = found else { return Ok(None) };
+    if !span.contains(&found) {
+        return Err(corrupt(table.schema.name(), &found, "it is out of order"));
+    }
+    let mut rest = &found[key::NUMBER_BYTES..];
+    let partition = pop_partition(table, &mut rest)
+        .ok_or_else(|| corrupt(table.schema.name(), &found, "its partition cannot be read"))?;
+    Ok(Some((found[..found.len() - rest.len()].to_vec(), partition)))
 }
 
 fn after_row(key: &[u8]) -> Cursor {
@@ -166,28 +214,28 @@ struct Resumed {
     after: Option<Cursor>,
 }
 
-/// Reads a result page by scans, which find all undamaged rows, and name the damaged rows.
+/// Reads a result page by scans, which find all undamaged rows, and name the damaged rows. `find` returns the first
+/// partition of a span.
 fn read_by_partition(
     connection: &AuditConnection,
-    tables: &[Table],
-    first: Table,
+    (tables, first): (&[Table], Table),
     walk: &Walk,
-    mut span: Span,
-    resumed: Option<Resumed>,
+    (mut span, resumed): (Span, Option<&Resumed>),
+    find: impl Fn(&Span) -> Result<Option<(Vec<u8>, Partition)>>,
     passed: PassedTime,
 ) -> Result<WalkPage> {
-    let (salvage, mut page) = (Salvage::new(connection)?, PageBuilder::new(walk));
+    let mut page = PageBuilder::new(walk);
     if let Some(Resumed { partition, number, after }) = resumed {
-        for table in tables.iter().filter(|table| table.number >= number) {
-            let after = after.clone().filter(|_| table.number == number);
-            if page.add_scans(connection, *table, &partition, after, passed)? {
+        for table in tables.iter().filter(|table| table.number >= *number) {
+            let after = after.clone().filter(|_| table.number == *number);
+            if page.add_scans(connection, *table, partition, after, passed)? {
                 return Ok(page.build());
             }
         }
-        let after = key::successor(span::partition_key(first.shape, &partition));
+        let after = key::successor(span::partition_key(first.shape, partition));
         span.start = span.start.max(after);
     }
-    while let Some((partition_key, partition)) = salvaged::first_partition(&salvage, first, &span)? {
+    while let Some((partition_key, partition)) = find(&span)? {
         for table in tables {
             if page.add_scans(connection, *table, &partition, None, passed)? {
                 return Ok(page.build());
@@ -220,7 +268,8 @@ impl<'a> PageBuilder<'a> {
 
     fn is_full(&self) -> bool {
         let full = self.rows.len() >= self.walk.limit.get() || self.bytes >= self.walk.max_bytes;
-        let most_skipped = self.walk.limit.get().saturating_mul(MAX_SKIPPED_FOR_A_ROW).min(MAX_SKIPPED_ROWS);
+        // A sparse walk counts partitions, each of which is looked for.
+        let most_skipped = if self.walk.is_sparse { self.walk.limit.get() } else { MAX_SKIPPED_ROWS };
         (full && !self.rows.is_empty()) || self.skipped >= most_skipped
     }
 

@@ -105,14 +105,23 @@ async fn scan(
     }
 }
 
-/// Reads all rows of a walk, and the keys of the damaged rows, in pages of `limit` rows.
-async fn walk(
-    store: &SqliteStore,
-    tables: &[&'static Schema],
-    limit: usize,
-) -> Result<(Vec<Row>, BTreeSet<(Vec<Value>, Vec<Value>)>), Error> {
+/// The rows of a walk, and the keys of the damaged rows.
+type Walked = (Vec<Row>, BTreeSet<(Vec<Value>, Vec<Value>)>);
+
+/// Reads all rows of a walk in pages of `limit` rows. A sparse walk reads the same.
+async fn walk(store: &SqliteStore, tables: &[&'static Schema], limit: usize) -> Result<Walked, Error> {
     let limit = NonZeroUsize::new(limit).expect("not zero");
-    let mut pages = WalkStream::new(store, Walk::new(tables.to_vec(), limit).reporting_damage());
+    let all = Walk::new(tables.to_vec(), limit).reporting_damage();
+    let walked = walk_pages(store, all.clone()).await;
+    if let Ok(walked) = &walked {
+        assert_eq!(&walk_pages(store, all.sparsely()).await.expect("a sparse walk"), walked);
+    }
+    walked
+}
+
+async fn walk_pages(store: &SqliteStore, walk: Walk) -> Result<Walked, Error> {
+    let limit = walk.limit;
+    let mut pages = WalkStream::new(store, walk);
     let (mut rows, mut damaged) = (Vec::new(), BTreeSet::new());
     while let Some(page) = pages.next().await? {
         assert!(page.rows.len() <= limit.get());

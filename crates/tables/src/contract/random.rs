@@ -267,6 +267,8 @@ impl Comparison {
 /// The rows of all tables, by a walk, in the order of [`World::contents`].
 async fn walked(world: &World) -> Vec<(&'static Schema, Vec<Row>)> {
     let found = world.walk(Walk::new(tables().to_vec(), limit(3))).await;
+    let sparse = world.walk(Walk::new(tables().to_vec(), limit(3)).sparsely()).await;
+    assert_eq!(found, sparse, "a sparse walk");
     let of_table = |table: &'static Schema| {
         let rows = found.iter().filter(|(of, _)| *of == table.name());
         let mut rows: Vec<_> = rows.map(|(_, row)| row.clone()).map(comparable(table)).collect();

@@ -60,8 +60,10 @@ pub async fn a_walk_has_the_rows_of_its_tables(factory: &dyn Factory) {
             expected.append(&mut by_table_and_partition(rows.collect()));
         }
         for rows in [1, 2, 5, 100] {
-            for max_bytes in [1, 50, 1 << 20] {
-                let walk = Walk { max_bytes, ..Walk::new(tables.clone(), limit(rows)) };
+            for (max_bytes, is_sparse) in
+                [1, 50, 1 << 20].into_iter().flat_map(|bytes| [(bytes, false), (bytes, true)])
+            {
+                let walk = Walk { max_bytes, is_sparse, ..Walk::new(tables.clone(), limit(rows)) };
                 assert_eq!(
                     by_table_and_partition(world.walk(walk).await),
                     expected,
@@ -98,6 +100,7 @@ pub async fn a_walk_visits_the_partitions_with_its_first_values(factory: &dyn Fa
     for within in prefixes {
         for rows in [1, 3, 100] {
             let walk = Walk::new(vec![&TITLES, &OF_TITLES], limit(rows)).within(within.clone());
+            let walk = if rows == 3 { walk.sparsely() } else { walk };
             let mut found: Vec<_> =
                 world.walk(walk).await.into_iter().map(|(table, row)| (row.key.partition, table)).collect();
             let of_tables = |partition: Partition| {
@@ -145,6 +148,7 @@ pub async fn a_walk_returns_each_lasting_row_once(factory: &dyn Factory) {
             world.put(&OTHER, &key(&page(number), "a"), numbered(number)).await;
         }
         let mut walk = Walk::new(vec![&PAGES, &OTHER, &REVISIONS], limit(rows));
+        walk.is_sparse = rows == 1;
         let mut seen: BTreeMap<(&str, Key), usize> = BTreeMap::new();
         for round in 0..1_000_i64 {
             let found = world.walk_page(&walk).await;

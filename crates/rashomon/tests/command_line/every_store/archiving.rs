@@ -96,8 +96,10 @@ fn sealed_revisions_are_read_as_before() {
     home.seal().ends_with(0).stdout_contains(&["sealed 3 revisions"]);
     let before_compaction = home.run(&export).ends_with(0).stdout;
     let compaction = home.run(&["archive", "merge"]).ends_with(0);
-    let compaction = compaction
-        .stdout_contains(&["looked at 21 pages, and merged 2 parts of blocks with 32 revisions", "1 block"]);
+    // Without other processes, only pages with blocks are looked at.
+    let looked_at = if ALONE { "looked at 1 page," } else { "looked at 21 pages," };
+    let merged = "and merged 2 parts of blocks with 32 revisions";
+    let compaction = compaction.stdout_contains(&[looked_at, merged, "1 block"]);
     let deleted = ["deleted 2 blocks that no page references any more"];
     if ALONE {
         compaction.stdout_contains(&deleted);
