@@ -376,30 +376,39 @@ fn partitions_in(
     let (mut items, mut last) = (Vec::new(), Vec::new());
     let mut examined = 0;
     loop {
-        let found = first_key(connection, &span).map_err(|error| from_sqlite(&error))?;
-        let seen = Span {
-            start: span.start.clone(),
-            end: found.as_deref().map_or_else(|| span.end.clone(), next_key),
+        let Some((partition_key, partition)) = first_partition(connection, table, &span)? else {
+            return Ok(Page::new(items, None));
         };
-        audit(connection, table, &seen, usize::from(found.is_some()))?;
-        let Some(found) = found else { return Ok(Page::new(items, None)) };
         if items.len() == limit.get() || examined == limit.get().saturating_add(MAX_SKIPPED_ROWS) {
             return Ok(Page::new(items, Some(Cursor(Bytes::from(last)))));
         }
         examined += 1;
-        if !span.contains(&found) {
-            return Err(corrupt(table.schema.name(), &found, "it is out of order"));
-        }
-        let mut rest = &found[key::NUMBER_BYTES..];
-        let partition = pop_partition(table, &mut rest)
-            .ok_or_else(|| corrupt(table.schema.name(), &found, "its partition cannot be read"))?;
-        let partition_key = &found[..found.len() - rest.len()];
         last = partition_key[key::NUMBER_BYTES..].to_vec();
-        span.start = key::successor(partition_key.to_vec());
+        span.start = key::successor(partition_key);
         if has_visible_row(connection, table, &partition, passed)? {
             items.push(partition);
         }
     }
+}
+
+/// The first partition of a span that has rows, with the beginning of its keys. An audit confirms that no row before it
+/// is lost.
+fn first_partition(
+    connection: &AuditConnection,
+    table: Table,
+    span: &Span,
+) -> Result<Option<(Vec<u8>, Partition)>> {
+    let found = first_key(connection, span).map_err(|error| from_sqlite(&error))?;
+    let end = found.as_deref().map_or_else(|| span.end.clone(), next_key);
+    audit(connection, table, &Span { start: span.start.clone(), end }, usize::from(found.is_some()))?;
+    let Some(found) = found else { return Ok(None) };
+    if !span.contains(&found) {
+        return Err(corrupt(table.schema.name(), &found, "it is out of order"));
+    }
+    let mut rest = &found[key::NUMBER_BYTES..];
+    let partition = pop_partition(table, &mut rest)
+        .ok_or_else(|| corrupt(table.schema.name(), &found, "its partition cannot be read"))?;
+    Ok(Some((found[..found.len() - rest.len()].to_vec(), partition)))
 }
 
 /// Takes the partition columns off the front of `rest`, which is a key without the number of its shape.

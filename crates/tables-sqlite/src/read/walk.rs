@@ -7,9 +7,9 @@ use rashomon_tables::{Walk, WalkPage};
 
 use super::{
     AuditConnection, Bytes, Cursor, DamagedRow, Error, Key, NonZeroUsize, OnDamage, Order, Partition,
-    PassedTime, Result, Row, Scan, Span, Table, Value, VisibleRow, check_neighbours, corrupt, first_key,
-    from_sqlite, key, next_key, pop_partition, prepare_scan, read_stored, read_visible, salvaged, span,
-    unknown_cursor,
+    PassedTime, Result, Row, Scan, Span, Table, Value, VisibleRow, check_neighbours, corrupt,
+    first_partition, from_sqlite, key, next_key, pop_partition, prepare_scan, read_stored, read_visible,
+    salvaged, span, unknown_cursor,
 };
 use crate::{row_scan::Tables, salvage::Salvage};
 
@@ -84,26 +84,6 @@ pub(crate) fn walk(
             page => page,
         }
     })
-}
-
-/// The first partition of a span that has rows, with the beginning of its keys. An audit confirms that no row before it
-/// is lost.
-fn first_partition(
-    connection: &AuditConnection,
-    table: Table,
-    span: &Span,
-) -> Result<Option<(Vec<u8>, Partition)>> {
-    let found = first_key(connection, span).map_err(|error| from_sqlite(&error))?;
-    let end = found.as_deref().map_or_else(|| span.end.clone(), next_key);
-    super::audit(connection, table, &Span { start: span.start.clone(), end }, usize::from(found.is_some()))?;
-    let Some(found) = found else { return Ok(None) };
-    if !span.contains(&found) {
-        return Err(corrupt(table.schema.name(), &found, "it is out of order"));
-    }
-    let mut rest = &found[key::NUMBER_BYTES..];
-    let partition = pop_partition(table, &mut rest)
-        .ok_or_else(|| corrupt(table.schema.name(), &found, "its partition cannot be read"))?;
-    Ok(Some((found[..found.len() - rest.len()].to_vec(), partition)))
 }
 
 fn after_row(key: &[u8]) -> Cursor {
