@@ -83,11 +83,7 @@ impl Archive {
     ) -> Result<CompactionReport> {
         let _alone = self.alone().await;
         let mut compactor = Compactor::new(self, options)?;
-        let of_bucket = (domain, bucket);
-        let tables = vec![&*ARCHIVE_INDEX];
-        let catalog = &self.records.catalog;
-        let mut pages =
-            BucketPages::new(&self.blocks.store, catalog, of_bucket, tables, !options.rest.is_zero());
+        let mut pages = BucketPages::new(self, domain, bucket, vec![&*ARCHIVE_INDEX], options.rest);
         while let Some((page, parts)) = pages.next().await? {
             // Most pages have one part.
             let is_whole = parts.is_some_and(|parts| parts < compactor.least());

@@ -1,15 +1,15 @@
 //! A walk that says of each page in which tables it has rows, and the pages of a bucket that have some.
 
-use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use rashomon_records::{
-    BucketName, Catalog, DomainName, Error, Page, PageStream, Result, Title,
+    BucketName, DomainName, Error, Page, PageStream, Result, Title,
     rows::page_of,
     schemas::{ARCHIVE_INDEX, PAGES},
 };
 use rashomon_tables::{DamagedRow, Error as StoreError, Partition, Row, Schema, TableStore, Walk, WalkRows};
 
-use super::index::IndexRow;
+use super::{Archive, index::IndexRow};
 
 /// The maximum number of rows in one read.
 const ROWS_PER_READ: NonZeroUsize = NonZeroUsize::new(5_000).expect("not zero");
@@ -200,21 +200,21 @@ pub(super) struct BucketPages<'a> {
 }
 
 impl<'a> BucketPages<'a> {
-    /// Begins to read the pages. `store` has the tables. Whether the walk `rests` after each read, so that readers and
-    /// writers are not delayed.
+    /// Begins to read the pages. With a `rest` after each page, the walk rests, too.
     pub(super) fn new(
-        store: &Arc<dyn TableStore>,
-        catalog: &'a Catalog,
-        (domain, bucket): (&'a DomainName, &'a BucketName),
+        archive: &'a Archive,
+        domain: &'a DomainName,
+        bucket: &'a BucketName,
         tables: Vec<&'static Schema>,
-        rests: bool,
+        rest: Duration,
     ) -> Self {
+        let store = &archive.blocks.store;
         let within = vec![domain.as_str().into(), bucket.as_key().into()];
         let is_walked = store.partition_versions().is_some();
-        let (rows, rests) = if rests { (ROWS_BEFORE_A_REST, RESTS) } else { (ROWS_PER_READ, 0) };
+        let (rows, rests) = if rest.is_zero() { (ROWS_PER_READ, 0) } else { (ROWS_BEFORE_A_REST, RESTS) };
         let walk = Walk::new(tables, rows).within(within).sparsely();
         let begin = || PageWalk::begin(Arc::clone(store), walk, rests);
-        let (listed, last) = (catalog.pages(domain, bucket), None);
+        let (listed, last) = (archive.records.catalog.pages(domain, bucket), None);
         Self { walk: is_walked.then(begin), damaged: Vec::new(), listed, last }
     }
 

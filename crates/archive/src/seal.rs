@@ -91,10 +91,7 @@ impl Archive {
         let _beside_seals = self.beside_seals().await;
         let mut sealer = Sealer::new(self, writes, settings.of_bucket(domain, bucket), options)?;
         let tables = vec![&*REVISIONS, &*RENDERS];
-        let of_bucket = (domain, bucket);
-        let catalog = &self.records.catalog;
-        let mut pages =
-            BucketPages::new(&self.blocks.store, catalog, of_bucket, tables, !options.rest.is_zero());
+        let mut pages = BucketPages::new(self, domain, bucket, tables, options.rest);
         while let Some((page, _)) = pages.next().await? {
             sealer.take_page(&page).await?;
             progress(&sealer.sealed);
