@@ -7,7 +7,7 @@ use std::ops::Range;
 
 /// The kind of a part of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+enum Kind {
     Code,
     Comment,
     /// A string of any kind, with its quotes.
@@ -17,13 +17,13 @@ pub(super) enum Kind {
 
 /// A part of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub(super) kind: Kind,
-    pub(super) range: Range<usize>,
+struct Piece {
+    kind: Kind,
+    range: Range<usize>,
 }
 
 /// Splits a source. The pieces cover it without gaps.
-pub(super) fn pieces(source: &str) -> Vec<Piece> {
+fn pieces(source: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let (mut code, mut at) = (0, 0);
     while at < source.len() {
