@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| rashomon_fuzz_targets::lzma(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| rashomon_testing::fuzz_targets::lzma(input));

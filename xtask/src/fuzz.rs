@@ -57,7 +57,7 @@ pub fn run(options: &Options) -> Result<bool> {
     for name in &failed {
         println!(
             "{name} failed, see above. If fuzz/artifacts/{name} has a new input, copy the input to \
-             fuzz/crashes/{name}, where `cargo test -p rashomon-fuzz-targets` runs it, and mend the defect"
+             fuzz/crashes/{name}, where `cargo test -p rashomon-testing --all-features` runs it, and mend the defect"
         );
     }
     Ok(failed.is_empty())

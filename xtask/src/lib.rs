@@ -19,7 +19,7 @@ pub mod test;
 pub mod tidy;
 mod tools;
 
-use std::{path::Path, process::Command};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 
@@ -59,28 +59,33 @@ pub fn bench(arguments: &[String]) -> Result<bool> {
 
 /// Builds the service and the program that damages stores, and runs the latter with these arguments.
 pub fn damage(arguments: &[String]) -> Result<bool> {
-    let build = ["build", "--quiet", "--release", "--package", "rashomon", "--package", "rashomon-damage"];
-    let built = process::cargo_command().args(build).current_dir(root()).status();
-    if !built.context("cannot start cargo")?.success() {
+    let mut build = process::cargo_command();
+    build.args(["build", "--quiet", "--release", "--package", "rashomon"]).current_dir(root());
+    if !build.status().context("cannot start cargo")?.success() {
         return Ok(false);
     }
-    let folder = target().join("release");
-    let status = Command::new(folder.join("rashomon-damage"))
-        .arg("--program")
-        .arg(folder.join("rashomon"))
-        .args(arguments)
-        .current_dir(root())
-        .status()
-        .context("cannot start the program that damages stores")?;
-    Ok(status.success())
+    let service = target().join("release/rashomon").display().to_string();
+    run_testing("rashomon-damage", &[&["--program".to_owned(), service], arguments].concat())
 }
 
 /// Builds the simulation and runs it with these arguments.
 pub fn simulate(arguments: &[String]) -> Result<bool> {
+    run_testing("rashomon-simulate", arguments)
+}
+
+/// Builds the program that compares the strategies of retention, and runs it with these arguments.
+pub fn compare_strategies(arguments: &[String]) -> Result<bool> {
+    run_testing("rashomon-compare-strategies", arguments)
+}
+
+/// Builds a program of `rashomon-testing`, and runs it with these arguments, where the user is.
+fn run_testing(program: &str, arguments: &[String]) -> Result<bool> {
+    let manifest = root().join("Cargo.toml");
     let status = process::cargo_command()
-        .args(["run", "--quiet", "--release", "--package", "rashomon-simulation", "--"])
+        .args(["run", "--quiet", "--release", "--manifest-path"])
+        .arg(manifest)
+        .args(["--package", "rashomon-testing", "--features", "programs", "--bin", program, "--"])
         .args(arguments)
-        .current_dir(root())
         .status()
         .context("cannot start cargo")?;
     Ok(status.success())

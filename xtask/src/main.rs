@@ -40,6 +40,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Replay a history through each strategy of retention, and count what it costs. Builds with the release profile.
+    #[command(disable_help_flag = true)]
+    CompareStrategies {
+        /// Arguments of the program; `--help` lists them.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Compare retention with a model in random histories. Builds with the release profile.
     #[command(disable_help_flag = true)]
     Simulate {
@@ -70,6 +77,7 @@ fn main() -> ExitCode {
         Command::Fuzz(options) => xtask::fuzz::run(&options),
         Command::Same(options) => xtask::same::run(&options),
         Command::Bench { arguments } => xtask::bench(&arguments),
+        Command::CompareStrategies { arguments } => xtask::compare_strategies(&arguments),
         Command::Simulate { arguments } => xtask::simulate(&arguments),
         Command::Damage { arguments } => xtask::damage(&arguments),
     };

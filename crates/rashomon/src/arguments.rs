@@ -4,7 +4,6 @@ mod archive;
 mod backup;
 mod bucket;
 mod cassandra;
-mod compare_strategies;
 mod import_export;
 mod retention;
 mod rewrite;
@@ -30,7 +29,6 @@ pub(crate) use self::archive::{
 pub(crate) use self::backup::{BackupArguments, RestoreArguments};
 pub(crate) use self::bucket::*;
 pub(crate) use self::cassandra::{CassandraCommand, SchemaArguments};
-pub(crate) use self::compare_strategies::CompareStrategiesArguments;
 pub(crate) use self::import_export::{ExportArguments, ExportFormat, ImportArguments};
 pub(crate) use self::retention::RetentionArguments;
 pub(crate) use self::rewrite::RewriteArguments;
@@ -303,25 +301,6 @@ Examples:
     /// Make, list and revoke the tokens of clients
     #[command(subcommand)]
     Token(TokenCommand),
-
-    /// Compare the strategies of retention by replaying a real history
-    ///
-    /// Repeats every edit of an export on separate tables for each strategy. A simulated clock follows the times of the
-    /// edits, retention runs between the edits, and some superseded revisions are read before they expire. Counts
-    /// reads, writes, deletes and bytes, and prints them beside the estimates of the design notes (see
-    /// docs/comparison.md).
-    #[command(after_help = "\
-Exit codes:
-  0  done
-  1  an error ended the command
-  2  the command line is wrong, the directory of --backend has stores of an earlier run, the
-     export has no revisions, or a file cannot be written; nothing was measured
-  130, 143  interrupted
-
-Examples:
-  rashomon compare-strategies --input wiki.xml.zst --backend memory:
-  rashomon compare-strategies --input wiki.xml.zst --backend sqlite:/tmp/compared --svg compared.svg")]
-    CompareStrategies(CompareStrategiesArguments),
 
     /// Check a configuration, and print the resulting settings
     ///

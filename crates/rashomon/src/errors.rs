@@ -2,7 +2,6 @@
 
 use crate::configuration::ConfigError;
 use crate::sample_wiki::SampleError;
-use rashomon_comparison::ComparisonError;
 use rashomon_pages::migration::MigrationError;
 use rashomon_tables_sqlite::backup::BackupError;
 use rashomon_upstream::ClientError;
@@ -82,9 +81,6 @@ pub(crate) enum CommandError {
     /// A background task panicked.
     #[error("a background task failed: {0}")]
     TaskFailed(String),
-    /// A comparison failed.
-    #[error(transparent)]
-    Comparison(#[from] ComparisonError),
     /// The sample wiki cannot be built.
     #[error(transparent)]
     Sample(#[from] SampleError),
@@ -142,7 +138,6 @@ impl CommandError {
             Self::Config(_)
             | Self::Usage(_)
             | Self::Client(ClientError::Usage(_))
-            | Self::Comparison(ComparisonError::NoRevisions { .. })
             | Self::Backup(
                 BackupError::NotABackup(_)
                 | BackupError::NoState(_)
@@ -165,7 +160,6 @@ impl CommandError {
             | Self::Client(_)
             | Self::Refused(_)
             | Self::Import(_)
-            | Self::Comparison(_)
             | Self::Export(_)
             | Self::Retention(_)
             | Self::Rewrite(_)

@@ -76,7 +76,6 @@ fn run(command: Command) -> Result<Exit, CommandError> {
         Command::Archive(command) => block_on(commands::archive::run(command)),
         Command::Bucket(command) => block_on(commands::bucket::run(command)),
         Command::Token(command) => block_on(commands::token::run(command)),
-        Command::CompareStrategies(arguments) => block_on(commands::compare_strategies::run(arguments)),
         Command::Retention(arguments) => block_on(commands::retention::run(arguments)),
         Command::Demo(arguments) => commands::demo::run(arguments),
     }

@@ -27,7 +27,7 @@ fn settings() -> Settings {
 /// Returns a wiki of a sealed page with 40 revisions, each with html, and of two smaller sealed pages.
 async fn sealed() -> SealedWiki {
     let clock = Arc::new(ManualClock::new(NOW));
-    let store = rashomon_test_stores::open(clock.clone()).await;
+    let store = rashomon_testing::stores::open(clock.clone()).await;
     let wiki = Wiki::on(Arc::clone(&store), Arc::clone(&clock), settings()).await;
     let mut xml = String::new();
     for (title, revisions) in [("A", 1..=40), ("B", 101..=103), ("C", 201..=206)] {
@@ -213,7 +213,7 @@ async fn missing_block_is_reported_for_each_page() {
 #[tokio::test]
 async fn chosen_page_with_a_damaged_latest_revision_is_not_missing() {
     let clock = Arc::new(ManualClock::new(NOW));
-    let store = rashomon_test_stores::open(clock.clone()).await;
+    let store = rashomon_testing::stores::open(clock.clone()).await;
     let wiki = Wiki::on(Arc::clone(&store), clock, Settings::default()).await;
     let revision = "<revision><id>5</id><timestamp>2011-01-01T00:00:00Z</timestamp><text>x</text></revision>";
     wiki.import(format!("<page><title>A</title>{revision}</page>")).await.unwrap();

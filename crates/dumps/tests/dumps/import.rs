@@ -68,7 +68,7 @@ async fn chunk_sets(store: &dyn TableStore) -> usize {
 #[tokio::test]
 async fn erased_revision_stores_nothing_when_reimported() {
     let clock = Arc::new(ManualClock::new(crate::wiki::NOW));
-    let store = rashomon_test_stores::open(clock.clone()).await;
+    let store = rashomon_testing::stores::open(clock.clone()).await;
     let wiki = Wiki::on(Arc::clone(&store), clock, Settings::default()).await;
     let large = "It is long, and says where somebody lives. ".repeat(60_000);
     let input = export(&page("Main_Page", &[(1, &large), (2, "short")]));
@@ -89,7 +89,7 @@ async fn erased_revision_stores_nothing_when_reimported() {
 #[tokio::test]
 async fn erased_revision_with_many_bodies_stores_nothing_when_reimported() {
     let clock = Arc::new(ManualClock::new(wiki::NOW));
-    let store = rashomon_test_stores::open(clock.clone()).await;
+    let store = rashomon_testing::stores::open(clock.clone()).await;
     let wiki = Wiki::on(Arc::clone(&store), clock, Settings::default()).await;
     let (page, one) = (wiki.page("Main_Page"), Revision::new(1).unwrap());
     let mut state = 7_u64;

@@ -120,7 +120,7 @@ impl Decorator for Damaged {
 #[tokio::test]
 async fn damage_of_a_page_that_is_too_large_to_be_read_ahead_is_reported() {
     let clock = Arc::new(ManualClock::new(NOW));
-    let store = Arc::new(Damaged(rashomon_test_stores::open(clock.clone()).await));
+    let store = Arc::new(Damaged(rashomon_testing::stores::open(clock.clone()).await));
     let wiki = Wiki::on(Arc::clone(&store) as _, Arc::clone(&clock), Settings::default()).await;
     let large: Vec<_> = (1..=60).map(|rev| (rev, noise(rev as u64, 6_000))).collect();
     let small = [(101, "short".to_owned())];

@@ -14,7 +14,7 @@ use rashomon_clock::{Clock, SystemClock};
 use rashomon_entries::{Bucket, KeyRange, KeyValueStore, Order};
 use rashomon_records::schemas;
 use rashomon_tables::TableStore;
-use rashomon_test_stores::{namespace, node, open_namespace, open_namespace_of_process};
+use rashomon_testing::stores::{namespace, node, open_namespace, open_namespace_of_process};
 
 use crate::{
     splits::map_rows,

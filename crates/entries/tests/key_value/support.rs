@@ -9,7 +9,9 @@ use rashomon_entries::{
 };
 use rashomon_records::{BucketName, Definitions, DomainName, EntryKey, Headers, Records, schemas};
 use rashomon_tables::{Faulty, Memory, Plan, TableStore};
-use rashomon_test_stores::{Cluster, namespace, node, open_namespace, open_namespace_with_own_connections};
+use rashomon_testing::stores::{
+    Cluster, namespace, node, open_namespace, open_namespace_with_own_connections,
+};
 
 pub(crate) const BODY_LIMIT: u64 = 8 << 20;
 /// The size at which parts are split: a few keys.
@@ -141,8 +143,8 @@ impl World {
 /// The tables of [`World::cluster`].
 pub(crate) async fn cluster(clock: &Arc<ManualClock>) -> Arc<dyn TableStore> {
     let clock = Arc::clone(clock) as Arc<dyn Clock>;
-    if rashomon_test_stores::node().is_some() {
-        rashomon_test_stores::open(clock).await
+    if rashomon_testing::stores::node().is_some() {
+        rashomon_testing::stores::open(clock).await
     } else {
         Arc::new(Cluster::new(Memory::new(clock)))
     }
@@ -150,7 +152,7 @@ pub(crate) async fn cluster(clock: &Arc<ManualClock>) -> Arc<dyn TableStore> {
 
 /// The number of random histories: fewer on a Cassandra node, which is slow.
 pub(crate) fn histories(in_memory: u64, on_a_node: u64) -> u64 {
-    if rashomon_test_stores::node().is_some() { on_a_node } else { in_memory }
+    if rashomon_testing::stores::node().is_some() { on_a_node } else { in_memory }
 }
 
 /// A clock that shows an earlier time than another clock.

@@ -64,7 +64,7 @@ async fn put_if_latest(world: &World, page: &Page, number: i64, latest: i64) -> 
 /// Cassandra node, both use the same connections.
 async fn processes(seconds: [i64; 2]) -> [Process; 2] {
     processes_on(seconds, async |node, namespace, clock| {
-        rashomon_test_stores::open_namespace(node, namespace, clock).await
+        rashomon_testing::stores::open_namespace(node, namespace, clock).await
     })
     .await
 }
@@ -72,7 +72,7 @@ async fn processes(seconds: [i64; 2]) -> [Process; 2] {
 /// Two processes like those of [`processes`], but each has its own connections.
 async fn processes_apart(seconds: [i64; 2]) -> [Process; 2] {
     processes_on(seconds, async |node, namespace, clock| {
-        rashomon_test_stores::open_namespace_with_own_connections(node, namespace, clock).await
+        rashomon_testing::stores::open_namespace_with_own_connections(node, namespace, clock).await
     })
     .await
 }
@@ -82,9 +82,9 @@ async fn processes_on<S: TableStore>(
     connect: impl AsyncFn(&str, u64, Arc<ManualClock>) -> S,
 ) -> [Process; 2] {
     let [one, two] = seconds.map(|seconds| Arc::new(ManualClock::new(at(seconds))));
-    let stores: [AnyStore; 2] = match rashomon_test_stores::node() {
+    let stores: [AnyStore; 2] = match rashomon_testing::stores::node() {
         Some(node) => {
-            let namespace = rashomon_test_stores::namespace();
+            let namespace = rashomon_testing::stores::namespace();
             [
                 Arc::new(connect(&node, namespace, one.clone()).await),
                 Arc::new(connect(&node, namespace, two.clone()).await),

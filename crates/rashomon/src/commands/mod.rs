@@ -5,7 +5,6 @@ pub(crate) mod backup;
 pub(crate) mod bucket;
 pub(crate) mod cassandra;
 pub(crate) mod check_config;
-pub(crate) mod compare_strategies;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod export;

@@ -5,7 +5,6 @@
 mod access;
 mod archive_kills;
 mod cluster;
-mod comparing;
 mod conditions;
 mod counter_kills;
 mod erased_files;

@@ -8,7 +8,6 @@ mod archiving;
 mod auditing;
 mod backing_up;
 mod clusters;
-mod comparing;
 mod configuration;
 mod damaged;
 mod demo;

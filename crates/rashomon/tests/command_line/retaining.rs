@@ -3,7 +3,7 @@
 use std::{fs, thread::sleep, time::Duration};
 
 use rashomon_clock::{Clock as _, SystemClock};
-use rashomon_test_stores::Redis;
+use rashomon_testing::stores::Redis;
 use serde_json::Value;
 use tempfile::tempdir;
 

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use rashomon_pages::{Error, Expect, NewRevision, Parent, Policy, StoreError};
 use rashomon_tables::{Call, Fault, Faulty, Gate, Memory, Plan, TableStore};
-use rashomon_test_stores::Cluster;
+use rashomon_testing::stores::Cluster;
 
 use crate::{DAY, Redis, buckets::Wiki, clock, page, rev, timeline};
 

@@ -13,7 +13,7 @@ use std::{sync::Arc, time::Duration};
 use rashomon_clock::{Clock, ManualClock, Timestamp};
 use rashomon_pages::{BucketName, DomainName, Page, Revision, Timeline, Title};
 use rashomon_retention::redis_timeline::{RedisTimeline, Settings};
-use rashomon_test_stores::Redis;
+use rashomon_testing::stores::Redis;
 
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 

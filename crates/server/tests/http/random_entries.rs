@@ -310,7 +310,7 @@ impl Run {
 
 #[tokio::test]
 async fn random_requests_for_entries_agree_with_the_model() {
-    for seed in 0..if rashomon_test_stores::node().is_some() { 2 } else { 40 } {
+    for seed in 0..if rashomon_testing::stores::node().is_some() { 2 } else { 40 } {
         eprintln!("seed {seed}");
         Run::new(World::new().await, seed).steps(250).await;
     }

@@ -131,7 +131,7 @@ impl World {
 
     pub(crate) async fn with(settings: Settings) -> Self {
         let clock = Self::new_clock();
-        let store = rashomon_test_stores::open(clock.clone()).await;
+        let store = rashomon_testing::stores::open(clock.clone()).await;
         Self::over(store, clock, settings).await
     }
 

@@ -28,14 +28,14 @@ impl Wiki {
 
     pub async fn with(settings: Settings) -> Self {
         let clock = Arc::new(ManualClock::new(NOW));
-        let store = rashomon_test_stores::open(clock.clone()).await;
+        let store = rashomon_testing::stores::open(clock.clone()).await;
         Self::on(store, clock, settings).await
     }
 
     /// A wiki whose store has faults.
     pub async fn faulty(plan: Plan) -> Self {
         let clock = Arc::new(ManualClock::new(NOW));
-        let store = Faulty::new(rashomon_test_stores::open(clock.clone()).await, plan);
+        let store = Faulty::new(rashomon_testing::stores::open(clock.clone()).await, plan);
         Self::on(Arc::new(store), clock, Settings::default()).await
     }
 

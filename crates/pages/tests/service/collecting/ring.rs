@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use rashomon_clock::{Clock, ManualClock};
 use rashomon_pages::{BucketName, DomainName, Page, SealOptions, SealReport, Settings, Title, schemas};
 use rashomon_tables::{Batch, Decorator, Mutation, Result, Schema, TableStore};
-use rashomon_test_stores::Ring;
+use rashomon_testing::stores::Ring;
 use tokio::sync::Barrier;
 
 use crate::{
@@ -42,7 +42,7 @@ enum Order {
 
 /// A seed that no other process has, even in another test. Names of blocks and of chunk sets follow from it.
 fn seed() -> u64 {
-    rashomon_test_stores::namespace()
+    rashomon_testing::stores::namespace()
 }
 
 fn ring() -> Option<Ring> {

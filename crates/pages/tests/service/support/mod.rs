@@ -37,14 +37,14 @@ pub(crate) use self::{
         block_bytes, block_id, block_partition, column_mut, hour_partition, with_block_bytes,
     },
 };
-pub(crate) use rashomon_test_stores::Cluster;
+pub(crate) use rashomon_testing::stores::Cluster;
 
 /// The store of a test.
 pub(crate) type AnyStore = Arc<dyn TableStore>;
 
 /// Whether the tests run on Cassandra.
 pub(crate) fn runs_on_cassandra() -> bool {
-    rashomon_test_stores::node().is_some()
+    rashomon_testing::stores::node().is_some()
 }
 
 /// The step between the points at which a test makes a call of the store fail. In memory the step is 1, so each
@@ -128,7 +128,7 @@ impl World {
         settings: Settings,
     ) -> (Self, Arc<S>) {
         let clock = Arc::new(ManualClock::new(START));
-        let store = rashomon_test_stores::open(Arc::clone(&clock) as Arc<dyn Clock>).await;
+        let store = rashomon_testing::stores::open(Arc::clone(&clock) as Arc<dyn Clock>).await;
         let store = Arc::new(decorate(store));
         (Self::on(Arc::clone(&store) as AnyStore, clock, settings, 1).await, store)
     }
