@@ -13,6 +13,7 @@ pub mod http_date;
 pub mod length;
 mod passed;
 pub mod rfc3339;
+mod time_uuid;
 mod turns;
 pub mod watched_file;
 
@@ -27,6 +28,7 @@ use std::{
 
 pub use passed::PassedTime;
 use passed::Watch;
+pub use time_uuid::TimeUuid;
 pub use turns::give_way;
 
 /// A point in time: the number of microseconds since 1970-01-01T00:00:00Z, without leap seconds.

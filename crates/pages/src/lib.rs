@@ -3,7 +3,8 @@
 //! The crate does not know HTTP, SQL or CQL. The caller parses input into the types of this crate, whose
 //! constructors check the input. The crate returns plain data.
 //!
-//! [`operations`] has what crosses all parts of a store.
+//! [`operations`] has what crosses all parts of a store. [`rewriting`] brings stored values to a new version of their
+//! spec.
 //!
 //! # Invariants
 //!
@@ -16,6 +17,7 @@
 pub mod migration;
 pub mod operations;
 mod revisions;
+pub mod rewriting;
 
 pub(crate) use rashomon_archive as archive;
 pub use rashomon_archive::{

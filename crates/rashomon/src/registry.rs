@@ -5,8 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use crate::configuration::{RawSettings, Settings, StoreSettings};
 use futures::future;
 use rashomon_clock::Clock;
-use rashomon_forward::{Forwarder, Prefix};
-use rashomon_server::{Forwarding, OtherStore};
+use rashomon_server::registry::{Forwarder, Forwarding, OtherStore, Prefix};
 
 use crate::{
     errors::CommandError,
@@ -79,7 +78,7 @@ impl Registry {
             buckets: store.buckets().clone(),
             key_value: store.key_value().clone(),
         };
-        Forwarding { backends: self.forwarder(), stores: self.stores().map(other).collect() }
+        Forwarding { forwarder: self.forwarder(), stores: self.stores().map(other).collect() }
     }
 
     /// Waits for clusters that did not answer at the start. Returns an error that waiting cannot solve. Otherwise
@@ -110,7 +109,7 @@ async fn close(stores: Vec<(StoreSettings, Store)>) {
     }
 }
 
-fn describe_error(prefix: &Prefix, error: &rashomon_forward::OpenError) -> String {
+fn describe_error(prefix: &Prefix, error: &rashomon_server::registry::OpenError) -> String {
     format!("[registry.\"{prefix}\"]: {error}")
 }
 

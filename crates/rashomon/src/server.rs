@@ -3,11 +3,11 @@
 use std::{io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
 use crate::configuration::Settings;
-use rashomon_access::{Access, TokenStore};
 use rashomon_clock::Clock;
-use rashomon_forward::ForwardMetrics;
 use rashomon_pages::operations::{Background, Panics};
+use rashomon_server::access::{Access, TokenStore};
 use rashomon_server::audit_log::AuditLog;
+use rashomon_server::registry::ForwardMetrics;
 use rashomon_server::{Api, Components, ExpiryLog, TLS_RELOAD_INTERVAL, Tls};
 use rashomon_upstream::purges::PurgeMetrics;
 use tokio::{net::TcpListener, runtime::Handle, task::JoinSet, time::MissedTickBehavior};

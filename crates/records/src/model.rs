@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use rashomon_clock::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Headers, PropertyName, Result, Revision, Sha1, Tid};
+use crate::{Error, Headers, PropertyName, PropertyVersion, Result, Revision, Sha1, Tid};
 
 /// The revision from which an edit was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,17 +180,6 @@ impl PropertyInfo {
     pub fn is_damaged(&self) -> bool {
         self.sha1 == Sha1::UNKNOWN
     }
-}
-
-/// The version of a property. The version changes whenever the bytes of the property change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PropertyVersion {
-    /// The revision.
-    pub rev: Revision,
-    /// The render.
-    pub tid: Tid,
-    /// The time at which the property was last replaced in place, if ever.
-    pub rewritten_at: Option<Timestamp>,
 }
 
 /// A render, with the record of its revision, and its properties.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rashomon_clock::Timestamp;
 
-use crate::{Parent, PropertyName, PropertyVersion, Revision, RevisionRecord, Staged, Tid};
+use crate::{Parent, PropertyName, Revision, RevisionRecord, Staged, Tid};
 
 /// A property to be stored.
 #[derive(Debug, Clone)]
@@ -78,15 +78,6 @@ pub struct NewRender {
     pub if_latest: Option<Parent>,
     /// The properties, at least one.
     pub properties: Vec<NewProperty>,
-}
-
-/// The condition of a replacement: the version that the property must have.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Expect {
-    /// Any version.
-    Any,
-    /// One of these versions.
-    OneOf(Vec<PropertyVersion>),
 }
 
 /// A revision of an imported history.

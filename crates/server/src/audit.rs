@@ -16,13 +16,13 @@ use std::{
     time::Duration,
 };
 
+use crate::access::Caller;
 use crate::audit_log::{AuditLog, Entry, WriteState};
 use axum::{body::Body, extract::Request};
 use bytes::Bytes;
 use http::{Extensions, HeaderValue, Method, StatusCode, Uri};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
-use rashomon_access::Caller;
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_pages::shorten;
 

@@ -4,7 +4,7 @@ use axum::response::{IntoResponse, Response};
 use http::{Extensions, HeaderMap, HeaderValue, Method, header};
 use std::sync::Arc;
 
-use rashomon_access::{BucketKind, Caller, Right, Rights};
+use crate::access::{BucketKind, Caller, Right, Rights};
 use rashomon_entries::{Bucket, BucketType};
 use rashomon_pages::{BucketName, DomainName, Page};
 

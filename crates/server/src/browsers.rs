@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use crate::access::{Access, BucketKind, Caller, Right};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri,
     header::{
@@ -22,7 +23,6 @@ use http::{
         ACCESS_CONTROL_REQUEST_METHOD, ALLOW, AUTHORIZATION, ORIGIN, VARY,
     },
 };
-use rashomon_access::{Access, BucketKind, Caller, Right};
 use rashomon_pages::{BucketName, DomainName, excerpt};
 
 use crate::{

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
+use crate::access::{MAX_TOKEN_BYTES, TokenText};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderMap, Uri, header};
 use percent_encoding::percent_decode_str;
-use rashomon_access::{MAX_TOKEN_BYTES, TokenText};
 
 use crate::problem::{Problem, Result};
 

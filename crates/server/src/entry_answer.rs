@@ -4,8 +4,8 @@ use axum::response::Response;
 use http::{HeaderMap, header};
 use rashomon_clock::Timestamp;
 use rashomon_entries::{Entry, EntryTag};
-use rashomon_http_semantics::{cache_control::Directives, conditional::Modified};
 use rashomon_pages::StoredHeaders;
+use rashomon_protocol::{cache_control::Directives, conditional::Modified};
 
 use crate::{
     caching::{self, Caching},

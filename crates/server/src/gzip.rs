@@ -17,7 +17,7 @@ use flate2::{Compress, Compression, Crc, FlushCompress};
 use futures::stream;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use http_body::{Body as HttpBody, Frame};
-use rashomon_http_semantics::{
+use rashomon_protocol::{
     conditional,
     negotiate::{self, ContentEncoding},
 };

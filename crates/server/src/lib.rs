@@ -8,16 +8,16 @@
 //!
 //! # Invariants
 //!
-//! - The crate does not name the table layer.
+//! - Only `access`, which stores tokens, names the table layer.
 //! - The path and the query are parsed from the bytes of the request. The query is a path (`?rev/latest/html`), not a
 //!   list of parameters.
 //! - A refused request has changed nothing. No input of a client is answered with 500.
 
+pub mod access;
 mod answers;
 mod audit;
 pub mod audit_log;
 mod authorize;
-mod backends;
 mod browsers;
 mod client_address;
 mod client_url;
@@ -41,6 +41,7 @@ mod overload;
 mod pages;
 mod prepared;
 mod refusals;
+pub mod registry;
 mod representation;
 mod request_id;
 mod serve;
@@ -61,9 +62,6 @@ use axum::{
     middleware::from_fn,
     response::{IntoResponse, Response},
     routing::{MethodRouter, any, get},
-};
-pub use backends::{
-    Backend, BackendHealth, Backends, BrokenAnswer, ForwardError, Forwarding, OtherStore, Sender, Upstream,
 };
 pub use connections::{ExpiryLog, ServeOptions, TLS_RELOAD_INTERVAL, Tls, TlsError, TlsFiles, TlsReload};
 pub use extract::encode_key;
@@ -97,7 +95,10 @@ pub fn router(api: Api) -> Router {
 /// Builds the router with all resources, those of other backends included.
 fn forwarded(api: &Api, batch: MethodRouter<Api>) -> Router<Api> {
     let all = all_routes(batch);
-    if api.forwarding.is_some() { all.layer(ForwardLayer::of(api)) } else { all }
+    match &api.forwarding {
+        Some(forwarding) => all.layer(ForwardLayer::of(api, forwarding)),
+        None => all,
+    }
 }
 
 /// Builds the router with all resources of one store, without the middleware.

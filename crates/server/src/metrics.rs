@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use crate::access::TokenRefusal;
 use http::{Method, StatusCode, Uri};
 use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder},
@@ -17,7 +18,6 @@ use prometheus_client::{
     },
     registry::Registry,
 };
-use rashomon_access::TokenRefusal;
 
 /// The kinds of requests that metrics distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use crate::access::Caller;
 use axum::{
     extract::Request,
     response::{IntoResponse, Response},
@@ -17,7 +18,6 @@ use axum::{
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header, uri::PathAndQuery};
 use http_body::Body as _;
 use pin_project_lite::pin_project;
-use rashomon_access::Caller;
 use rashomon_clock::admission::{Request as Admitted, refusable};
 use rashomon_pages::shorten;
 use tokio::time::{Instant, timeout_at};

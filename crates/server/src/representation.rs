@@ -6,16 +6,16 @@ use axum::{body::Body as HttpBody, response::Response};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use rashomon_clock::http_date;
-use rashomon_http_semantics::{
+use rashomon_pages::rewriting::Transformed;
+use rashomon_pages::{
+    Body, Chunk, ChunkedBody, Headers, Parent, Property, PropertyName, StoredHeaders, Title,
+};
+use rashomon_protocol::{
     conditional::{self, Modified, Verdict},
     negotiate::{self, ContentEncoding},
     range::{self, Selection},
     spec_version::Profile,
 };
-use rashomon_pages::{
-    Body, Chunk, ChunkedBody, Headers, Parent, Property, PropertyName, StoredHeaders, Title,
-};
-use rashomon_upstream::transformer::Document;
 
 use crate::{
     caching::Caching,
@@ -91,7 +91,7 @@ impl Representation {
         property: &Property,
         address: Address,
         rule: &StoredHeaders,
-        version: &Document,
+        version: &Transformed,
     ) -> Self {
         let mut headers = common_headers(title, name, property, address, rule);
         headers.insert(header::CONTENT_TYPE, content_type_of(&version.content_type));

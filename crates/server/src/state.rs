@@ -2,12 +2,12 @@
 
 use std::{future, sync::Arc, time::Duration};
 
+use crate::access::Access;
 use crate::audit_log::AuditLog;
 use crate::forms::{BodyLimits, FormError, RequestBody};
 use axum::body::Body;
 use http::HeaderName;
 use prometheus_client::registry::Registry;
-use rashomon_access::Access;
 use rashomon_clock::Clock;
 use rashomon_clock::admission::never_refused;
 use rashomon_dumps::SpoolSpace;
@@ -23,7 +23,6 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     Settings,
     audit::Audit,
-    backends::{Forwarding, OtherStore},
     browsers::RefusalLog,
     collecting::CollectingReads,
     entry_answer::EntryAnswer,
@@ -33,6 +32,7 @@ use crate::{
     overload::{self, WritePermits},
     prepared::PreparedAnswers,
     problem::{Kind, Problem, Result},
+    registry::{Forwarding, OtherStore},
     representation::Representation,
     request_id::RequestIds,
     staging::{BatchClaim, Claim, ImportRoom, Staging},

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::forms::{MediaType, is_disposition};
 use http::{HeaderMap, HeaderName, header};
-use rashomon_http_semantics::cache_control::Directives;
 use rashomon_pages::{HeaderError, Headers, IgnoredHeaders, RequestHeaders, StoredHeaders};
+use rashomon_protocol::cache_control::Directives;
 
 use crate::{
     Api,

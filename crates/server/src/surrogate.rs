@@ -4,8 +4,8 @@
 use axum::response::Response;
 use http::{HeaderName, StatusCode};
 use rashomon_entries::{Bucket, Entry, EntryKey};
-use rashomon_http_semantics::surrogate_keys::SurrogateKey;
 use rashomon_pages::{Page, Tid};
+use rashomon_protocol::surrogate_keys::SurrogateKey;
 
 use crate::{Api, caching, problem::header_value};
 

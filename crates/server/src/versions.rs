@@ -3,8 +3,8 @@
 
 use axum::response::Response;
 use http::HeaderMap;
-use rashomon_http_semantics::spec_version::{self, Choice, Profile};
 use rashomon_pages::{Body, InlineBody, Property, PropertyName, Title};
+use rashomon_protocol::spec_version::{self, Choice, Profile};
 use rashomon_upstream::transformer::TransformError;
 
 use crate::{

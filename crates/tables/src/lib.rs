@@ -36,7 +36,6 @@ mod replicas;
 mod schema;
 mod store;
 mod streams;
-mod time_uuid;
 mod value;
 mod walk;
 mod write;
@@ -52,13 +51,13 @@ pub use partition_versions::{PartitionVersions, Slot, VersionedRead};
 pub use query::{
     ClusteringRange, Cursor, DamagedRow, OnDamage, Order, Page, Partition, Read, ReadFrom, Scan, compare_rows,
 };
+pub use rashomon_clock::TimeUuid;
 pub use read_ahead::ReadAhead;
 #[cfg(feature = "replicas")]
 pub use replicas::{REPLICAS, Reach, ReplicaStore};
 pub use schema::{Column, ColumnType, Direction, Schema, SchemaBuilder};
 pub use store::TableStore;
 pub use streams::{PartitionStream, RowStream, first_keys};
-pub use time_uuid::TimeUuid;
 pub use value::{Key, Row, Value};
 pub use walk::{Walk, WalkPage, WalkRows, WalkStream};
 pub use write::{Batch, MAX_BATCH_BYTES, MAX_VALUE_BYTES, Mutation, Swap};

@@ -3,8 +3,8 @@
 use std::{fs, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use rashomon_access::signer::{Signer, key_set};
 use rashomon_clock::Clock;
+use rashomon_server::access::signer::{Signer, key_set};
 use serde_json::{Value, json};
 use xtask::{http, service::Service};
 

@@ -2,11 +2,11 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use rashomon_access::{Access, AccessOptions, Grant, NewToken, Policy, Right, TokenStore};
 use rashomon_client::{Page, Servers, Store};
 use rashomon_clock::SystemClock;
 use rashomon_entries::KeyValueStore;
 use rashomon_pages::RevisionStore;
+use rashomon_server::access::{Access, AccessOptions, Grant, NewToken, Policy, Right, TokenStore};
 use rashomon_server::{Api, Components, Registry, ServeOptions, Settings, Tls, serve};
 use rashomon_tables::Memory;
 use tokio::{net::TcpListener, runtime::Handle};

@@ -2,8 +2,8 @@
 
 use std::{fs, time::Duration};
 
-use rashomon_access::Policy;
 use rashomon_client::{Error, Servers, TransportError};
+use rashomon_server::access::Policy;
 use rashomon_server::{Tls, TlsFiles};
 
 use crate::{

@@ -1,8 +1,8 @@
 //! Tokens.
 
 use http::Request;
-use rashomon_access::{AnonymousRights, Policy, Right};
 use rashomon_client::{Backend as _, Body, ConfigError, ProblemKind, Servers, Store};
+use rashomon_server::access::{AnonymousRights, Policy, Right};
 
 use crate::{
     server::Server,

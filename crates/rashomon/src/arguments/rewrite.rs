@@ -3,8 +3,8 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 
 use clap::{Args, builder::RangedU64ValueParser, value_parser};
+use rashomon_pages::rewriting::Profile;
 use rashomon_pages::{BucketName, DomainName, PropertyName, Title};
-use rashomon_rewriting::Profile;
 
 use super::StoreArguments;
 

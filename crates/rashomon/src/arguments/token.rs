@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use rashomon_access::TokenId;
 use rashomon_pages::NameError;
+use rashomon_server::access::TokenId;
 use rashomon_upstream::ServerUrl;
 
 use super::StoreArguments;

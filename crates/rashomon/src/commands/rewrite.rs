@@ -4,8 +4,8 @@ use std::{borrow::Cow, sync::Arc};
 
 use crate::configuration::transformers_for_rewrite;
 use rashomon_clock::{Clock, SystemClock};
+use rashomon_pages::rewriting::{RewriteError, RewriteOptions, RewriteReport, Rewriter};
 use rashomon_pages::{BucketName, DomainName, Page};
-use rashomon_rewriting::{RewriteError, RewriteOptions, RewriteReport, Rewriter};
 
 use crate::{
     arguments::RewriteArguments,
@@ -37,7 +37,7 @@ pub(crate) async fn run(arguments: RewriteArguments) -> Result<Exit, CommandErro
         rate: arguments.rate(),
         concurrency: arguments.concurrency(),
     };
-    let mut rewriter = Rewriter::new(store.buckets().clone(), transformers, options);
+    let mut rewriter = Rewriter::new(store.buckets().clone(), Arc::new(transformers), options);
     let mut progress = Progress::new(clock, format!("rewrite {}", arguments.property), "value", None);
     let done = tokio::select! {
         done = Box::pin(rewrite(&arguments, &store, &mut rewriter, &mut progress)) => done.map(|()| None),

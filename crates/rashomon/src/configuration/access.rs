@@ -6,9 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rashomon_access::{AnonymousRights, DomainRights, Policy, Right, Rights};
 use rashomon_pages::{BucketName, DomainName};
 use rashomon_server::OperatorPages;
+use rashomon_server::access::{AnonymousRights, DomainRights, Policy, Right, Rights};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{

@@ -116,8 +116,9 @@ pub(crate) fn purger(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Opti
         return Ok(None);
     }
     let domains = settings.domains.iter().map(|(name, domain)| (name.clone(), host_texts(&domain.hosts)));
+    let policy = settings.access.policy();
     let purge_settings = PurgeSettings {
-        sites: Sites::new(domains.collect()).with_policy(settings.access.policy()),
+        sites: Sites::new(domains.collect()).only(move |change| policy.lets_anybody_read(change)),
         again_after: settings.merged.purge_again_after.0,
     };
     Ok(Some(Purger::new(purge_settings, open(settings)?, Arc::clone(clock))))

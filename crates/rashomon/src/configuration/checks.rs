@@ -32,7 +32,7 @@ pub(super) fn check(settings: &Settings, problems: &mut Vec<Problem>) {
 
 /// Checks that the file with the keys of JSON Web Tokens can be used.
 fn check_jwks_file(settings: &Settings) -> Option<Problem> {
-    let error = rashomon_access::check_jwks_file(settings.access.jwks_file()?).err()?;
+    let error = rashomon_server::access::check_jwks_file(settings.access.jwks_file()?).err()?;
     Some(Problem { message: format!("jwks_file of [access]: {error}"), position: None })
 }
 

@@ -2,10 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use rashomon_access::{Access, AccessOptions, TokenStore};
 use rashomon_clock::Clock;
 use rashomon_pages::operations::{BackgroundOptions, MIN_ORPHAN_AGE};
 use rashomon_pages::{Definition, Definitions, IgnoredHeaders, StoredHeaders};
+use rashomon_server::access::{Access, AccessOptions, TokenStore};
 
 use super::{
     Settings,
@@ -114,7 +114,7 @@ impl Settings {
         &self,
         tokens: TokenStore,
         clock: Arc<dyn Clock>,
-    ) -> Result<Access, rashomon_access::JwksError> {
+    ) -> Result<Access, rashomon_server::access::JwksError> {
         let options = AccessOptions {
             policy: self.access.policy(),
             jwks_file: self.access.jwks_file(),

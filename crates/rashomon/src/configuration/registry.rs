@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32, path::PathBuf};
 
-use rashomon_forward::{Destination, Entry, Prefix, ServerList};
 use rashomon_pages::{BucketName, DomainName};
+use rashomon_server::registry::{Destination, Entry, Prefix, ServerList};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
@@ -256,7 +256,7 @@ impl Settings {
         let all = self.registry.iter().flat_map(|registry| &registry.0);
         all.map(|(text, backend)| {
             let invalid = |message: String| ConfigError::Invalid(vec![Problem { message, position: None }]);
-            let prefix = text.parse().map_err(|error: rashomon_forward::PrefixError| invalid(error.to_string()))?;
+            let prefix = text.parse().map_err(|error: rashomon_server::registry::PrefixError| invalid(error.to_string()))?;
             let destination = match backend {
                 BackendSettings::Servers(servers) => Destination::Servers(servers.list()),
                 BackendSettings::Store { store } => {

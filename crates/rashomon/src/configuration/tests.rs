@@ -192,8 +192,8 @@ fn addresses_other_than_loopback_require_access_rights() {
 
 #[test]
 fn rights_are_those_of_the_file_unless_a_flag_opens_everything() {
-    use rashomon_access::{BucketKind, Policy, Right};
     use rashomon_server::OperatorPages::{Open, Token};
+    use rashomon_server::access::{BucketKind, Policy, Right};
     let policy = |file: &str| load(file).unwrap().access.policy();
     assert_eq!(policy(""), Policy::Open);
     assert_eq!(policy("[access]\norigins = ['https://en.example.org']"), Policy::Open);

@@ -2,12 +2,12 @@
 
 use axum::{body::Body, response::Response};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use rashomon_http_semantics::{
+use rashomon_pages::{Page, Written};
+use rashomon_protocol::{
     conditional::{self, Verdict},
     spec_version::{self, Choice, Profile},
     spelling::canonical,
 };
-use rashomon_pages::{Page, Written};
 use serde::Serialize;
 
 use crate::answers::{

@@ -1,8 +1,8 @@
 //! The bucket or the entry in a URL.
 
 use rashomon_entries::EntryKey;
-use rashomon_http_semantics::spelling;
 use rashomon_pages::{BucketName, DomainName, NameError};
+use rashomon_protocol::spelling;
 
 use super::{
     percent_decode,

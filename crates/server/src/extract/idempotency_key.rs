@@ -5,8 +5,8 @@
 //! `/v1/{domain}/{bucket}/{key}` is also the URL of entries and of pages. For these URLs, [`refuse`] is called when the
 //! type of the bucket is known.
 
+use crate::access::Caller;
 use http::{HeaderMap, HeaderName, Method, Uri};
-use rashomon_access::Caller;
 use rashomon_entries::IdempotencyKey;
 
 use super::bucket_and_key_of_v1;

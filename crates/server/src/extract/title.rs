@@ -1,8 +1,8 @@
 //! Titles in URLs.
 
 use crate::forms::hex_pair;
-use rashomon_http_semantics::spelling::{self, EITHER, RAW};
 use rashomon_pages::Title;
+use rashomon_protocol::spelling::{self, EITHER, RAW};
 
 use super::percent_decode;
 use crate::problem::{Problem, Result};

@@ -3,10 +3,10 @@
 //! These servers list what the token of this server may read. The list is read, as a whole if necessary, and the caller
 //! gets the buckets that it may read itself.
 
+use crate::access::{BucketKind, Caller, Right, Rights};
 use crate::forms::RequestBody;
 use axum::{body::Body, response::Response};
 use http::{HeaderValue, Method, StatusCode, header, request::Parts};
-use rashomon_access::{BucketKind, Caller, Right, Rights};
 use rashomon_pages::BucketName;
 use serde::{Deserialize, Serialize};
 
@@ -15,10 +15,10 @@ use crate::{
     Api,
     answer::{json_type, of_type},
     authorize::CONDITIONS,
-    backends::Upstream,
     caching::Caching,
     extract::Parameters,
     problem::{Kind, Problem, Result},
+    registry::PrefixServers,
 };
 
 /// The default number of buckets in a list.
@@ -49,7 +49,7 @@ struct ListedBucket {
 pub(super) async fn list(
     api: &Api,
     target: &ForwardTarget,
-    upstream: &dyn Upstream,
+    upstream: &PrefixServers,
     caller: &Caller,
     mut head: Parts,
 ) -> Result<Response> {

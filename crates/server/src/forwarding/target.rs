@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::access::Right;
 use http::{HeaderMap, Method, Uri};
-use rashomon_access::Right;
 use rashomon_pages::{BucketName, DomainName};
 
 use crate::{

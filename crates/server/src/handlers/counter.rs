@@ -2,10 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
+use crate::access::Right;
 use crate::forms::{BodyLimits, receive_increment};
 use axum::{body::Body, response::Response};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
-use rashomon_access::Right;
 use rashomon_entries::{Bucket, Error};
 
 use super::entry::canonical_redirect;

@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
+use crate::access::Right;
 use axum::{
     body::Body,
     extract::{Request, State},
     response::Response,
 };
 use http::{Method, request::Parts};
-use rashomon_access::Right;
 use rashomon_entries::{Bucket, BucketType};
 
 use super::{

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::access::{BucketKind, Right};
 use crate::forms::{RequestBody, refuse_content_encoding};
 use axum::{
     body::Body,
@@ -10,11 +11,10 @@ use axum::{
 };
 use http::{Method, StatusCode, header, request::Parts};
 use http_body::Body as _;
-use rashomon_access::{BucketKind, Right};
 use rashomon_clock::http_date;
 use rashomon_entries::{Bucket, BucketType, Entry, EntryKey, EntryTag, PutOutcome};
-use rashomon_http_semantics::conditional::WriteCondition;
 use rashomon_pages::{Headers, Staged};
+use rashomon_protocol::conditional::WriteCondition;
 
 use super::page::{self, ignore_range_unless_get};
 use crate::{

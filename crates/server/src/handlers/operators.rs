@@ -8,11 +8,12 @@ use http::HeaderValue;
 use serde::Serialize;
 
 use crate::{
-    Api, BackendHealth,
+    Api,
     answer::of_type,
     authorize::caller_of,
     caching::Caching,
     problem::{Kind, Problem, Result},
+    registry::BackendHealth,
 };
 
 #[derive(Serialize)]

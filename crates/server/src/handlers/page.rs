@@ -1,12 +1,12 @@
 //! A page and its sub-resources: dispatches requests to their handlers.
 
+use crate::access::Right;
 use axum::{
     body::Body,
     extract::{Request, State},
     response::Response,
 };
 use http::{HeaderMap, Method, header, request::Parts};
-use rashomon_access::Right;
 use rashomon_pages::{BucketName, DomainName, Page, RenderBase};
 
 use super::{read, rewrite, time, timegate, timemap, wiki, write};

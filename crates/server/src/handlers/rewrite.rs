@@ -4,10 +4,10 @@ use crate::forms::{RequestBody, refuse_content_encoding};
 use axum::{body::Body, response::Response};
 use http::{HeaderMap, StatusCode, header, request::Parts};
 use http_body::Body as _;
-use rashomon_http_semantics::conditional;
 use rashomon_pages::{
     Expect, NewProperty, Page, PropertyName, PropertyVersion, RequestHeaders, Rewritten, Staged, Tid, Written,
 };
+use rashomon_protocol::conditional;
 
 use super::form::spill;
 use crate::{

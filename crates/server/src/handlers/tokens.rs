@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::access::{Caller, MAX_LISTED, Right, TokenDocument, TokenId, TokenRequest};
 use crate::forms::{BodyLimits, RequestBody, refuse_content_encoding};
 use axum::{
     body::Body,
@@ -9,7 +10,6 @@ use axum::{
     response::Response,
 };
 use http::{HeaderValue, Method, StatusCode, header, request::Parts};
-use rashomon_access::{Caller, MAX_LISTED, Right, TokenDocument, TokenId, TokenRequest};
 use rashomon_pages::{Listing, excerpt};
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -1,22 +1,23 @@
 //! The page `/docs`: every request with its answers, the limits of this server, and the kinds of problems.
 
+use crate::access::{BucketKind, Right};
 use askama::Template;
 use axum::{
     extract::{Request, State},
     response::Response,
 };
-use rashomon_access::{BucketKind, Right};
 use rashomon_clock::rfc3339;
 use rashomon_entries::{KeyRange, Order};
-use rashomon_openapi::{
-    Chapter, Content, Operation, RequestBody, Verb, operations,
-    parameters::{self, ANSWER_HEADERS, REQUEST_HEADERS, URL_VARIABLES, UrlVariable},
-    schemas,
-};
 use rashomon_pages::{Definitions, DomainName, Page, PropertyName, Render, Title, Versions};
 use utoipa::openapi::{Object, RefOr, Schema};
 
-use super::documents;
+use super::{
+    answer_schemas,
+    operation::{Chapter, Content, Operation, RequestBody, Verb},
+    operations::operations,
+    parameters::{self, ANSWER_HEADERS, REQUEST_HEADERS, URL_VARIABLES, UrlVariable},
+    schemas,
+};
 use crate::{
     Api, Settings,
     authorize::caller_of,
@@ -234,7 +235,7 @@ fn members(object: &Object) -> Vec<Item> {
 
 fn document(name: &'static str) -> DocumentView {
     let example = schemas::example(name).map(|example| format!("{example:#}")).unwrap_or_default();
-    let schema = documents::schemas().into_iter().find(|(known, _)| known == name);
+    let schema = answer_schemas::schemas().into_iter().find(|(known, _)| known == name);
     let members = match schema {
         Some((_, RefOr::T(Schema::Object(object)))) => members(&object),
         _ => Vec::new(),

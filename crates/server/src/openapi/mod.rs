@@ -1,8 +1,17 @@
 //! The description of the API: `/openapi.json` for programs, and `/docs` for people. Both are made from one
 //! table of operations, which the tests use, too.
+//!
+//! An [`Operation`](operation::Operation) has a request with its answers. [`parameters`] has the meanings of the
+//! variables and the headers that the table names, [`schemas`] those of the bodies that clients send, and
+//! [`answer_schemas`] those of the documents in answers. [`document`] makes the OpenAPI document.
 
+mod answer_schemas;
 mod docs;
-mod documents;
+mod document;
+mod operation;
+mod operations;
+mod parameters;
+mod schemas;
 
 use std::sync::LazyLock;
 
@@ -25,7 +34,7 @@ pub(crate) fn routes() -> [(&'static str, MethodRouter<Api>); 2] {
 
 /// The document. Nothing in it depends on settings.
 static DOCUMENT: LazyLock<OpenApi> =
-    LazyLock::new(|| rashomon_openapi::document(documents::schemas(), MAX_LIMIT));
+    LazyLock::new(|| document::document(answer_schemas::schemas(), MAX_LIMIT));
 
 /// The document in the form in which it is served to a client without a prefix.
 static WITHOUT_PREFIX: LazyLock<String> = LazyLock::new(|| served_form(&DOCUMENT));

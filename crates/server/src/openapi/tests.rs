@@ -3,8 +3,12 @@
 use std::collections::BTreeSet;
 
 use axum::routing::MethodRouter;
-use rashomon_openapi::{PAGE, Verb, names_in, operations, parameters};
 
+use super::{
+    operation::{Verb, names_in},
+    operations::{PAGE, operations},
+    parameters,
+};
 use crate::extract::{Resource, Selector};
 
 /// Routes for incomplete requests, such as a missing title or slash, and for files that the HTML pages load.
@@ -109,4 +113,10 @@ fn every_name_in_a_url_has_a_meaning_and_an_example_that_fits() {
             assert_eq!(query_of(&resource), Some(query), "{url}");
         }
     }
+}
+
+#[test]
+fn names_of_operations_are_unique() {
+    let names: BTreeSet<_> = operations().map(|operation| operation.id).collect();
+    assert_eq!(names.len(), operations().count());
 }

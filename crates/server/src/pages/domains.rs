@@ -1,9 +1,9 @@
 //! The first page: the list of domains.
 
+use crate::access::{BucketKind, Caller, Right};
 use askama::Template;
 use axum::response::Response;
 use futures::{StreamExt, TryStreamExt, stream};
-use rashomon_access::{BucketKind, Caller, Right};
 use rashomon_pages::DomainName;
 
 use super::{address::bucket_url, html};

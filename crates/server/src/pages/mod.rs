@@ -13,13 +13,13 @@ mod notation;
 mod render;
 mod titles;
 
+use crate::access::{BucketKind, Caller, Right};
 use axum::{
     extract::{Request, State},
     response::Response,
     routing::{MethodRouter, get},
 };
 use http::{Uri, header};
-use rashomon_access::{BucketKind, Caller, Right};
 use rashomon_pages::{BucketName, Page};
 
 pub(crate) use self::answer::{base_url, html};

@@ -1,8 +1,8 @@
 //! The list of the pages of a bucket.
 
+use crate::access::{BucketKind, Caller, Right};
 use askama::Template;
 use axum::response::Response;
-use rashomon_access::{BucketKind, Caller, Right};
 use rashomon_pages::{BucketName, DomainName, Page, Title};
 
 use super::{

@@ -17,9 +17,9 @@ mod writing;
 
 use std::time::Duration;
 
-use rashomon_access::{AnonymousRights, DomainRights, Grant, NewToken, Right, Rights};
 use rashomon_pages::DomainName;
 use rashomon_server::Settings;
+use rashomon_server::access::{AnonymousRights, DomainRights, Grant, NewToken, Right, Rights};
 
 use crate::world::{Answer, World};
 

@@ -1,7 +1,7 @@
 //! Tests of further buckets of pages: their definitions, their rights, and their similarity to the bucket `page`.
 
-use rashomon_access::Right;
 use rashomon_server::Settings;
+use rashomon_server::access::Right;
 use serde_json::json;
 
 use crate::{

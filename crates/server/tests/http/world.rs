@@ -11,13 +11,13 @@ use std::{
 use axum::{Router, body::Body};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
-use rashomon_access::{Access, AccessOptions, AnonymousRights, Policy, TokenStore};
 use rashomon_clock::{ManualClock, Timestamp};
 use rashomon_entries::{BucketType, Definition, KeyValueStore};
 use rashomon_pages::{
     BucketName, DomainName, GenerateError, Generated, Generator, Page, PropertyName, Revision, RevisionStore,
     schemas,
 };
+use rashomon_server::access::{Access, AccessOptions, AnonymousRights, Policy, TokenStore};
 use rashomon_server::{Api, Components, Registry, Settings};
 use rashomon_tables::{Faulty, Isolated, Memory, Plan, Scan, TableStore};
 use rashomon_tables_sqlite::{Options, SqliteStore};

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use axum::body::Body;
 use http::{HeaderValue, Request, Uri, header};
 use http_body_util::BodyExt;
-use rashomon_access::{
-    Access, AccessOptions, AnonymousRights, DomainPattern, Grant, NewToken, Policy, Right, Rights,
-    TokenStore, fuzzing,
-};
 use rashomon_clock::ManualClock;
 use rashomon_entries::KeyValueStore;
 use rashomon_pages::RevisionStore;
+use rashomon_server::access::{
+    Access, AccessOptions, AnonymousRights, DomainPattern, Grant, NewToken, Policy, Right, Rights,
+    TokenStore, fuzzing,
+};
 use rashomon_server::{Api, Components, Registry, Settings};
 use rashomon_tables::{Memory, TableStore};
 use tower::ServiceExt;

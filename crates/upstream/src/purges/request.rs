@@ -5,7 +5,7 @@ use std::{fmt::Debug, time::Duration};
 use crate::{PooledClient, ServerUrl};
 use async_trait::async_trait;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header};
-use rashomon_http_semantics::surrogate_keys::{KEY_LENGTH, SurrogateKey};
+use rashomon_protocol::surrogate_keys::{KEY_LENGTH, SurrogateKey};
 
 /// The header of a `PURGE` by surrogate keys.
 const SURROGATE_KEY: HeaderName = HeaderName::from_static("surrogate-key");

@@ -2,11 +2,12 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     num::NonZeroUsize,
+    sync::Arc,
 };
 
-use rashomon_access::{BucketKind, Policy, Right};
-use rashomon_http_semantics::{spelling, surrogate_keys::SurrogateKey};
+use rashomon_protocol::{spelling, surrogate_keys::SurrogateKey};
 use rashomon_records::{
     BucketName, DomainName, Error, Page, PageChange, PropertyName, PurgeEntry, PurgedChange, Records, Result,
     Revision, Tid,
@@ -25,38 +26,34 @@ const PAGE_ROWS: NonZeroUsize = NonZeroUsize::new(8).expect("not zero");
 const MAX_RENDERS: usize = 2_000;
 
 /// The hosts of each domain, under which `/wiki/` has its pages, and what everybody may read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Sites {
     hosts: BTreeMap<DomainName, Vec<String>>,
-    policy: Policy,
+    may_be_cached: Arc<dyn Fn(&PurgeEntry) -> bool + Send + Sync>,
+}
+
+impl fmt::Debug for Sites {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sites").field("hosts", &self.hosts).finish_non_exhaustive()
+    }
 }
 
 impl Sites {
     /// Creates the sites from the hosts of each domain. Everybody may read everything.
     #[must_use]
-    pub const fn new(hosts: BTreeMap<DomainName, Vec<String>>) -> Self {
-        Self { hosts, policy: Policy::Open }
+    pub fn new(hosts: BTreeMap<DomainName, Vec<String>>) -> Self {
+        Self { hosts, may_be_cached: Arc::new(|_| true) }
     }
 
-    /// Sets what clients without a token may do. Caches keep only answers that such clients may read. So no purge names
-    /// a page or an entry that they may not read.
+    /// Limits the purges to changes of pages and entries that everybody may read: caches keep only answers that
+    /// clients without a token may read.
     #[must_use]
-    pub fn with_policy(self, policy: Policy) -> Self {
-        Self { policy, ..self }
+    pub fn only(self, may_be_cached: impl Fn(&PurgeEntry) -> bool + Send + Sync + 'static) -> Self {
+        Self { may_be_cached: Arc::new(may_be_cached), ..self }
     }
 
     fn hosts_of(&self, domain: &DomainName) -> &[String] {
         self.hosts.get(domain).map_or(&[], Vec::as_slice)
-    }
-
-    /// Whether caches may have answers that a change makes wrong.
-    fn may_be_cached(&self, PurgeEntry { domain, bucket, change, .. }: &PurgeEntry) -> bool {
-        let kind = match change {
-            PurgedChange::Page(_) => BucketKind::Revisioned,
-            PurgedChange::Entry { private: true, .. } | PurgedChange::PrivateBucket => BucketKind::Private,
-            PurgedChange::Entry { .. } | PurgedChange::Bucket => BucketKind::Public,
-        };
-        self.policy.anybody_may(Right::Read, domain, bucket, kind)
     }
 }
 
@@ -160,7 +157,7 @@ pub async fn targets_of(records: &Records, sites: &Sites, entry: &PurgeEntry, ur
     let (domain, bucket) = (&entry.domain, &entry.bucket);
     let hosts = sites.hosts_of(domain);
     let mut targets = Targets::default();
-    if !sites.may_be_cached(entry) {
+    if !(sites.may_be_cached)(entry) {
         return Ok(targets);
     }
     match &entry.change {

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, fmt};
 
-use rashomon_http_semantics::spec_version::Profile;
+use rashomon_protocol::spec_version::Profile;
 
 /// The versions that a step leads from and to.
 #[derive(Debug, Clone, PartialEq, Eq)]

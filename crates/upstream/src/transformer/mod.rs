@@ -18,9 +18,9 @@ mod chain;
 mod settings;
 mod transformers;
 
-pub use rashomon_http_semantics::spec_version::Profile;
+pub use rashomon_protocol::spec_version::Profile;
 
 pub use self::{
     settings::{Settings, SettingsError, Step},
-    transformers::{Document, TransformError, Transformers},
+    transformers::{TransformError, Transformers},
 };

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 
-use rashomon_http_semantics::spec_version::Profile;
+use rashomon_protocol::spec_version::Profile;
 use rashomon_records::excerpt;
 
 /// The steps, and the limits for all of them together.

@@ -6,9 +6,12 @@ use crate::{
     TokenFile,
     bounded::{Answer, BoundedClient, Bounds, ExpectedAnswer, FetchError, Hosts, MediaType, Outgoing},
 };
+use async_trait::async_trait;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, header};
-use rashomon_http_semantics::spec_version::Profile;
+use rashomon_pages::rewriting::{TransformFailure, Transformed, Transformer};
+use rashomon_protocol::spec_version::Profile;
 use rashomon_records::excerpt;
 use tokio::sync::Semaphore;
 use url::Url;
@@ -17,15 +20,6 @@ use crate::transformer::{
     chain::{Ends, shortest},
     settings::{Settings, SettingsError, Step},
 };
-
-/// A document with its content type.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Document {
-    /// The content type, with the profile.
-    pub content_type: String,
-    /// The bytes.
-    pub body: Bytes,
-}
 
 /// The reasons why a document cannot be transformed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -147,7 +141,7 @@ impl Transformers {
         size: u64,
         wanted: &Profile,
         read: impl Future<Output = Result<Bytes, E>>,
-    ) -> Result<Document, E> {
+    ) -> Result<Transformed, E> {
         let stored = Profile::of_content_type(content_type);
         let chain = stored.as_ref().and_then(|stored| shortest(&self.ends, stored, wanted));
         let Some(chain) = chain else {
@@ -160,14 +154,14 @@ impl Transformers {
         let Ok(_place) = tokio::time::timeout(self.timeout, self.places.acquire()).await else {
             return Err(TransformError::Busy.into());
         };
-        let mut document = Document { content_type: content_type.to_owned(), body: read.await? };
+        let mut document = Transformed { content_type: content_type.to_owned(), body: read.await? };
         for index in chain {
             document = self.step(index, document).await?;
         }
         Ok(document)
     }
 
-    async fn step(&self, index: usize, document: Document) -> Result<Document, TransformError> {
+    async fn step(&self, index: usize, document: Transformed) -> Result<Transformed, TransformError> {
         let to = &self.ends[index].to;
         let step = self.ends[index].to_string();
         let failed = |why| TransformError::Failed { step: step.clone(), why };
@@ -194,12 +188,41 @@ impl Transformers {
     }
 }
 
+/// An error of a transformation, or of the read of what is transformed.
+struct RewriteFailure(TransformFailure);
+
+impl From<TransformError> for RewriteFailure {
+    fn from(error: TransformError) -> Self {
+        // Other errors do not show that the transformer is down: no step makes the version, or the value is too large.
+        let is_outage = matches!(
+            error,
+            TransformError::Failed { .. } | TransformError::TimedOut { .. } | TransformError::Busy
+        );
+        Self(TransformFailure::Transformer { why: error.to_string(), is_outage })
+    }
+}
+
+#[async_trait]
+impl Transformer for Transformers {
+    async fn transform(
+        &self,
+        content_type: &str,
+        size: u64,
+        wanted: &Profile,
+        read: BoxFuture<'_, rashomon_pages::Result<Bytes>>,
+    ) -> Result<Transformed, TransformFailure> {
+        let read = async { read.await.map_err(|error| RewriteFailure(TransformFailure::Read(error))) };
+        let made = Self::transform(self, content_type, size, wanted, read).await;
+        made.map_err(|RewriteFailure(failure)| failure)
+    }
+}
+
 /// Returns the document of an answer if it has the expected version.
-fn parse_answer(answer: Answer, expected: &Profile) -> Result<Document, String> {
+fn parse_answer(answer: Answer, expected: &Profile) -> Result<Transformed, String> {
     let content_type = answer.content_type.unwrap_or_default();
     match Profile::of_content_type(&content_type) {
         Some(profile) if profile.satisfies(expected) && expected.satisfies(&profile) => {
-            Ok(Document { content_type, body: answer.body })
+            Ok(Transformed { content_type, body: answer.body })
         }
         Some(profile) => Err(format!("it answered with {}, but {expected} was expected", excerpt(profile))),
         None => Err(format!("it answered without a profile, but {expected} was expected")),

@@ -7,8 +7,8 @@ use std::{
 };
 
 use rashomon_clock::SystemClock;
-use rashomon_http_semantics::surrogate_keys::SurrogateKey;
 use rashomon_pages::Retention;
+use rashomon_protocol::surrogate_keys::SurrogateKey;
 use rashomon_tables::Memory;
 use rashomon_upstream::PooledClient;
 use rashomon_upstream::purges::{CacheMethod, CacheSettings, HttpTransport, PurgeRequest, Transport};

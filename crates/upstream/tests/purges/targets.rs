@@ -2,16 +2,16 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use rashomon_access::{AnonymousRights, DomainRights, Policy, Right, Rights};
 use rashomon_clock::{Clock as _, Timestamp};
-use rashomon_http_semantics::surrogate_keys::SurrogateKey;
 use rashomon_pages::Retention;
+use rashomon_protocol::surrogate_keys::SurrogateKey;
 use rashomon_records::{
     BucketName, EntryKey, PageChange, PropertyName, PurgeEntry, PurgeId, PurgedChange, Records, Revision,
     Tid,
     rows::{RenderRow, partition_of, render_key},
     schemas::{RENDERS, REVISIONS},
 };
+use rashomon_server::access::{AnonymousRights, DomainRights, Policy, Right, Rights};
 use rashomon_tables::{Batch, Counting, Error, Kind, Memory, TableStore as _};
 use rashomon_upstream::purges::{CacheMethod, CacheSettings, PurgeRequest, Sites, Targets, targets_of};
 
@@ -249,7 +249,7 @@ async fn purges_name_nothing_that_only_clients_with_a_token_may_read() {
         (Policy::Anonymous(one_bucket), open, of_entry(true), true),
     ] {
         let entry = PurgeEntry { bucket, change, ..change_of_bodies() };
-        let sites = sites().with_policy(policy);
+        let sites = sites().only(move |entry| policy.lets_anybody_read(entry));
         for method in [CacheMethod::Purge, CacheMethod::Keys] {
             let targets = targets_of(&records, &sites, &entry, method == CacheMethod::Purge).await.unwrap();
             let requests = targets.requests(&cache_settings("a", method));

@@ -10,12 +10,12 @@ use std::{
 use axum::{Router, body::Body};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
-use rashomon_access::{Access, TokenStore};
 use rashomon_clock::{Clock, Timestamp};
 use rashomon_entries::KeyValueStore;
 use rashomon_pages::{
     DomainName, NewProperty, NewRevision, Page, PropertyName, Retention, Revision, RevisionStore,
 };
+use rashomon_server::access::{Access, TokenStore};
 use rashomon_server::{Api, Components, Registry, Settings};
 use rashomon_tables::TableStore;
 use rashomon_upstream::purges::{CacheMethod, CacheSettings, PurgeSettings, Purger, Sites, Transport};

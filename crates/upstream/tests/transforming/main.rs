@@ -17,8 +17,9 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
     routing::post,
 };
-use rashomon_http_semantics::spec_version::Profile;
-use rashomon_upstream::transformer::{Document, Settings, SettingsError, Step, TransformError, Transformers};
+use rashomon_pages::rewriting::Transformed;
+use rashomon_protocol::spec_version::Profile;
+use rashomon_upstream::transformer::{Settings, SettingsError, Step, TransformError, Transformers};
 use tokio::sync::Semaphore;
 
 /// The time after which a transformer is late. Only the tests of late answers wait for it.
@@ -68,7 +69,7 @@ async fn transform(
     transformers: &Transformers,
     stored: &str,
     wanted: &str,
-) -> Result<Document, TransformError> {
+) -> Result<Transformed, TransformError> {
     let body = Bytes::from_static(b"stored");
     transformers.transform(&html(stored), 6, &profile(wanted), async { Ok(body) }).await
 }
@@ -76,7 +77,7 @@ async fn transform(
 /// The result of one step, from 2.0.0 to 1.4.0, whose transformer gives this answer.
 async fn result_of(
     respond: impl Fn() -> Response + Clone + Send + Sync + 'static,
-) -> Result<Document, TransformError> {
+) -> Result<Transformed, TransformError> {
     let address = serve(Router::new().route("/down", post(move || async move { respond() }))).await;
     let steps = vec![step("2.0.0", "1.4.0", format!("http://{address}/down"))];
     let transformers = Transformers::new(settings(&address, steps)).unwrap();
@@ -84,7 +85,7 @@ async fn result_of(
 }
 
 #[track_caller]
-fn assert_failed(result: &Result<Document, TransformError>, words: &str) {
+fn assert_failed(result: &Result<Transformed, TransformError>, words: &str) {
     let Err(TransformError::Failed { step, why }) = result else { panic!("{result:?}") };
     assert_eq!(step, "2.0.0 to 1.4.0");
     assert!(why.contains(words), "{why}");

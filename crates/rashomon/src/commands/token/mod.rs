@@ -2,8 +2,8 @@
 
 mod location;
 
-use rashomon_access::{TokenDocument, TokenRequest};
 use rashomon_clock::{Clock as _, SystemClock};
+use rashomon_server::access::{TokenDocument, TokenRequest};
 use serde::Serialize;
 
 use self::location::Location;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::access::TokenRefusal;
 use crate::forms::{BodyError, FormError};
 use http::header;
-use rashomon_access::TokenRefusal;
 use rashomon_pages::{
     Conflict, Error, GenerateError, Missing, NameError, Page, PropertyName, StoreError, StoreOutage,
 };

@@ -15,6 +15,7 @@ use std::{
     },
 };
 
+use crate::access::{Caller, Right};
 use crate::connections::{Encrypted, PeerAddress};
 use crate::forms::{BodyLimits, RequestBody, refuse_content_encoding};
 use axum::{
@@ -25,7 +26,6 @@ use axum::{
 };
 use futures::{StreamExt as _, stream};
 use http::{Extensions, HeaderMap, HeaderValue, Method, Uri, Version, header, request::Parts};
-use rashomon_access::{Caller, Right};
 use serde_json::value::RawValue;
 use tokio::time::{Duration, Instant, timeout_at};
 use tower::ServiceExt as _;
@@ -36,7 +36,7 @@ use self::{
     parse::{check_path, nested as nested_problem, order_key, split},
 };
 use crate::{
-    Api, BrokenAnswer,
+    Api,
     answer::{json_type, of_type, options},
     authorize::caller_of,
     caching::Caching,
@@ -370,7 +370,7 @@ fn broken_off(error: axum::Error) -> Problem {
         if let Some(stored) = of.downcast_ref::<rashomon_pages::Error>() {
             return Problem::of_bucket(stored.clone());
         }
-        if of.is::<BrokenAnswer>() {
+        if of.is::<crate::registry::BrokenAnswer>() {
             let detail =
                 "the answer of the backend of this path broke off: the log of the backend has the cause";
             return Problem::new(Kind::BackendFailed, detail).with_cause(error);

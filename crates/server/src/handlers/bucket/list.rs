@@ -1,11 +1,11 @@
 //! The list of the buckets of a domain.
 
+use crate::access::{BucketKind, Caller, Right};
 use axum::{
     extract::{Request, State},
     response::Response,
 };
 use http::{HeaderValue, Method, header};
-use rashomon_access::{BucketKind, Caller, Right};
 use rashomon_entries::BucketType;
 use rashomon_pages::{BucketName, DomainName};
 

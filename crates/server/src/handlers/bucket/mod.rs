@@ -6,15 +6,15 @@ mod list;
 
 use std::sync::Arc;
 
+use crate::access::{BucketKind, Right};
 use axum::{
     body::Body,
     extract::{Request, State},
     response::Response,
 };
 use http::{HeaderValue, Method, StatusCode, header, request::Parts};
-use rashomon_access::{BucketKind, Right};
 use rashomon_entries::{Bucket, BucketType, Definition, Error};
-use rashomon_http_semantics::conditional::{self, Verdict, WriteCondition};
+use rashomon_protocol::conditional::{self, Verdict, WriteCondition};
 
 pub(super) use self::entries::list as list_entries;
 pub(crate) use self::{definition::MAX_DEFINITION_BYTES, list::list};

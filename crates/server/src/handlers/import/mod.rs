@@ -19,6 +19,7 @@ use std::{
     time::Duration,
 };
 
+use crate::access::{BucketKind, Caller, Right};
 use crate::forms::{BodyError, BodyLimits, RequestBody};
 use axum::{
     body::Body,
@@ -28,7 +29,6 @@ use axum::{
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::{HeaderValue, Method};
-use rashomon_access::{BucketKind, Caller, Right};
 use rashomon_dumps::{
     DecompressionLimits, ImportError, ImportFailure, ImportOptions, ImportProgress, ImportReport,
     Problem::{Disk, DiskFull, NoRoom, TooLarge},

@@ -1,6 +1,6 @@
 //! Tests of the limit of wrong tokens from one address, which is the address of the connection.
 
-use rashomon_access::{AnonymousRights, Right};
+use rashomon_server::access::{AnonymousRights, Right};
 use rashomon_server::{ServeOptions, Settings};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

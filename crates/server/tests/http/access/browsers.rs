@@ -1,7 +1,7 @@
 //! Tests that web pages of every origin may read what `[access]` opens to everybody, and nothing else.
 
-use rashomon_access::{AnonymousRights, Right};
 use rashomon_server::Settings;
+use rashomon_server::access::{AnonymousRights, Right};
 
 use super::{JSON, PUBLIC, domain, fill, guarded, page_of, public_domain, servers};
 use crate::world::{Answer, World};

@@ -1,7 +1,7 @@
 //! Tests of rights on key-value buckets, and of the answers to clients without these rights.
 
-use rashomon_access::{AnonymousRights, DomainRights, Right, Rights};
 use rashomon_server::Settings;
+use rashomon_server::access::{AnonymousRights, DomainRights, Right, Rights};
 use rashomon_tables::Call;
 use serde_json::Value;
 

@@ -1,6 +1,6 @@
 //! Tests that shared caches may store nothing where reading needs a right.
 
-use rashomon_access::{AnonymousRights, Right, Rights};
+use rashomon_server::access::{AnonymousRights, Right, Rights};
 use rashomon_server::{OperatorPages, Settings};
 
 use super::{BROWSER, domain, fill, page_of, public_domain, servers};

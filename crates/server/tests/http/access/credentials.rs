@@ -1,6 +1,6 @@
 //! Tests of the header `Authorization`, and of tokens in other places.
 
-use rashomon_access::{AnonymousRights, Right};
+use rashomon_server::access::{AnonymousRights, Right};
 use rashomon_server::{AccessLog, Settings};
 
 use super::{comparable, expect_challenge, fill, guarded, page_of, servers};

@@ -1,8 +1,8 @@
 //! Tests of imports by clients that may not read.
 
-use rashomon_access::Right;
 use rashomon_pages::Revision;
 use rashomon_pages::operations::EraseOptions;
+use rashomon_server::access::Right;
 
 use super::{export, fill, guarded};
 use crate::world::World;

@@ -1,7 +1,7 @@
 //! Tests that the list of domains shows only domains that the client may read.
 
-use rashomon_access::{AnonymousRights, DomainRights, Right, Rights};
 use rashomon_server::Settings;
+use rashomon_server::access::{AnonymousRights, DomainRights, Right, Rights};
 
 use super::{comparable, domain, page_of, servers};
 use crate::{

@@ -5,7 +5,7 @@
 
 use std::{cell::Cell, collections::BTreeMap, fmt::Write as _, path::Path, time::Duration};
 
-use rashomon_access::Right;
+use rashomon_server::access::Right;
 use rashomon_server::{OperatorPages, Settings};
 
 use super::{FORM, HTML, JSON, PUBLIC, TOKEN_REQUEST, domain, export, fill, grant, public_domain, servers};

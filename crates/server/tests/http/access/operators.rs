@@ -1,6 +1,6 @@
 //! Access to `OPTIONS`, to preflights, and to the pages for operators.
 
-use rashomon_access::{AnonymousRights, Right, Rights};
+use rashomon_server::access::{AnonymousRights, Right, Rights};
 use rashomon_server::{OperatorPages, Settings};
 
 use super::{expect_challenge, servers};

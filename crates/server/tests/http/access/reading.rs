@@ -1,8 +1,8 @@
 //! Checks that a client that may not read cannot find out what exists. Of two servers, one has content and the other
 //! has none. Both must give the client equal answers to equal requests.
 
-use rashomon_access::{AnonymousRights, Right};
 use rashomon_server::Settings;
+use rashomon_server::access::{AnonymousRights, Right};
 use rashomon_tables::Call;
 
 use super::{BROWSER, comparable, domain, fill, grant, page_of, servers};

@@ -1,7 +1,7 @@
 //! Tests that no right implies another.
 
-use rashomon_access::{AnonymousRights, DomainRights, Right, Rights};
 use rashomon_server::Settings;
+use rashomon_server::access::{AnonymousRights, DomainRights, Right, Rights};
 
 use super::{FORM, HTML, JSON, TOKEN_REQUEST, anonymous_on, domain, export, fill, guarded, page_of, servers};
 use crate::world::{Answer, PAGE, World};

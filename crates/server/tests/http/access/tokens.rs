@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use rashomon_access::{AnonymousRights, Right};
 use rashomon_server::Settings;
+use rashomon_server::access::{AnonymousRights, Right};
 use rashomon_tables::{Plan, Rates};
 use serde_json::{Value, json};
 

@@ -1,10 +1,10 @@
 //! JSON Web Tokens through HTTP. Tests of the crate `access` check each claim and each key.
 
-use rashomon_access::{
+use rashomon_server::Settings;
+use rashomon_server::access::{
     AnonymousRights,
     signer::{Signer, key_set},
 };
-use rashomon_server::Settings;
 use serde_json::{Value, json};
 
 use crate::world::{PAGE, World};

@@ -1,9 +1,9 @@
 //! Tests that the answers to clients that may write but not read show nothing about stored content.
 
-use rashomon_access::{AnonymousRights, Right};
 use rashomon_pages::operations::EraseOptions;
 use rashomon_pages::{Page, Revision, Title};
 use rashomon_server::Settings;
+use rashomon_server::access::{AnonymousRights, Right};
 
 use super::{FORM, HTML, anonymous_on, comparable, fill, guarded, page_of, servers};
 use crate::{

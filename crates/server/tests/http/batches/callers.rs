@@ -1,7 +1,7 @@
 //! Tests that requests in a batch have the same rights as single requests.
 
-use rashomon_access::{AnonymousRights, Grant, NewToken, Right};
 use rashomon_server::Settings;
+use rashomon_server::access::{AnonymousRights, Grant, NewToken, Right};
 use serde_json::{Value, json};
 
 use super::{get, options, problem, statuses, write};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use rashomon_access::{AnonymousRights, DomainPattern, Grant, NewToken, Right, Rights, TokenText};
 use rashomon_pages::DomainName;
 use rashomon_server::Settings;
+use rashomon_server::access::{AnonymousRights, DomainPattern, Grant, NewToken, Right, Rights, TokenText};
 use rashomon_tables::{Call, Fault, Outage, Plan, Rates};
 
 use crate::world::{Answer, World};
