@@ -104,7 +104,12 @@ impl Collector for PanicCollector {
         let of_stores: u64 = self.stores.iter().map(|store| store.thread_panics()).sum();
         let panics = ConstCounter::new(of_stores + self.background.count());
         let help = "Panics in calls of all stores and in background tasks; the threads continued";
-        panics.encode(encoder.encode_descriptor("thread_panics", help, None, panics.metric_type())?)
+        panics.encode(encoder.encode_descriptor(
+            "rashomon_thread_panics",
+            help,
+            None,
+            panics.metric_type(),
+        )?)
     }
 }
 
@@ -113,17 +118,17 @@ impl Collector for CommitCollector {
         let ((_, commits), (total, longest)) = (self.0.calls_and_commits(), self.0.commit_times());
         for (name, help, metric) in [
             (
-                "sqlite_commits",
+                "rashomon_sqlite_commits",
                 "Commits of the SQLite store; several writes may share one",
                 &ConstCounter::new(commits) as &dyn EncodeMetric,
             ),
             (
-                "sqlite_commit_seconds",
+                "rashomon_sqlite_commit_seconds",
                 "Time that these commits took; other writes wait meanwhile",
                 &ConstCounter::new(total.as_secs_f64()),
             ),
             (
-                "sqlite_longest_commit_seconds",
+                "rashomon_sqlite_longest_commit_seconds",
                 "The longest of these commits since the start",
                 &ConstGauge::new(longest.as_secs_f64()),
             ),
@@ -141,34 +146,42 @@ impl Collector for BucketCollector {
             metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
         };
         for (name, help, value) in [
-            ("cache_hits", "Reads of the latest answered from memory", cache.hits),
-            ("cache_misses", "Reads of the latest answered from the store", cache.misses),
+            ("rashomon_cache_hits", "Reads of the latest answered from memory", cache.hits),
+            ("rashomon_cache_misses", "Reads of the latest answered from the store", cache.misses),
             (
-                "archive_blocks_opened",
+                "rashomon_archive_blocks_opened",
                 "Blocks of the archive read from the store and unpacked",
                 self.0.maintenance().opened_blocks(),
             ),
-            ("retention_notes", "Retention queue entries processed", retention.entries),
+            ("rashomon_retention_notes", "Retention queue entries processed", retention.entries),
             (
-                "retention_culled_renders",
+                "rashomon_retention_culled_renders",
                 "Superseded renders whose bodies were deleted",
                 retention.culled_renders,
             ),
-            ("retention_culled_bytes", "Uncompressed bytes of the deleted bodies", retention.culled_bytes),
-            ("retention_timeline_entries", "Entries added to the timeline", retention.timeline_entries),
             (
-                "retention_kept_renders",
+                "rashomon_retention_culled_bytes",
+                "Uncompressed bytes of the deleted bodies",
+                retention.culled_bytes,
+            ),
+            (
+                "rashomon_retention_timeline_entries",
+                "Entries added to the timeline",
+                retention.timeline_entries,
+            ),
+            (
+                "rashomon_retention_kept_renders",
                 "Superseded renders kept for longer because they were read",
                 retention.kept_renders,
             ),
-            ("generator_hits", "Reads that found a render made earlier", retention.generator_hits),
+            ("rashomon_generator_hits", "Reads that found a render made earlier", retention.generator_hits),
             (
-                "generator_misses",
+                "rashomon_generator_misses",
                 "Requests to the renderer; several readers may share one",
                 retention.generator_misses,
             ),
             (
-                "generator_failures",
+                "rashomon_generator_failures",
                 "Requests to the renderer without a usable answer",
                 retention.generator_failures,
             ),
@@ -176,23 +189,27 @@ impl Collector for BucketCollector {
             one(name, help, &ConstCounter::new(value))?;
         }
         for (name, help, value) in [
-            ("cache_bytes", "Approximate bytes of the latest properties in memory", cache.bytes as f64),
             (
-                "retention_overdue_seconds",
+                "rashomon_cache_bytes",
+                "Approximate bytes of the latest properties in memory",
+                cache.bytes as f64,
+            ),
+            (
+                "rashomon_retention_overdue_seconds",
                 "Time for which the oldest value in the retention queue has been overdue",
                 retention.overdue.as_secs_f64(),
             ),
             (
-                "retention_paused",
+                "rashomon_retention_paused",
                 "1 while culling is paused after a clock jump, else 0",
                 f64::from(u8::from(retention.paused)),
             ),
             (
-                "archive_on",
+                "rashomon_archive_on",
                 "1 if the archive of the store is on, else 0",
                 f64::from(u8::from(self.0.settings().archive.is_some())),
             ),
-            ("generator_in_flight", "Renders being made", retention.generator_in_flight as f64),
+            ("rashomon_generator_in_flight", "Renders being made", retention.generator_in_flight as f64),
         ] {
             one(name, help, &ConstGauge::new(value))?;
         }

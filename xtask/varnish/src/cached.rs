@@ -174,10 +174,10 @@ impl Server {
             cache_time += processor_time(varnish.id())?;
         }
         Ok(PurgeFigures {
-            sent: sum("purges_sent_total"),
-            left: sum("purges_left_total"),
-            delays: sum("purge_delay_seconds_count"),
-            delay_sum: sum("purge_delay_seconds_sum"),
+            sent: sum("rashomon_purges_sent_total"),
+            left: sum("rashomon_purges_left_total"),
+            delays: sum("rashomon_purge_delay_seconds_count"),
+            delay_sum: sum("rashomon_purge_delay_seconds_sum"),
             server_time: processor_time(self.service.id())?,
             cache_time,
         })
@@ -253,7 +253,8 @@ pub(crate) fn table(name: &str, address: SocketAddr, method: Method) -> String {
 
 /// Whether the metrics of a server say that its caches are reached, and have acknowledged every purge.
 pub(crate) fn is_drained(metrics: &str, caches: usize) -> bool {
-    let (ups, waiting) = (values(metrics, "purge_cache_up"), values(metrics, "purges_waiting"));
+    let (ups, waiting) =
+        (values(metrics, "rashomon_purge_cache_up"), values(metrics, "rashomon_purges_waiting"));
     let are_complete = ups.len() == caches && waiting.len() == caches;
     are_complete && ups.iter().all(|up| *up > 0.0) && waiting.iter().all(|number| *number == 0.0)
 }
@@ -290,9 +291,9 @@ mod tests {
 
     #[test]
     fn values_of_each_cache_are_found_by_the_whole_name() {
-        let metrics = "# TYPE purges_sent counter\npurges_sent_total{cache=\"a b\"} 12\n\
-                       purges_sent_total{cache=\"c\"} 0.5\npurges_sent_total_other{cache=\"c\"} 7\n";
-        assert_eq!(values(metrics, "purges_sent_total"), [12.0, 0.5]);
+        let metrics = "# TYPE rashomon_purges_sent counter\nrashomon_purges_sent_total{cache=\"a b\"} 12\n\
+                       rashomon_purges_sent_total{cache=\"c\"} 0.5\nrashomon_purges_sent_total_other{cache=\"c\"} 7\n";
+        assert_eq!(values(metrics, "rashomon_purges_sent_total"), [12.0, 0.5]);
     }
 
     #[test]

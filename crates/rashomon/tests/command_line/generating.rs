@@ -88,11 +88,14 @@ fn missing_property_is_generated_once_and_stored() {
     let latest = follow(&address, &format!("{PAGE}?rev/latest/html"));
     assert!(latest.ends_with("<p>made: GET /Night/4 HTTP/1.1"), "{latest}");
     let metrics = get(&address, "/metrics");
+    for declared in metrics.lines().filter(|line| line.starts_with("# TYPE ")) {
+        assert!(declared.starts_with("# TYPE rashomon_"), "{declared}");
+    }
     for line in [
-        "generator_hits_total 1",
-        "generator_misses_total 4",
-        "generator_failures_total 2",
-        "generator_in_flight 0",
+        "rashomon_generator_hits_total 1",
+        "rashomon_generator_misses_total 4",
+        "rashomon_generator_failures_total 2",
+        "rashomon_generator_in_flight 0",
     ] {
         assert!(metrics.contains(&format!("\n{line}")), "{line}: {metrics}");
     }

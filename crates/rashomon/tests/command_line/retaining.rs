@@ -45,7 +45,7 @@ fn list(address: &str) -> Value {
 fn a_server_culls_a_page_that_is_never_written_again() {
     let Some(home) = Home::new() else { return };
     check_culling(&home, SHORT, |metrics| {
-        assert!(metrics.contains("\nretention_timeline_entries_total 1\n"), "{metrics}");
+        assert!(metrics.contains("\nrashomon_retention_timeline_entries_total 1\n"), "{metrics}");
     });
 }
 
@@ -56,7 +56,7 @@ fn server_culls_after_redis_lost_all_entries() {
     let Some(redis) = Redis::start() else { return };
     let config = format!("{SHORT}timeline = '{}'\n", redis.url());
     check_culling(&home, &config, |metrics| {
-        assert!(metrics.contains("\nretention_timeline_entries_total 1\n"), "{metrics}");
+        assert!(metrics.contains("\nrashomon_retention_timeline_entries_total 1\n"), "{metrics}");
         assert_eq!(redis.command("DBSIZE"), ":1");
         assert_eq!(redis.command("FLUSHALL"), "+OK");
     });
@@ -71,7 +71,7 @@ fn server_culls_without_its_redis() {
     let config = format!("{SHORT}timeline = '{}'\n", redis.url());
     redis.kill();
     check_culling(&home, &config, |metrics| {
-        assert!(metrics.contains("\nretention_timeline_entries_total 0\n"), "{metrics}");
+        assert!(metrics.contains("\nrashomon_retention_timeline_entries_total 0\n"), "{metrics}");
     });
 }
 
@@ -90,7 +90,7 @@ fn check_culling(home: &Home, config: &str, meanwhile: impl FnOnce(&str)) {
     let metrics = || get(&address, "/metrics");
     meanwhile(&metrics());
     for attempt in 0.. {
-        if metrics().contains("\nretention_culled_renders_total 1\n") {
+        if metrics().contains("\nrashomon_retention_culled_renders_total 1\n") {
             let waited = clock.monotonic().saturating_sub(begun);
             assert!(waited >= GRACE, "{waited:?}");
             break;
@@ -214,7 +214,7 @@ fn read_copy_outlives_its_grace_and_the_server() {
     for attempt in 0.. {
         sleep(POLL_INTERVAL);
         let metrics = get(&address, "/metrics");
-        if metrics.contains("\nretention_culled_renders_total 3\n") {
+        if metrics.contains("\nrashomon_retention_culled_renders_total 3\n") {
             break;
         }
         assert!(attempt < MAX_POLLS, "{metrics}");

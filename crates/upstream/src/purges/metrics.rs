@@ -54,29 +54,29 @@ impl Collector for PurgeMetrics {
             |counter: &std::sync::atomic::AtomicU64| ConstCounter::new(counter.load(Ordering::Relaxed));
         let kind = MetricType::Counter;
         let help = "Purge requests that the cache acknowledged";
-        self.each(encoder, ("purges_sent", help, kind), |cache| count(&cache.counters.sent))?;
+        self.each(encoder, ("rashomon_purges_sent", help, kind), |cache| count(&cache.counters.sent))?;
         let help = "Attempts of purge requests that failed";
-        self.each(encoder, ("purges_failed", help, kind), |cache| count(&cache.counters.failed))?;
+        self.each(encoder, ("rashomon_purges_failed", help, kind), |cache| count(&cache.counters.failed))?;
         let help = "Changes whose purge was left to the queue in the store, such as while the cache was down";
-        self.each(encoder, ("purges_left", help, kind), |cache| count(&cache.counters.left))?;
+        self.each(encoder, ("rashomon_purges_left", help, kind), |cache| count(&cache.counters.left))?;
         let help = "Purges of all answers of the cache";
-        self.each(encoder, ("purges_of_all", help, kind), |cache| count(&cache.counters.bans))?;
+        self.each(encoder, ("rashomon_purges_of_all", help, kind), |cache| count(&cache.counters.bans))?;
         let kind = MetricType::Gauge;
         let help =
             "1 while the cache acknowledges purges and has missed none; 0 while it is down or catching up";
-        self.each(encoder, ("purge_cache_up", help, kind), |cache| {
+        self.each(encoder, ("rashomon_purge_cache_up", help, kind), |cache| {
             ConstGauge::new(i64::from(*cache.health.borrow() == Health::Up))
         })?;
         let help = "Changes in memory whose purge the cache has not acknowledged twice";
-        self.each(encoder, ("purges_waiting", help, kind), |cache| {
+        self.each(encoder, ("rashomon_purges_waiting", help, kind), |cache| {
             ConstGauge::new(i64::try_from(cache.tracker.waiting().0).unwrap_or(i64::MAX))
         })?;
         let help = "Age of the oldest change whose purge the cache may not have acknowledged twice";
-        self.each(encoder, ("purge_oldest_seconds", help, kind), |cache| {
+        self.each(encoder, ("rashomon_purge_oldest_seconds", help, kind), |cache| {
             ConstGauge::new(self.oldest(cache))
         })?;
         let help = "Time from the commit of a change to the first acknowledgement of its purge";
-        self.each(encoder, ("purge_delay_seconds", help, MetricType::Histogram), |cache| {
+        self.each(encoder, ("rashomon_purge_delay_seconds", help, MetricType::Histogram), |cache| {
             cache.counters.delay.clone()
         })
     }

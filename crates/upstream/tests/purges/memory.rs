@@ -35,7 +35,7 @@ async fn purge_of_a_swap_is_sent_at_once() {
     assert_eq!(cache.count(&path("k")), 1);
     sleep(60).await;
     assert_eq!(cache.count(&path("k")), 2);
-    assert_eq!(process.metric("purges_sent_total"), "3", "the ban of a new cache, and two purges");
+    assert_eq!(process.metric("rashomon_purges_sent_total"), "3", "the ban of a new cache, and two purges");
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,7 +48,7 @@ async fn purge_of_a_cancelled_call_is_sent() {
         () = process.put("k") => panic!("the call has ended"),
         () = gate.reached() => {}
     }
-    assert_eq!(process.metric("purges_waiting"), "0");
+    assert_eq!(process.metric("rashomon_purges_waiting"), "0");
     sleep(60).await;
     assert_eq!(cache.count(&path("k")), 1);
 }
@@ -68,7 +68,7 @@ async fn purge_of_a_failed_call_is_sent_again_when_its_outcome_is_certain() {
         assert_eq!(cache.count(&path("k")), 1, "at once");
         sleep(60).await;
         assert_eq!(cache.count(&path("k")), 3, "twice from memory, and once from the queue");
-        assert_eq!(process.metric("purges_waiting"), "0");
+        assert_eq!(process.metric("rashomon_purges_waiting"), "0");
     }
 }
 
@@ -77,13 +77,13 @@ async fn purges_for_which_the_purger_has_no_room_are_sent_from_the_queue() {
     let (machine, cache) = (Machine::new().await, FakeCache::new());
     let process = machine.process(&cache);
     process.put_all((0..10_005).map(|number| format!("k{number}"))).await;
-    assert_eq!(process.metric("purges_left"), "5");
-    assert_eq!(process.metric("purge_cache_up"), "0", "the cache has not been caught up");
+    assert_eq!(process.metric("rashomon_purges_left"), "5");
+    assert_eq!(process.metric("rashomon_purge_cache_up"), "0", "the cache has not been caught up");
     let process = process.run();
     sleep(60).await;
     assert_eq!(cache.counts().len(), 10_005 + 1, "each entry, and the ban of a new cache");
-    assert_eq!(process.metric("purges_waiting"), "0");
-    assert_eq!(process.metric("purges_left"), "5");
+    assert_eq!(process.metric("rashomon_purges_waiting"), "0");
+    assert_eq!(process.metric("rashomon_purges_left"), "5");
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,11 +98,11 @@ async fn purges_for_which_the_sender_has_no_room_are_sent_from_the_queue() {
             process.put_all((0..6000).map(|number| format!("k{call}-{number}"))).await;
             sleep(1).await;
         }
-        assert_eq!(process.metric("purges_left"), (12_000 - 10_000 - running).to_string());
+        assert_eq!(process.metric("rashomon_purges_left"), (12_000 - 10_000 - running).to_string());
         cache.set(Mode::Works);
         sleep(60).await;
         assert_eq!(cache.counts().len(), 12_000 + 1, "each entry, and the ban of a new cache");
-        assert_eq!(process.metric("purges_waiting"), "0");
+        assert_eq!(process.metric("rashomon_purges_waiting"), "0");
     }
 }
 
@@ -146,7 +146,7 @@ async fn store_is_not_read_for_bodies_while_the_only_cache_is_down() {
     put_bodies(&process, "A").await;
     sleep(1).await;
     assert_eq!(machine.calls(RENDERS.name(), Kind::Scan), before);
-    assert_eq!(process.metric("purges_left"), "2");
+    assert_eq!(process.metric("rashomon_purges_left"), "2");
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,11 +157,11 @@ async fn purge_whose_page_cannot_be_read_is_sent_when_the_store_recovers() {
     put_bodies(&process, "A").await;
     sleep(60).await;
     assert_eq!(cache.count("/v1/enwiki/page/A?rev/"), 0);
-    assert_eq!(process.metric("purge_cache_up"), "1");
+    assert_eq!(process.metric("rashomon_purge_cache_up"), "1");
     machine.test_store().fail_scans(&RENDERS, None);
     sleep(6).await;
     assert_eq!(cache.count("/v1/enwiki/page/A?rev/"), 1);
-    assert_eq!(process.metric("purges_waiting"), "0");
+    assert_eq!(process.metric("rashomon_purges_waiting"), "0");
 }
 
 #[tokio::test(start_paused = true)]
@@ -173,15 +173,19 @@ async fn recovered_cache_gets_purges_from_before_and_during_the_failure() {
     cache.set(Mode::Fails);
     process.put("failed").await;
     sleep(1).await;
-    assert_eq!(process.metric("purge_cache_up"), "0", "the failure of a purge from memory shows at once");
+    assert_eq!(
+        process.metric("rashomon_purge_cache_up"),
+        "0",
+        "the failure of a purge from memory shows at once"
+    );
     sleep(300).await;
     process.put("during").await;
     sleep(1).await;
-    assert_eq!(process.metric("purges_waiting"), "0");
-    assert_eq!(process.metric("purges_left"), "3");
+    assert_eq!(process.metric("rashomon_purges_waiting"), "0");
+    assert_eq!(process.metric("rashomon_purges_left"), "3");
     cache.set(Mode::Works);
     sleep(120).await;
-    assert_eq!(process.metric("purge_cache_up"), "1");
+    assert_eq!(process.metric("rashomon_purge_cache_up"), "1");
     assert_eq!(cache.count(&path("acknowledged-once")), 2);
     assert!(cache.count(&path("failed")) > 0);
     assert!(cache.count(&path("during")) > 0);
@@ -199,10 +203,10 @@ async fn purges_wait_in_memory_while_the_cache_is_caught_up() {
     while cache.counts().len() < 2 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert_eq!(process.metric("purge_cache_up"), "0");
+    assert_eq!(process.metric("rashomon_purge_cache_up"), "0");
     process.put("new").await;
     sleep(60).await;
-    assert_eq!(process.metric("purges_left"), "20");
+    assert_eq!(process.metric("rashomon_purges_left"), "20");
     assert_eq!(cache.count(&path("new")), 2);
 }
 
@@ -216,7 +220,7 @@ async fn request_has_three_attempts_with_growing_pauses() {
     let attempts: Vec<_> = cache.attempts().into_iter().filter(|at| at.as_secs() >= 60).collect();
     let pauses: Vec<_> = attempts.windows(2).map(|two| (two[1] - two[0]).as_millis()).collect();
     assert_eq!(pauses, [50, 100]);
-    assert_eq!(process.metric("purges_failed_total"), "3");
+    assert_eq!(process.metric("rashomon_purges_failed_total"), "3");
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,9 +232,9 @@ async fn cache_that_fails_twice_in_a_request_stays_up() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     cache.set(Mode::Works);
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(process.metric("purges_failed_total"), "2");
+    assert_eq!(process.metric("rashomon_purges_failed_total"), "2");
     assert_eq!(cache.count(&path("k")), 1);
-    assert_eq!(process.metric("purge_cache_up"), "1");
+    assert_eq!(process.metric("rashomon_purge_cache_up"), "1");
 }
 
 #[tokio::test(start_paused = true)]
@@ -259,7 +263,7 @@ async fn hanging_cache_gets_no_more_concurrent_requests_than_configured() {
     process.put_all((0..20).map(|number| format!("never-acknowledged-{number}"))).await;
     // The first request fails after three attempts of five seconds. Then no purge is sent from memory.
     sleep(300).await;
-    assert_eq!(process.metric("purges_waiting"), "0");
+    assert_eq!(process.metric("rashomon_purges_waiting"), "0");
     assert_eq!(cache.most_at_once(), 1);
     cache.set(Mode::Works);
     sleep(120).await;

@@ -55,8 +55,8 @@ async fn purge_that_waits_in_memory_survives_a_crash() {
     cache.set(Mode::Waits);
     process.put("k").await;
     sleep(60).await;
-    assert_eq!(process.metric("purge_cache_up"), "1");
-    assert_eq!(process.metric("purge_oldest_seconds{"), "60.0");
+    assert_eq!(process.metric("rashomon_purge_cache_up"), "1");
+    assert_eq!(process.metric("rashomon_purge_oldest_seconds{"), "60.0");
     process.crash().await;
     machine.assert_sent_by_next_process("k").await;
 }
@@ -70,10 +70,10 @@ async fn request_that_panics_is_sent_again() {
     cache.wait_for(&path("k"), 1).await;
     assert!(!cache.will_panic());
     sleep(60).await;
-    assert_eq!(process.metric("purges_failed_total"), "1");
-    assert_eq!(process.metric("purges_waiting"), "0");
-    assert_eq!(process.metric("purge_cache_up"), "1");
-    assert_eq!(process.metric("purge_oldest_seconds{"), "0.0");
+    assert_eq!(process.metric("rashomon_purges_failed_total"), "1");
+    assert_eq!(process.metric("rashomon_purges_waiting"), "0");
+    assert_eq!(process.metric("rashomon_purge_cache_up"), "1");
+    assert_eq!(process.metric("rashomon_purge_oldest_seconds{"), "0.0");
     // The cursor has passed the purge.
     process.crash().await;
     let next = FakeCache::new();
@@ -134,7 +134,7 @@ async fn damaged_entry_empties_the_cache() {
         machine.store.write(vec![damaged, purge(&process.records, "intact")], nothing()).await.unwrap();
         sleep(60).await;
         assert_eq!(cache.count("/"), 2, "once because the cache is new, and once because of the entry");
-        assert_eq!(process.metric("purges_of_all_total"), "2");
+        assert_eq!(process.metric("rashomon_purges_of_all_total"), "2");
         assert_eq!(cache.count(&path("intact")), 1);
     }
 }
@@ -185,10 +185,10 @@ async fn failed_pass_continues_after_the_entries_that_it_sent() {
     cache.refuse(Some(&path("k100")));
     machine.store.write(entries, nothing()).await.unwrap();
     sleep(60).await;
-    assert_eq!(process.metric("purge_cache_up"), "0");
+    assert_eq!(process.metric("rashomon_purge_cache_up"), "0");
     cache.refuse(None);
     sleep(120).await;
-    assert_eq!(process.metric("purge_cache_up"), "1");
+    assert_eq!(process.metric("rashomon_purge_cache_up"), "1");
     let counts = cache.counts();
     for number in (0..99).filter(|number| *number != 3) {
         assert_eq!(counts[&path(&format!("k{number}"))], 1, "{number}");
@@ -304,14 +304,14 @@ async fn reader_goes_on_after_errors_of_the_store() {
     };
     fail(true);
     let process = machine.running(&cache).await;
-    assert_eq!(process.metric("purge_cache_up"), "0");
+    assert_eq!(process.metric("rashomon_purge_cache_up"), "0");
     fail(false);
     sleep(61).await;
-    assert_eq!(process.metric("purge_cache_up"), "1");
+    assert_eq!(process.metric("rashomon_purge_cache_up"), "1");
     machine.queue_elsewhere(&process.records, "k").await;
     fail(true);
     sleep(60).await;
-    assert_eq!(process.metric("purge_cache_up"), "1", "memory still sends purges");
+    assert_eq!(process.metric("rashomon_purge_cache_up"), "1", "memory still sends purges");
     fail(false);
     sleep(6).await;
     assert_eq!(cache.count(&path("k")), 1);
@@ -327,13 +327,13 @@ async fn recovered_cache_gets_recent_purges_at_once() {
     sleep(3600).await;
     cache.set(Mode::Works);
     sleep(61).await;
-    assert_eq!(process.metric("purge_cache_up"), "1");
+    assert_eq!(process.metric("rashomon_purge_cache_up"), "1");
     cache.set(Mode::Fails);
     process.put("k").await;
     tokio::time::sleep(Duration::from_millis(400)).await;
-    assert_eq!(process.metric("purge_cache_up"), "0");
+    assert_eq!(process.metric("rashomon_purge_cache_up"), "0");
     cache.set(Mode::Works);
     sleep(2).await;
-    assert_eq!(process.metric("purge_cache_up"), "1");
+    assert_eq!(process.metric("rashomon_purge_cache_up"), "1");
     assert_eq!(cache.count(&path("k")), 1);
 }

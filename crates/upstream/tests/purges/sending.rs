@@ -52,12 +52,12 @@ async fn purge_is_sent_at_once_and_again_after_two_seconds() {
     assert!((2000..2500).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(cache.count(LATEST), 2, "the reader of the queue must not send it a third time");
-    assert_eq!(metric(&world, "purges_waiting"), "0");
-    assert_eq!(metric(&world, "purge_cache_up"), "1");
-    assert_eq!(metric(&world, "purge_oldest_seconds{"), "0.0");
-    assert_eq!(metric(&world, "purge_delay_seconds_count"), "1");
-    assert!(metric(&world, "purge_delay_seconds_sum").parse::<f64>().unwrap() < 1.0);
-    assert_eq!(metric(&world, "purges_failed_total"), "0");
+    assert_eq!(metric(&world, "rashomon_purges_waiting"), "0");
+    assert_eq!(metric(&world, "rashomon_purge_cache_up"), "1");
+    assert_eq!(metric(&world, "rashomon_purge_oldest_seconds{"), "0.0");
+    assert_eq!(metric(&world, "rashomon_purge_delay_seconds_count"), "1");
+    assert!(metric(&world, "rashomon_purge_delay_seconds_sum").parse::<f64>().unwrap() < 1.0);
+    assert_eq!(metric(&world, "rashomon_purges_failed_total"), "0");
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,7 +96,7 @@ async fn cache_that_was_down_until_entries_expired_is_emptied_first() {
     world.revision("A", 2).await;
     again.wait_for(LATEST, 2).await;
     assert!(matches!(&again.take()[0].1, PurgeRequest::Prefix { prefix, .. } if prefix == "/"));
-    assert_eq!(metric(&world, "purges_of_all_total"), "1");
+    assert_eq!(metric(&world, "rashomon_purges_of_all_total"), "1");
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,8 +163,8 @@ async fn recovered_cache_gets_all_purges_and_attempts_back_off() {
     let attempts = cache.attempts().len();
     // At least one attempt a minute, and not many more: each is repeated twice, in up to four requests at a time.
     assert!((3 * 60..3 * 4 * 130).contains(&attempts), "{attempts}");
-    assert_eq!(metric(&world, "purge_cache_up"), "0");
-    assert!(metric(&world, "purge_oldest_seconds").parse::<f64>().unwrap() > 3500.0);
+    assert_eq!(metric(&world, "rashomon_purge_cache_up"), "0");
+    assert!(metric(&world, "rashomon_purge_oldest_seconds").parse::<f64>().unwrap() > 3500.0);
     cache.set(Mode::Works);
     let begun = tokio::time::Instant::now();
     for title in ["A", "B", "C"] {
@@ -173,7 +173,7 @@ async fn recovered_cache_gets_all_purges_and_attempts_back_off() {
     assert!(begun.elapsed() < Duration::from_secs(62), "{:?}", begun.elapsed());
     world.revision("D", 1).await;
     cache.wait_for("/v1/enwiki/page/D?rev/latest/html", 2).await;
-    assert_eq!(metric(&world, "purge_cache_up"), "1");
+    assert_eq!(metric(&world, "rashomon_purge_cache_up"), "1");
     assert_eq!(cache.count("/"), 1, "it was not away for so long that it has to be emptied");
 }
 
@@ -271,5 +271,5 @@ async fn second_purges_share_a_request_by_keys() {
     let second = cache.take();
     assert_eq!(second.len(), 1);
     assert!(matches!(&second[0].1, PurgeRequest::Keys(keys) if keys.len() == 30));
-    assert_eq!(metric(&world, "purges_waiting"), "0");
+    assert_eq!(metric(&world, "rashomon_purges_waiting"), "0");
 }

@@ -192,7 +192,7 @@ fn measure_opened_blocks(
 
 /// The server's counter of opened blocks.
 fn opened_blocks(client: &mut Client) -> Result<u64> {
-    const NAME: &str = "archive_blocks_opened_total ";
+    const NAME: &str = "rashomon_archive_blocks_opened_total ";
     let (_, metrics) = client.get("/metrics")?;
     let metrics = String::from_utf8_lossy(&metrics);
     let count = metrics.lines().find_map(|line| line.strip_prefix(NAME));

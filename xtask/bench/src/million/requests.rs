@@ -243,9 +243,10 @@ mod tests {
 
     #[test]
     fn caches_are_found_in_metrics() {
-        let metrics = "# HELP cache_bytes Approximate bytes\n# TYPE cache_bytes gauge\ncache_bytes 2983.0\n\
-                       cache_hits_total 7\nhttp_staged_bytes 9\narchive_cache_bytes 12\n";
-        let expected = [("cache_bytes".to_owned(), 2983.0), ("archive_cache_bytes".to_owned(), 12.0)];
+        let metrics = "# HELP rashomon_cache_bytes Approximate bytes\n# TYPE rashomon_cache_bytes gauge\nrashomon_cache_bytes 2983.0\n\
+                       rashomon_cache_hits_total 7\nrashomon_http_staged_bytes 9\nrashomon_archive_cache_bytes 12\n";
+        let expected =
+            [("rashomon_cache_bytes".to_owned(), 2983.0), ("rashomon_archive_cache_bytes".to_owned(), 12.0)];
         assert_eq!(parse_caches(metrics), expected);
     }
 }

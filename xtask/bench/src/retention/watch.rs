@@ -61,9 +61,9 @@ fn parse(text: &str) -> Result<RetentionMetrics> {
         value.with_context(|| format!("no {name} in the metrics"))
     };
     Ok(RetentionMetrics {
-        culled: value("retention_culled_renders_total")? as u64,
-        queue_entries: value("retention_notes_total")? as u64,
-        overdue: value("retention_overdue_seconds")?,
+        culled: value("rashomon_retention_culled_renders_total")? as u64,
+        queue_entries: value("rashomon_retention_notes_total")? as u64,
+        overdue: value("rashomon_retention_overdue_seconds")?,
     })
 }
 
@@ -73,10 +73,10 @@ mod tests {
 
     #[test]
     fn metrics_are_found_by_their_whole_names() {
-        let text = "# TYPE retention_notes counter\nretention_notes_total 12\n\
-                    retention_culled_renders_total 7\nretention_overdue_seconds_other 1\n\
-                    retention_overdue_seconds 0.25\n";
+        let text = "# TYPE rashomon_retention_notes counter\nrashomon_retention_notes_total 12\n\
+                    rashomon_retention_culled_renders_total 7\nrashomon_retention_overdue_seconds_other 1\n\
+                    rashomon_retention_overdue_seconds 0.25\n";
         assert_eq!(parse(text).unwrap(), RetentionMetrics { culled: 7, queue_entries: 12, overdue: 0.25 });
-        assert!(parse("retention_notes_total 12\n").is_err());
+        assert!(parse("rashomon_retention_notes_total 12\n").is_err());
     }
 }

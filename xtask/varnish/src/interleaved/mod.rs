@@ -161,7 +161,7 @@ impl Server<'_> {
     /// Whether the server says that every purge was acknowledged.
     fn is_drained(&self) -> Result<bool> {
         let metrics = get("/metrics").host(HOST).answer(self.address)?.text();
-        ensure!(metrics.contains("purge_cache_up{"), "the server has no metrics of purges");
+        ensure!(metrics.contains("rashomon_purge_cache_up{"), "the server has no metrics of purges");
         Ok(is_drained(&metrics, METHODS.len()))
     }
 
