@@ -23,7 +23,7 @@ pub(crate) async fn readings(server: &str) -> Result<Vec<String>, Box<dyn Error>
         // A reading that is stored already is not replaced.
         match bucket.entry(time)?.put(celsius).if_new().send().await {
             Ok(_) => {}
-            Err(error) if error.problem().is_some_and(|it| it.kind == ProblemKind::PreconditionFailed) => {}
+            Err(error) if error.problem().is_some_and(|it| it.is(ProblemKind::PreconditionFailed)) => {}
             Err(error) => return Err(error.into()),
         }
     }

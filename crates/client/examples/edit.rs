@@ -20,7 +20,7 @@ pub(crate) async fn edit(server: &str, title: &str, text: &str) -> Result<Vec<St
         Ok(latest) => {
             page.new_revision(latest.number.get() + 1).parent(latest.number).if_latest(latest.number)
         }
-        Err(error) if error.problem().is_some_and(|problem| problem.kind == ProblemKind::NotFound) => {
+        Err(error) if error.problem().is_some_and(|problem| problem.is(ProblemKind::NotFound)) => {
             page.new_revision(1).without_parent().if_new()
         }
         Err(error) => return Err(error.into()),

@@ -81,7 +81,7 @@ pub(crate) fn relative(path: &str, href: &str, beginning: &str) -> Result<String
     let page = path.split('?').next().unwrap_or_default();
     let is_valid = |byte: u8| byte == b'!' || (b'$'..=b'~').contains(&byte);
     if !href.starts_with(beginning) || !href.bytes().all(is_valid) {
-        return Err(AnswerError::ForeignLink(crate::names::excerpt(href)).into());
+        return Err(AnswerError::ForeignLink(crate::error::excerpt(href)).into());
     }
     Ok(format!("{page}{href}"))
 }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Body, BucketDefinition, BucketType, Counter, ETag, Entry, InputError, List, Page, Result, Store, answer,
     list::private::FromResultPage,
-    names::{BucketName, Key, Title},
 };
+use rashomon_protocol::{BucketName, EntryKey, Title, spelling};
 
 /// A bucket of a domain: entries or counters under keys, or the pages of a `revisioned` bucket. A bucket is cheap to
 /// clone.
@@ -108,21 +108,21 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// Returns [`InputError::Key`] if the text is not a key: 1 to 1,024 bytes of UTF-8 without control characters, and
+    /// Returns [`InputError::Name`] if the text is not a key: 1 to 1,024 bytes of UTF-8 without control characters, and
     /// no part between slashes is `.` or `..`. A space differs from an underscore.
     pub fn entry(&self, key: &str) -> Result<Entry, InputError> {
-        let key = Key::new(key)?;
-        Ok(Entry { store: self.store.clone(), path: self.path_of(&key.encoded()), key })
+        let key = EntryKey::new(key)?;
+        Ok(Entry { store: self.store.clone(), path: self.path_of(key.as_str()), key })
     }
 
     /// A counter of a bucket of the type `counter`. A counter that was never incremented is 0.
     ///
     /// # Errors
     ///
-    /// Returns [`InputError::Key`] as [`entry`](Self::entry) does.
+    /// Returns [`InputError::Name`] as [`entry`](Self::entry) does.
     pub fn counter(&self, key: &str) -> Result<Counter, InputError> {
-        let key = Key::new(key)?;
-        Ok(Counter { store: self.store.clone(), path: self.path_of(&key.encoded()), key })
+        let key = EntryKey::new(key)?;
+        Ok(Counter { store: self.store.clone(), path: self.path_of(key.as_str()), key })
     }
 
     /// A page of a bucket of the type `revisioned`. [`Domain::page`](crate::Domain::page) is a page of the bucket
@@ -130,10 +130,10 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// Returns [`InputError::Title`] as [`Domain::page`](crate::Domain::page) does.
+    /// Returns [`InputError::Name`] as [`Domain::page`](crate::Domain::page) does.
     pub fn page(&self, title: &str) -> Result<Page, InputError> {
         let title = Title::new(title)?;
-        Ok(Page { store: self.store.clone(), path: self.path_of(&title.encoded()), title })
+        Ok(Page { store: self.store.clone(), path: self.path_of(title.as_str()), title })
     }
 
     /// Lists the entries or the counters of the bucket.
@@ -141,8 +141,9 @@ impl Bucket {
         List::new(self.store.clone(), format!("{}/", self.path).into(), Ok(String::new()))
     }
 
-    fn path_of(&self, encoded: &str) -> Arc<str> {
-        format!("{}/{encoded}", self.path).into()
+    /// The path of a page, an entry or a counter.
+    fn path_of(&self, name: &str) -> Arc<str> {
+        format!("{}/{}", self.path, spelling::canonical(name)).into()
     }
 }
 

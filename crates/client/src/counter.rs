@@ -6,11 +6,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Body, Bucket, InputError, List, Result, Store, answer,
-    list::private::FromResultPage,
-    names::{Key, excerpt},
+    Body, Bucket, InputError, List, Result, Store, answer, error::excerpt, list::private::FromResultPage,
     random,
 };
+use rashomon_protocol::EntryKey;
 
 /// The maximum size of an idempotency key in bytes.
 const MAX_IDEMPOTENCY_KEY_BYTES: usize = 255;
@@ -31,7 +30,7 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 #[derive(Debug, Clone)]
 pub struct Counter {
     pub(crate) store: Store,
-    pub(crate) key: Key,
+    pub(crate) key: EntryKey,
     /// The canonical path of the counter in the HTTP API.
     pub(crate) path: Arc<str>,
 }

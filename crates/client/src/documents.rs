@@ -207,7 +207,7 @@ mod tests {
     fn documents_of_the_api_are_read() {
         let render: Render = serde_json::from_str(example("Render")).unwrap();
         assert_eq!((render.number.get(), render.user.as_deref()), (12345, Some("Ann")));
-        assert_eq!(render.timestamp, render.tid.timestamp());
+        assert_eq!(render.timestamp, render.tid.time());
         assert_eq!(render.properties["html"].size, Some(7021));
         let again = serde_json::from_value::<Render>(serde_json::to_value(&render).unwrap()).unwrap();
         assert_eq!(again, render);

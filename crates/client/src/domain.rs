@@ -1,9 +1,7 @@
 //! A domain of a store.
 
-use crate::{
-    Bucket, BucketSummary, InputError, List, Page, Result, Store,
-    names::{BucketName, DomainName},
-};
+use crate::{Bucket, BucketSummary, InputError, List, Page, Result, Store};
+use rashomon_protocol::{BucketName, DomainName, NameError};
 
 /// A domain: one wiki of a store. A domain is cheap to clone.
 #[derive(Debug, Clone)]
@@ -23,7 +21,7 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// Returns [`InputError::Title`] if the text is not a title: 1 to 1,024 bytes of UTF-8 without control characters,
+    /// Returns [`InputError::Name`] if the text is not a title: 1 to 1,024 bytes of UTF-8 without control characters,
     /// and no part between slashes is `.` or `..`. Spaces and underscores are the same letter.
     pub fn page(&self, title: &str) -> Result<Page, InputError> {
         self.bucket("page")?.page(title)
@@ -33,10 +31,13 @@ impl Domain {
     ///
     /// # Errors
     ///
-    /// Returns [`InputError::Bucket`] if the text is not the name of a bucket: 1 to 64 of a-z, 0-9 and `-`, beginning
-    /// with a letter. `import`, `changes` and `timeline` are names of other resources.
+    /// Returns [`InputError::Name`] if the text is not the name of a bucket: 1 to 64 of a-z, 0-9 and `-`, beginning
+    /// with a letter. Names of other resources, such as `import`, are reserved.
     pub fn bucket(&self, name: &str) -> Result<Bucket, InputError> {
         let name = BucketName::new(name)?;
+        if name.is_reserved() {
+            return Err(NameError(format!("'{name}' is reserved and cannot be a bucket")).into());
+        }
         let path = format!("{}{}", self.path(), name.as_str());
         Ok(Bucket { store: self.store.clone(), name, path: path.into() })
     }

@@ -9,14 +9,14 @@ use crate::{
     answer::check_status,
     bucket::{delete, if_match},
     headers,
-    names::Key,
 };
+use rashomon_protocol::EntryKey;
 
 /// An entry of a bucket: a body under a key. An entry is cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub(crate) store: Store,
-    pub(crate) key: Key,
+    pub(crate) key: EntryKey,
     /// The canonical path of the entry in the HTTP API.
     pub(crate) path: Arc<str>,
 }

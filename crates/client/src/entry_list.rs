@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bucket, ETag, InputError, List, Timestamp, list::private::FromResultPage, names::Key};
+use crate::{Bucket, ETag, InputError, List, Timestamp, list::private::FromResultPage};
+use rashomon_protocol::EntryKey;
 
 /// The maximum size of a prefix in bytes.
 const MAX_PREFIX_BYTES: usize = 1024;
@@ -103,6 +104,6 @@ impl List<EntrySummary> {
     }
 
     fn bound(self, replaced: &[&str], name: &str, key: &str) -> Self {
-        self.set(replaced, name, Key::new(key).map(|key| key.as_str().to_owned()))
+        self.set(replaced, name, EntryKey::new(key).map(String::from).map_err(Into::into))
     }
 }

@@ -1,8 +1,9 @@
 //! Errors.
 
-use std::{path::PathBuf, time::Duration};
+use std::{convert::Infallible, path::PathBuf, time::Duration};
 
 use http::StatusCode;
+use rashomon_protocol::NameError;
 
 use crate::Problem;
 
@@ -20,7 +21,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// fn advice(error: &Error) -> &'static str {
 ///     match error {
 ///         Error::Input(_) => "correct the input: nothing was sent",
-///         Error::Problem(problem) if problem.kind == ProblemKind::NotLatest => "merge, and write again",
+///         Error::Problem(problem) if problem.is(ProblemKind::NotLatest) => "merge, and write again",
 ///         Error::Problem(_) => "read the detail: the server has refused the request",
 ///         Error::Transport(error) if error.is_unsent() => "repeat the request: the last attempt has sent nothing",
 ///         Error::Transport(_) => "the server may or may not have done what the request says",
@@ -62,51 +63,13 @@ impl Error {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
-    /// A text is not the name of a domain.
-    #[error(
-        "'{0}' is not a domain: 1 to 128 of a-z, 0-9, '.', '_' and '-', beginning with a letter or a digit, and \
-         none of the reserved names 'batch', 'tokens', 'changes' and 'admin'"
-    )]
-    Domain(String),
-    /// A text is not the title of a page.
-    #[error("'{title}' is not a title: {reason}")]
-    Title {
-        /// The text.
-        title: String,
-        /// The rule that the text violates.
-        reason: &'static str,
-    },
-    /// A text is not the name of a bucket.
-    #[error(
-        "'{0}' is not a bucket: 1 to 64 of a-z, 0-9 and '-', beginning with a letter, not 'import', 'changes' or \
-         'timeline'"
-    )]
-    Bucket(String),
-    /// A text is not the key of an entry or of a counter.
-    #[error("'{key}' is not a key: {reason}")]
-    Key {
-        /// The text.
-        key: String,
-        /// The rule that the text violates.
-        reason: &'static str,
-    },
+    /// A text is not the name that it should be: of a domain, a bucket, a page, an entry, a property, a revision or a
+    /// render. The error describes such a name.
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// A text cannot identify an increment.
     #[error("'{0}' is not an idempotency key: 1 to 255 characters of visible ASCII")]
     IdempotencyKey(String),
-    /// A text is not the name of a property.
-    #[error("'{0}' is not a property: 1 to 64 of a-z, 0-9, '_' and '-', beginning with a letter")]
-    Property(String),
-    /// A number is not that of a revision.
-    #[error("'{0}' is not the number of a revision: 1 to 9223372036854775807, without leading zeros")]
-    RevisionNumber(String),
-    /// A text is not a tid.
-    #[error("'{0}' is not a tid: a UUID of version 1, in lower case")]
-    Tid(String),
-    /// A text is not a time, or a time is outside of the years 0 to 9999.
-    #[error(
-        "'{0}' is not a time: RFC 3339, in the years 0 to 9999, with at most six digits after the seconds"
-    )]
-    Timestamp(String),
     /// A text is not an entity tag.
     #[error("'{0}' is not an entity tag: visible ASCII between quotes, at most 1,024 bytes")]
     ETag(String),
@@ -143,6 +106,18 @@ pub enum InputError {
     /// The registry has no backend for a path.
     #[error("the registry has no backend for {0}: add one for a prefix of this path, such as '/'")]
     NoBackend(String),
+}
+
+/// A conversion that cannot fail.
+impl From<Infallible> for InputError {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+/// The beginning and the end of an invalid input, for an error. Control characters are escaped.
+pub(crate) fn excerpt(text: &str) -> String {
+    rashomon_protocol::excerpt(text.escape_debug())
 }
 
 /// Why there is no answer, or only a part of one.

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use http::HeaderValue;
 use serde::{Deserialize, Serialize};
 
-use crate::{InputError, RevisionNumber, Tid, names::excerpt};
+use crate::{InputError, RevisionNumber, Tid, error::excerpt};
 
 /// The maximum size of an entity tag in bytes.
 const MAX_ETAG_BYTES: usize = 1024;

@@ -2,7 +2,8 @@
 
 use http::{HeaderMap, HeaderValue, header};
 
-use crate::{Body, InputError, PropertyContent, names::PropertyName};
+use crate::{Body, InputError, PropertyContent};
+use rashomon_protocol::PropertyName;
 
 /// The maximum number of properties of one write.
 const MAX_PROPERTIES: usize = 64;
@@ -43,7 +44,7 @@ impl Form {
     }
 
     pub(crate) fn add(&mut self, name: &str, content: PropertyContent) {
-        let Some(name) = self.check(PropertyName::new(name)) else { return };
+        let Some(name) = self.check(PropertyName::new(name).map_err(Into::into)) else { return };
         if self.properties.iter().any(|(other, _)| *other == name) {
             self.refuse(field_error(name.as_str(), "the write has the property twice"));
         } else if self.properties.len() == MAX_PROPERTIES {

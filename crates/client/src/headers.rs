@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use http::{HeaderName, HeaderValue, header};
 
-use crate::{InputError, names::excerpt};
+use crate::{InputError, error::excerpt};
 
 /// Parses a header whose value is printable ASCII.
 pub(crate) fn parse(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), InputError> {

@@ -21,7 +21,7 @@
 //!     let edit = page.new_revision(2).if_latest(1).user("Ann").property("wikitext", "Hello").property("html", html);
 //!     match edit.send().await {
 //!         Ok(written) => println!("stored as the render {}", written.tid),
-//!         Err(error) if error.problem().is_some_and(|problem| problem.kind == ProblemKind::NotLatest) => {
+//!         Err(error) if error.problem().is_some_and(|problem| problem.is(ProblemKind::NotLatest)) => {
 //!             println!("somebody else was faster: {error}");
 //!         }
 //!         Err(error) => return Err(error.into()),
@@ -80,7 +80,8 @@
 //!
 //! # Invariants
 //!
-//! - The crate uses no other crate of this project, so that it can be published by itself.
+//! - Of this project, the crate uses only what servers and clients share, so that it can be published: `protocol`, and
+//!   the times of `clock`.
 //! - After bytes were sent, only a request whose repeat is harmless is repeated.
 //! - Each increment of a counter has an idempotency key, so that a repeat does not count again.
 //! - No error, log line or debug output contains a token. Redirects cannot lead a token to another server, because they
@@ -101,7 +102,6 @@ mod etag;
 mod form;
 mod headers;
 mod list;
-mod names;
 mod page;
 mod path;
 mod problem;
@@ -109,12 +109,9 @@ mod put;
 mod random;
 mod read;
 mod registry;
-mod revision_number;
 mod run;
 mod servers;
 mod store;
-mod tid;
-mod timestamp;
 mod write;
 
 pub use backend::Backend;
@@ -132,14 +129,13 @@ pub use error::{AnswerError, BoxError, ConfigError, Error, InputError, Result, T
 pub use etag::ETag;
 pub use list::{List, ListEntry};
 pub use page::Page;
-pub use problem::{Problem, ProblemKind};
+pub use problem::Problem;
 pub use put::{Put, StoredEntry};
+pub use rashomon_clock::Timestamp;
+pub use rashomon_protocol::{NameError, ProblemKind, Revision as RevisionNumber, Tid};
 pub use read::{Conditional, Property, PropertyRequest, Selector};
 pub use registry::Registry;
-pub use revision_number::RevisionNumber;
 pub use run::{RawRequest, RawResponse};
 pub use servers::{HttpBackend, ReplayMemory, ServerStatus, Servers};
 pub use store::Store;
-pub use tid::Tid;
-pub use timestamp::Timestamp;
 pub use write::{NewRender, NewRevision, PropertyContent, Replacement};

@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use crate::{
     Body, InputError, List, NewRender, NewRevision, Property, PropertyRequest, Render, RenderSummary,
     Replacement, Result, Revision, RevisionNumber, RevisionSummary, Selector, Store, Tid, answer,
-    names::Title,
 };
+use rashomon_protocol::Title;
 
 /// A page: all revisions under one title. A page is cheap to clone.
 ///

@@ -4,10 +4,8 @@ use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-use crate::{
-    InputError,
-    names::{DomainName, excerpt, has_dot_segment},
-};
+use crate::{InputError, error::excerpt};
+use rashomon_protocol::DomainName;
 
 /// The maximum length of a URL.
 const MAX_URL_BYTES: usize = 16 << 10;
@@ -76,6 +74,11 @@ pub(crate) fn segments(path: &str) -> Vec<String> {
         segments.iter_mut().for_each(|segment| *segment = segment.replace(' ', "_"));
     }
     segments
+}
+
+/// Whether a part of the path between slashes is `.` or `..`.
+fn has_dot_segment(path: &str) -> bool {
+    path.split('/').any(|segment| segment == "." || segment == "..")
 }
 
 /// Whether a query names a resource of a page, such as its revisions.

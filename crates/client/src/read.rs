@@ -8,8 +8,8 @@ use crate::{
     AnswerError, Body, ETag, Error, InputError, Page, Result, RevisionNumber, Tid, Timestamp,
     answer::{check_status, redirect},
     headers,
-    names::PropertyName,
 };
+use rashomon_protocol::PropertyName;
 
 /// The maximum number of redirects from a revision or a time to a render.
 const MAX_REDIRECTS: usize = 4;
@@ -53,7 +53,7 @@ macro_rules! from_integer {
             type Error = InputError;
 
             fn try_from(number: $integer) -> Result<Self, InputError> {
-                number.try_into().map(Self::Revision)
+                Ok(Self::Revision(number.try_into()?))
             }
         }
     )*};

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use crate::{
     Backend, ConfigError, InputError, Servers,
-    names::{DomainName, excerpt},
+    error::excerpt,
     path::{expand, segments},
 };
+use rashomon_protocol::DomainName;
 
 /// Maps prefixes of paths to backends.
 ///
@@ -47,7 +48,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// Returns [`InputError::Domain`] if the text is not the name of a domain.
+    /// Returns [`InputError::Name`] if the text is not the name of a domain.
     pub fn for_domain(domain: &str) -> Result<Self, InputError> {
         Ok(Self { domain: Some(DomainName::new(domain)?), entries: Vec::new() })
     }

@@ -6,10 +6,9 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
 
 use crate::{
     Body, ConfigError, Domain, InputError, RawRequest, RawResponse, Registry, Result, Servers,
-    names::{DomainName, excerpt},
-    registry::Routes,
-    run::run,
+    error::excerpt, registry::Routes, run::run,
 };
+use rashomon_protocol::DomainName;
 
 /// A store of revisions, behind one server, several servers, or a [`Registry`] of backends.
 ///
@@ -55,7 +54,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Returns [`InputError::Domain`] if the text is not the name of a domain.
+    /// Returns [`InputError::Name`] if the text is not the name of a domain.
     pub fn domain(&self, name: &str) -> Result<Domain, InputError> {
         Ok(Domain { store: self.clone(), name: DomainName::new(name)? })
     }

@@ -4,8 +4,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use crate::{
     Body, ETag, InputError, Page, Result, RevisionNumber, Tid, Timestamp, Written, answer, form::Form,
-    headers::parse_stored, names::PropertyName, random,
+    headers::parse_stored, random,
 };
+use rashomon_protocol::PropertyName;
 
 /// The bytes of a property, with the headers that are stored with them.
 #[derive(Debug)]
@@ -250,7 +251,8 @@ pub struct Replacement {
 
 impl Replacement {
     pub(crate) fn new(page: Page, tid: Tid, property: &str, body: Body) -> Self {
-        let query = PropertyName::new(property).map(|property| format!("?rev/{tid}/{property}"));
+        let property = PropertyName::new(property).map_err(Into::into);
+        let query = property.map(|property| format!("?rev/{tid}/{property}"));
         Self { page, query, body, headers: HeaderMap::new() }
     }
 

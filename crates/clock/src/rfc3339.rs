@@ -1,8 +1,64 @@
 //! Formats and parses times (RFC 3339) in URLs, forms, JSON and exports.
 
+use std::{
+    fmt,
+    str::FromStr,
+    time::{Duration, SystemTime},
+};
+
 use jiff::civil;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::Timestamp;
+
+/// The error for a text that is not a time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a time is RFC 3339 with at most six digits after the seconds, as in 2013-09-25T16:43:09.274Z")]
+pub struct TimeError;
+
+impl FromStr for Timestamp {
+    type Err = TimeError;
+
+    fn from_str(text: &str) -> Result<Self, TimeError> {
+        parse(text).ok_or(TimeError)
+    }
+}
+
+/// Writes the time like [`format`](fn@format).
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        nearest(*self).fmt(f)
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// Digits below a microsecond are dropped.
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        match time.duration_since(SystemTime::UNIX_EPOCH) {
+            Ok(after) => Self::EPOCH.saturating_add(after),
+            Err(before) => Self::EPOCH.saturating_sub(before.duration()),
+        }
+    }
+}
+
+impl From<Timestamp> for SystemTime {
+    fn from(time: Timestamp) -> Self {
+        let distance = Duration::from_micros(time.as_micros().unsigned_abs());
+        if time < Timestamp::EPOCH { Self::UNIX_EPOCH - distance } else { Self::UNIX_EPOCH + distance }
+    }
+}
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
 
@@ -163,6 +219,16 @@ mod tests {
         }
         for extreme in [Timestamp::MIN, Timestamp::MAX] {
             assert!(!format(extreme).is_empty());
+        }
+    }
+
+    #[test]
+    fn time_is_converted_to_text_and_to_times_of_the_system() {
+        let time: Timestamp = "2013-09-25T18:43:09.274+02:00".parse().unwrap();
+        assert_eq!(time.to_string(), "2013-09-25T16:43:09.274Z");
+        assert_eq!("2013-09-25".parse::<Timestamp>(), Err(TimeError));
+        for time in [time, Timestamp::from_micros(-1_500_000)] {
+            assert_eq!(Timestamp::from(SystemTime::from(time)), time);
         }
     }
 

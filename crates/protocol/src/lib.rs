@@ -2,6 +2,7 @@
 //!
 //! - [`DomainName`], [`BucketName`], [`Title`], [`EntryKey`], [`PropertyName`] and [`Revision`] are checked names. [`Tid`]
 //!   is the name of a render, and [`Page`] has the names that identify a page.
+//! - [`ProblemKind`] is the kind of an error that a server reports.
 //! - [`excerpt()`] shortens input for messages.
 //! - [`conditional`] evaluates conditional requests.
 //! - [`range`] selects a range of bytes.
@@ -21,6 +22,7 @@ pub mod conditional;
 mod excerpt;
 mod names;
 pub mod negotiate;
+mod problem;
 pub mod range;
 pub mod spec_version;
 pub mod spelling;
@@ -30,5 +32,6 @@ mod version;
 
 pub use excerpt::{EXCERPT_BYTES, excerpt, shorten};
 pub use names::{BucketName, DomainName, EntryKey, NameError, Page, PropertyName, Revision, Title};
+pub use problem::{ProblemKind, TYPE_BASE};
 pub use tid::Tid;
 pub use version::{Expect, PropertyVersion};

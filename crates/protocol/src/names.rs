@@ -319,6 +319,21 @@ impl TryFrom<i64> for Revision {
     }
 }
 
+/// Integers of other types, for callers that have one.
+macro_rules! revision_of {
+    ($($integer:ty),*) => {$(
+        impl TryFrom<$integer> for Revision {
+            type Error = NameError;
+
+            fn try_from(number: $integer) -> Result<Self, NameError> {
+                Self::try_from(i64::try_from(number).unwrap_or_default())
+            }
+        }
+    )*};
+}
+
+revision_of!(i32, u32, u64);
+
 impl From<Revision> for i64 {
     fn from(rev: Revision) -> Self {
         rev.0

@@ -54,7 +54,6 @@ mod unread;
 mod versions;
 mod write_threads;
 
-pub use answers::problem::TYPE_BASE;
 use answers::{answer, caching, json, no_body, page_token, problem};
 use axum::{
     Router,

@@ -2,7 +2,7 @@
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
-use crate::{ConfigError, names::excerpt};
+use crate::{ConfigError, error::excerpt};
 
 /// The address of a server: `http://HOST:PORT` or `https://HOST:PORT`, and perhaps the path that a proxy adds.
 #[derive(Debug, Clone, PartialEq, Eq)]

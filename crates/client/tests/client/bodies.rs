@@ -123,5 +123,5 @@ async fn refusal_is_read_although_the_upload_is_not_complete() {
     let taken = Arc::default();
     let error =
         server.page("A").new_revision(1).property("html", counted(1100, &taken)).send().await.unwrap_err();
-    assert_eq!(error.problem().map(|problem| &problem.kind), Some(&ProblemKind::TooLarge), "{error}");
+    assert_eq!(error.problem().and_then(|problem| problem.kind), Some(ProblemKind::TooLarge), "{error}");
 }

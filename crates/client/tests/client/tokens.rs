@@ -13,7 +13,7 @@ use crate::{
 async fn token_gives_its_rights() {
     let server = Server::with(Policy::Anonymous(AnonymousRights::default()), None).await;
     let error = server.page("A").latest("html").await.unwrap_err();
-    assert_eq!(error.problem().unwrap().kind, ProblemKind::Unauthorized);
+    assert_eq!(error.problem().unwrap().kind, Some(ProblemKind::Unauthorized));
     let writer = server.token(&[Right::Read, Right::Write]).await;
     let page = page_of(quick([server.url()]).token(writer));
     page.new_revision(1).property("html", "x").send().await.unwrap();
@@ -21,7 +21,7 @@ async fn token_gives_its_rights() {
     let page = page_of(quick([server.url()]).token(reader));
     page.latest("html").await.unwrap();
     let error = page.new_revision(2).property("html", "x").send().await.unwrap_err();
-    assert_eq!(error.problem().unwrap().kind, ProblemKind::Forbidden);
+    assert_eq!(error.problem().unwrap().kind, Some(ProblemKind::Forbidden));
 }
 
 #[tokio::test]

@@ -9,16 +9,15 @@ use axum::{
     body::Body,
     response::{IntoResponse, Response},
 };
-use http::{HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, header};
 use rashomon_pages::{excerpt, shorten};
+pub(crate) use rashomon_protocol::ProblemKind as Kind;
+use rashomon_protocol::TYPE_BASE;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::answers::{caching::Caching, json};
-
-/// The prefix of every `type`; the name of the kind follows. The prefix is a stable part of the API.
-pub const TYPE_BASE: &str = "urn:rashomon:problem:";
 
 /// The size limit of a problem's `detail`, and of the cause that is logged with it.
 ///
@@ -34,240 +33,6 @@ const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("2");
 
 /// The challenge in an answer to a request whose token is not valid.
 const INVALID_TOKEN: HeaderValue = HeaderValue::from_static("Bearer error=\"invalid_token\"");
-
-/// The kinds of problems. Their names and titles are part of the API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// The request is malformed.
-    Malformed,
-    /// The request needs a valid token.
-    Unauthorized,
-    /// The request is not allowed.
-    Forbidden,
-    /// A write from a web page of another origin.
-    CrossSite,
-    /// Not found.
-    NotFound,
-    /// The resource does not take the method.
-    MethodNotAllowed,
-    /// The request did not arrive in time.
-    RequestTimeout,
-    /// The write contradicts what is stored.
-    Conflict,
-    /// The page was changed by another write.
-    NotLatest,
-    /// The content was erased.
-    Erased,
-    /// A condition of the request does not hold.
-    PreconditionFailed,
-    /// The body is too large.
-    TooLarge,
-    /// The URL is too long.
-    UriTooLong,
-    /// The headers are too large.
-    HeadTooLarge,
-    /// The body has a transfer coding that the server does not know.
-    TransferCoding,
-    /// The type of the body is not supported.
-    UnsupportedMediaType,
-    /// The range begins past the end of the body.
-    RangeNotSatisfiable,
-    /// The request is for a host that is not this server.
-    Misdirected,
-    /// A value is well-formed but invalid.
-    InvalidValue,
-    /// The client has sent too many tokens that are not valid.
-    TooManyAttempts,
-    /// An error of the server.
-    Internal,
-    /// The stored data is damaged.
-    Corrupt,
-    /// The renderer failed.
-    BadGateway,
-    /// The store does not answer.
-    Unavailable,
-    /// A disk cannot be used.
-    StorageFault,
-    /// A disk is full.
-    InsufficientStorage,
-    /// The client accepts no version of the document that can be returned.
-    NotAcceptable,
-    /// The server is busy.
-    Busy,
-    /// The answer to a request has no room in the answer of its batch.
-    AnswerTooLarge,
-    /// The time of a batch ended before the request was answered.
-    BatchTimeout,
-    /// The renderer did not answer in time.
-    GatewayTimeout,
-    /// Another backend failed.
-    BackendFailed,
-    /// Another backend did not answer in time.
-    BackendTimeout,
-    /// A transformer of spec versions failed.
-    TransformerFailed,
-    /// A transformer of spec versions did not answer in time.
-    TransformerTimeout,
-    /// A request was forwarded in a circle.
-    LoopDetected,
-}
-
-impl Kind {
-    /// All kinds.
-    pub(crate) const ALL: [Self; Self::LoopDetected as usize + 1] = [
-        Self::Malformed,
-        Self::Unauthorized,
-        Self::Forbidden,
-        Self::CrossSite,
-        Self::NotFound,
-        Self::MethodNotAllowed,
-        Self::RequestTimeout,
-        Self::Conflict,
-        Self::NotLatest,
-        Self::Erased,
-        Self::PreconditionFailed,
-        Self::TooLarge,
-        Self::UriTooLong,
-        Self::HeadTooLarge,
-        Self::TransferCoding,
-        Self::UnsupportedMediaType,
-        Self::RangeNotSatisfiable,
-        Self::Misdirected,
-        Self::InvalidValue,
-        Self::TooManyAttempts,
-        Self::Internal,
-        Self::Corrupt,
-        Self::BadGateway,
-        Self::Unavailable,
-        Self::StorageFault,
-        Self::InsufficientStorage,
-        Self::NotAcceptable,
-        Self::Busy,
-        Self::AnswerTooLarge,
-        Self::BatchTimeout,
-        Self::GatewayTimeout,
-        Self::BackendFailed,
-        Self::BackendTimeout,
-        Self::TransformerFailed,
-        Self::TransformerTimeout,
-        Self::LoopDetected,
-    ];
-
-    /// The title: a few words for the kind of problem.
-    pub(crate) const fn title(self) -> &'static str {
-        self.describe().2
-    }
-
-    /// The status, the name and the title.
-    pub(crate) const fn describe(self) -> (StatusCode, &'static str, &'static str) {
-        match self {
-            Self::Malformed => (StatusCode::BAD_REQUEST, "malformed", "The request is malformed"),
-            Self::Unauthorized => {
-                (StatusCode::UNAUTHORIZED, "unauthorized", "The request needs a valid token")
-            }
-            Self::Forbidden => (StatusCode::FORBIDDEN, "forbidden", "The request is not allowed"),
-            Self::CrossSite => {
-                (StatusCode::FORBIDDEN, "cross-site", "Writes from web pages of other origins are refused")
-            }
-            Self::NotFound => (StatusCode::NOT_FOUND, "not-found", "Not found"),
-            Self::MethodNotAllowed => (
-                StatusCode::METHOD_NOT_ALLOWED,
-                "method-not-allowed",
-                "This resource does not take that method",
-            ),
-            Self::RequestTimeout => {
-                (StatusCode::REQUEST_TIMEOUT, "request-timeout", "The request did not arrive in time")
-            }
-            Self::Conflict => (StatusCode::CONFLICT, "conflict", "The write contradicts what is stored"),
-            Self::NotLatest => (StatusCode::CONFLICT, "not-latest", "The page was changed by another write"),
-            Self::Erased => (StatusCode::GONE, "erased", "The content was erased"),
-            Self::PreconditionFailed => (
-                StatusCode::PRECONDITION_FAILED,
-                "precondition-failed",
-                "A condition of the request does not hold",
-            ),
-            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The body is too large"),
-            Self::UriTooLong => (StatusCode::URI_TOO_LONG, "uri-too-long", "The URL is too long"),
-            Self::HeadTooLarge => {
-                (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head-too-large", "The headers are too large")
-            }
-            Self::TransferCoding => (
-                StatusCode::NOT_IMPLEMENTED,
-                "transfer-coding",
-                "The transfer coding of the body is not supported",
-            ),
-            Self::UnsupportedMediaType => (
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "unsupported-media-type",
-                "The type of the body is not supported",
-            ),
-            Self::RangeNotSatisfiable => (
-                StatusCode::RANGE_NOT_SATISFIABLE,
-                "range-not-satisfiable",
-                "The range begins past the end of the body",
-            ),
-            Self::Misdirected => (
-                StatusCode::MISDIRECTED_REQUEST,
-                "misdirected",
-                "The request is for a host that is not this server",
-            ),
-            Self::InvalidValue => (StatusCode::UNPROCESSABLE_ENTITY, "invalid-value", "A value is invalid"),
-            Self::TooManyAttempts => {
-                (StatusCode::TOO_MANY_REQUESTS, "too-many-attempts", "Too many tokens that are not valid")
-            }
-            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "Internal error"),
-            Self::Corrupt => (StatusCode::INTERNAL_SERVER_ERROR, "corrupt", "The stored data is damaged"),
-            Self::BadGateway => {
-                (StatusCode::BAD_GATEWAY, "renderer-failed", "The renderer behind this server failed")
-            }
-            Self::GatewayTimeout => (
-                StatusCode::GATEWAY_TIMEOUT,
-                "renderer-timeout",
-                "The renderer behind this server did not answer in time",
-            ),
-            Self::Unavailable => {
-                (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "The store does not answer")
-            }
-            Self::StorageFault => {
-                (StatusCode::SERVICE_UNAVAILABLE, "storage-fault", "A disk of the server cannot be used")
-            }
-            Self::InsufficientStorage => {
-                (StatusCode::INSUFFICIENT_STORAGE, "insufficient-storage", "A disk of the server is full")
-            }
-            Self::NotAcceptable => {
-                (StatusCode::NOT_ACCEPTABLE, "not-acceptable", "No acceptable version can be returned")
-            }
-            Self::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy", "The server is busy"),
-            Self::AnswerTooLarge => (
-                StatusCode::INSUFFICIENT_STORAGE,
-                "answer-too-large",
-                "The answer has no room in the answer of its batch",
-            ),
-            Self::BatchTimeout => {
-                (StatusCode::GATEWAY_TIMEOUT, "batch-timeout", "The time of the batch has ended")
-            }
-            Self::BackendFailed => {
-                (StatusCode::BAD_GATEWAY, "backend-failed", "The backend of this path failed")
-            }
-            Self::BackendTimeout => (
-                StatusCode::GATEWAY_TIMEOUT,
-                "backend-timeout",
-                "The backend of this path did not answer in time",
-            ),
-            Self::TransformerFailed => {
-                (StatusCode::BAD_GATEWAY, "transformer-failed", "The transformer of spec versions failed")
-            }
-            Self::TransformerTimeout => (
-                StatusCode::GATEWAY_TIMEOUT,
-                "transformer-timeout",
-                "The transformer of spec versions did not answer in time",
-            ),
-            Self::LoopDetected => {
-                (StatusCode::LOOP_DETECTED, "loop-detected", "Servers forward the request to each other")
-            }
-        }
-    }
-}
 
 /// An error to be sent to the client.
 #[derive(Debug, Clone)]
@@ -515,6 +280,8 @@ pub(crate) fn header_value(text: &str) -> HeaderValue {
 
 #[cfg(test)]
 mod tests {
+    use http::StatusCode;
+
     use super::*;
 
     #[test]

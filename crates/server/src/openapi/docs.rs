@@ -9,6 +9,7 @@ use axum::{
 use rashomon_clock::rfc3339;
 use rashomon_entries::{KeyRange, Order};
 use rashomon_pages::{Definitions, DomainName, Page, PropertyName, Render, Title, Versions};
+use rashomon_protocol::TYPE_BASE;
 use utoipa::openapi::{Object, RefOr, Schema};
 
 use super::{
@@ -29,7 +30,7 @@ use crate::{
         write::MAX_COMMENT_BYTES,
     },
     pages::{base_url, html},
-    problem::{Kind, Result, TYPE_BASE},
+    problem::{Kind, Result},
     staging::max_batch_bytes,
 };
 
@@ -151,12 +152,12 @@ impl DocsPage {
             properties: properties(definitions),
             limits: limits(settings),
             type_base: TYPE_BASE,
-            problems: Kind::ALL
+            problems: (Kind::ALL.iter())
                 .map(|kind| {
                     let (status, name, title) = kind.describe();
                     ProblemView { name, status: status.as_u16(), title }
                 })
-                .into(),
+                .collect(),
         }
     }
 }

@@ -69,7 +69,7 @@ pub(super) fn problem_page(problem: &Problem, address: Option<&Address>, has_que
     let mut response = problem.to_response(None);
     let template = ProblemPage {
         status: response.status().as_u16(),
-        title: problem.kind().title(),
+        title: problem.kind().describe().2,
         detail: sentence(problem.detail()),
         bucket: address.map(|address| bucket_text(address.domain(), address.bucket())),
         links: address.map_or_else(Vec::new, |address| help_links(address, has_query)),

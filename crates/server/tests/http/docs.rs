@@ -68,7 +68,7 @@ async fn problems_of_answers_are_described() {
     for url in ["/nowhere", "/v1/enwiki/page/A?rev/0/", "/v1/enwiki/page/A?rev/"] {
         let problem = world.get(url).await.json();
         let name =
-            problem["type"].as_str().unwrap().strip_prefix(rashomon_server::TYPE_BASE).unwrap().to_owned();
+            problem["type"].as_str().unwrap().strip_prefix(rashomon_protocol::TYPE_BASE).unwrap().to_owned();
         assert!(anchors.contains(&format!("problem-{name}")), "{name}");
         assert!(text_of(&page).contains(problem["title"].as_str().unwrap()));
     }

@@ -91,7 +91,7 @@ impl Answer {
         assert_eq!(self.header("cache-control"), "no-store", "{self:?}");
         let problem = self.json();
         assert_eq!(problem["status"], self.status.as_u16(), "{problem}");
-        assert!(problem["type"].as_str().unwrap().starts_with(rashomon_server::TYPE_BASE), "{problem}");
+        assert!(problem["type"].as_str().unwrap().starts_with(rashomon_protocol::TYPE_BASE), "{problem}");
         assert!(!problem["title"].as_str().unwrap().is_empty(), "{problem}");
         assert!(problem["detail"].as_str().unwrap().len() > 10, "{problem}");
     }

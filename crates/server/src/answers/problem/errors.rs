@@ -108,7 +108,7 @@ impl Problem {
                 Self::not_found("the property is not stored, and the renderer does not have it either")
             }
             GenerateError::TimedOut(_) => Self::new(
-                Kind::GatewayTimeout,
+                Kind::RendererTimeout,
                 "the property is not stored, and the renderer did not answer in time; nothing was stored: \
                  try again",
             ),
@@ -116,7 +116,7 @@ impl Problem {
                 "the property is not stored, and too many requests to the renderer are in progress: try again",
             ),
             _ => Self::new(
-                Kind::BadGateway,
+                Kind::RendererFailed,
                 "the property is not stored, and the renderer failed; nothing was stored: try again later",
             ),
         };
