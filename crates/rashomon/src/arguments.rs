@@ -20,7 +20,6 @@ use clap::{
     parser::ValueSource,
 };
 use rashomon_pages::{Shown, excerpt, visible};
-use rashomon_upstream::TOKEN_VARIABLE;
 
 pub(crate) use self::archive::{
     ArchiveCommand, ArchiveStatsArguments, ArchiveVerifyArguments, EraseArguments, MergeArguments,
@@ -531,7 +530,7 @@ pub(crate) fn variables() -> BTreeSet<String> {
     let command = Arguments::command();
     (all_arguments(&command).into_iter())
         .filter_map(|argument| argument.get_env()?.to_str().map(str::to_owned))
-        .chain([TOKEN_VARIABLE.to_owned()])
+        .chain([crate::remote::TOKEN_VARIABLE.to_owned()])
         .collect()
 }
 

@@ -158,6 +158,7 @@ fn flags_in_the_documents_are_known() {
         "--quick",
         "--varnish",
         "--since",
+        "--backend",
     ];
     fn flags(command: &clap::Command, known: &mut BTreeSet<String>) {
         known.extend(command.get_arguments().filter_map(|flag| Some(format!("--{}", flag.get_long()?))));

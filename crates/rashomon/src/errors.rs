@@ -4,7 +4,6 @@ use crate::configuration::ConfigError;
 use crate::sample_wiki::SampleError;
 use rashomon_pages::migration::MigrationError;
 use rashomon_tables_sqlite::backup::BackupError;
-use rashomon_upstream::ClientError;
 
 use crate::{exit::Exit, output};
 
@@ -45,13 +44,10 @@ pub(crate) enum CommandError {
     /// A key-value bucket cannot be read or changed.
     #[error("{0}")]
     Bucket(String),
-    /// A server cannot be reached, or does not answer as expected.
-    #[error(transparent)]
-    Client(#[from] ClientError),
     /// An import failed.
     #[error("{0}")]
     Import(String),
-    /// A server refused a request, the connection broke, or the answer cannot be understood.
+    /// A server cannot be reached, refused a request, or did not answer as expected.
     #[error("{0}")]
     Refused(String),
     /// A revision cannot be erased.
@@ -137,7 +133,6 @@ impl CommandError {
             // In these cases the command has changed nothing.
             Self::Config(_)
             | Self::Usage(_)
-            | Self::Client(ClientError::Usage(_))
             | Self::Backup(
                 BackupError::NotABackup(_)
                 | BackupError::NoState(_)
@@ -157,7 +152,6 @@ impl CommandError {
             | Self::NoCluster(_)
             | Self::Store(_)
             | Self::Bucket(_)
-            | Self::Client(_)
             | Self::Refused(_)
             | Self::Import(_)
             | Self::Export(_)

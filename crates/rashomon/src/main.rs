@@ -25,6 +25,7 @@ mod progress;
 #[cfg(test)]
 mod reference_tests;
 mod registry;
+mod remote;
 mod sample_wiki;
 mod server;
 mod signals;

@@ -5,9 +5,7 @@ use std::{
     io::{ErrorKind, Write as _},
 };
 
-use hyper::body::Body;
 use rashomon_pages::{Shown, visible};
-use rashomon_upstream::{Client, ServerUrl, TOKEN_VARIABLE};
 use serde::Serialize;
 
 use crate::errors::CommandError;
@@ -37,16 +35,6 @@ fn write_line(text: &str) -> Result<(), CommandError> {
 pub(crate) fn to_stderr(text: impl Display) {
     let text = text.to_string();
     let _ = writeln!(std::io::stderr().lock(), "{}", visible(&text, Shown::AsLines));
-}
-
-/// Warns if a client sends its token over a network without encryption.
-pub(crate) fn warn_of_exposed_token<B: Body + 'static>(server: &ServerUrl, client: &Client<B>) {
-    if client.exposes_token() {
-        to_stderr(format_args!(
-            "warning: {TOKEN_VARIABLE} is sent to {server} without encryption, so anybody on the way can read it: \
-             use https://"
-        ));
-    }
 }
 
 /// Formats a number for people: `16,251`.

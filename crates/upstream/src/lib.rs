@@ -2,8 +2,8 @@
 //! caches ([`purges`]); and what their clients share.
 //!
 //! [`BearerToken`] is a token as the value of a header. [`TokenFile`] is a file with a token, which may change.
-//! [`client_config()`] returns the settings of TLS, with the authorities of the system or of a file. [`Client`] sends
-//! requests to a server of Rashomon at a [`ServerUrl`]. [`bounded`] sends requests to services that are not trusted.
+//! [`client_config()`] returns the settings of TLS, with the authorities of the system or of a file. [`ServerUrl`] is the
+//! address of a server of Rashomon or of a cache. [`bounded`] sends requests to services that are not trusted.
 //! [`PooledClient`] sends many small requests to a trusted service.
 //!
 //! # Invariants
@@ -13,9 +13,8 @@
 
 mod authorities;
 pub mod bounded;
-mod client;
 pub mod generator;
-mod late_reader;
+mod last_cause;
 mod pooled;
 pub mod purges;
 mod server_url;
@@ -24,7 +23,7 @@ mod token_file;
 pub mod transformer;
 
 pub use authorities::{AuthoritiesError, client_config};
-pub use client::{Client, ClientError, MAX_ERROR_BYTES, TOKEN_VARIABLE, connect, last_cause, refusal_reason};
+pub use last_cause::last_cause;
 pub use pooled::PooledClient;
 pub use server_url::ServerUrl;
 pub use token::{BearerToken, MAX_TOKEN_BYTES, TokenError};

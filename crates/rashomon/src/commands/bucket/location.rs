@@ -52,7 +52,7 @@ impl Location {
         absent: IfMissing,
     ) -> Result<Self, CommandError> {
         if let Some(server) = &arguments.to {
-            return Ok(Self::Server(Box::new(RemoteBuckets::connect(server).await?)));
+            return Ok(Self::Server(Box::new(RemoteBuckets::new(server)?)));
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let store = Box::pin(Store::open_offline(&arguments.store, clock, absent)).await;
@@ -62,7 +62,7 @@ impl Location {
     /// Opens the location for a command that only reads.
     pub(super) async fn open_for_reading(arguments: &BucketLocationArguments) -> Result<Self, CommandError> {
         if let Some(server) = &arguments.to {
-            return Ok(Self::Server(Box::new(RemoteBuckets::connect(server).await?)));
+            return Ok(Self::Server(Box::new(RemoteBuckets::new(server)?)));
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         Self::of_store(Box::pin(Store::open_for_reading(&arguments.store, clock)).await)

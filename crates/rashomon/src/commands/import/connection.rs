@@ -1,19 +1,21 @@
 //! A request to a server: sends a dump as a stream, and reads the lines of the answer at the same time.
 
-use std::{error::Error, path::Path, pin::Pin};
+use std::{path::Path, pin::Pin};
 
 use bytes::{Bytes, BytesMut};
-use futures::TryStreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use http::{Method, StatusCode, header};
-use http_body_util::{BodyExt as _, StreamBody};
-use hyper::body::{Frame, Incoming};
+use rashomon_client::{Body, BoxError};
 use rashomon_pages::BucketName;
-use rashomon_upstream::{ServerUrl, connect, last_cause, refusal_reason};
 use tokio::io::AsyncRead;
 use tokio_util::io::ReaderStream;
 
 use super::is_standard_input;
-use crate::{arguments::ImportArguments, errors::CommandError, output};
+use crate::{
+    arguments::ImportArguments,
+    errors::CommandError,
+    remote::{Remote, refusal_reason, request, with_body},
+};
 
 /// The number of bytes of the dump that one read returns.
 const READ_BYTES: usize = 1 << 16;
@@ -44,20 +46,18 @@ impl Upload {
 #[derive(Debug)]
 pub(super) struct Answer {
     server: String,
-    body: Incoming,
+    body: Body,
     buffer: BytesMut,
 }
 
 /// Sends the dump. Returns the answer, which begins before the whole dump is sent.
 pub(super) async fn send(
-    server: &ServerUrl,
+    remote: &Remote,
     arguments: &ImportArguments,
     upload: Upload,
 ) -> Result<Answer, CommandError> {
-    let mut client = connect(server).await?;
-    output::warn_of_exposed_token(server, &client);
     let Upload { reader, size } = upload;
-    let pieces = ReaderStream::with_capacity(reader, READ_BYTES).map_ok(Frame::data);
+    let pieces = ReaderStream::with_capacity(reader, READ_BYTES).map_err(BoxError::from);
     // A server of an earlier version accepts only the path without a query.
     let ImportArguments { domain, bucket, skip_broken, .. } = arguments;
     let mut query = Vec::new();
@@ -69,27 +69,18 @@ pub(super) async fn send(
     }
     let separator = if query.is_empty() { "" } else { "?" };
     let path = format!("/v1/{domain}/import{separator}{}", query.join("&"));
-    let mut request =
-        (client.request(Method::POST, &path)).header(header::CONTENT_TYPE, "application/octet-stream");
-    if let Some(size) = size {
-        request = request.header(header::CONTENT_LENGTH, size);
-    }
-    let request = request
-        .body(StreamBody::new(pieces))
-        .map_err(|error| CommandError::Import(format!("cannot make a request for {server}: {error}")))?;
-    let response =
-        client.send(request).await.map_err(|error| broken_connection_error(&server.to_string(), &error))?;
+    let request = request(Method::POST, &path).header(header::CONTENT_TYPE, "application/octet-stream");
+    let response = remote.send(with_body(request, Body::with_length(pieces, size))?).await;
+    let response = response.map_err(|error| interrupted(&error))?;
     let status = response.status();
-    let answer = Answer { server: server.to_string(), body: response.into_body(), buffer: BytesMut::new() };
+    let server = remote.server().to_string();
+    let answer = Answer { server, body: response.into_body(), buffer: BytesMut::new() };
     if status.is_success() { Ok(answer) } else { Err(answer.refusal(status).await) }
 }
 
-fn broken_connection_error(server: &str, error: &(dyn Error + 'static)) -> CommandError {
-    let reason = last_cause(error);
-    CommandError::Import(format!(
-        "the connection to {server} broke ({reason}): stored revisions stay; to continue, import the files \
-         again"
-    ))
+/// The error for an import without an answer, or with a part of one.
+fn interrupted(error: &dyn std::fmt::Display) -> CommandError {
+    CommandError::Import(format!("{error}: stored revisions stay; to continue, import the files again"))
 }
 
 impl Answer {
@@ -113,15 +104,13 @@ impl Answer {
     }
 
     async fn more(&mut self) -> Result<bool, CommandError> {
-        match self.body.frame().await {
+        match self.body.next().await {
             None => Ok(false),
-            Some(Ok(frame)) => {
-                if let Ok(data) = frame.into_data() {
-                    self.buffer.extend_from_slice(&data);
-                }
+            Some(Ok(bytes)) => {
+                self.buffer.extend_from_slice(&bytes);
                 Ok(true)
             }
-            Some(Err(error)) => Err(broken_connection_error(&self.server, &error)),
+            Some(Err(error)) => Err(interrupted(&error)),
         }
     }
 

@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use rashomon_clock::Clock;
 use rashomon_entries::{BucketType, Definition};
 use rashomon_pages::{BucketName, excerpt, shorten};
-use rashomon_upstream::{MAX_ERROR_BYTES, ServerUrl};
+use rashomon_upstream::ServerUrl;
 use serde::Deserialize;
 
 use super::{
@@ -24,6 +24,7 @@ use crate::{
     exit::Exit,
     output,
     progress::{Progress, ProgressCounts},
+    remote::{MAX_ERROR_BYTES, Remote},
     signals::Signals,
 };
 
@@ -54,12 +55,13 @@ pub(super) async fn run(
         return Box::pin(entries::run(arguments, before, &mut target, &mut inputs, &clock, &mut signals))
             .await;
     }
+    let remote = Remote::for_imports(server)?;
     let started = clock.monotonic();
     let mut total = Outcome::default();
     for file in &arguments.files {
         let mut progress = Progress::new(Arc::clone(&clock), progress_label(file), "revision", size(file));
         let sent = tokio::select! {
-            sent = Box::pin(send_file(server, arguments, file, &mut progress)) => Ok(sent),
+            sent = Box::pin(send_file(&remote, arguments, file, &mut progress)) => Ok(sent),
             exit = signals.first() => Err(exit),
         };
         progress.finish();
@@ -93,28 +95,28 @@ async fn key_value_bucket(
         return Ok(None);
     }
     let path = BucketPath { domain: arguments.domain.clone(), bucket: arguments.bucket.clone() };
-    let mut remote = RemoteBuckets::connect(server).await?;
-    let answer = remote.ask(Method::GET, &format!("/v1/{path}")).await?;
+    let buckets = RemoteBuckets::new(server)?;
+    let answer = buckets.remote().ask(Method::GET, &format!("/v1/{path}")).await?;
     let before = match answer.status {
         StatusCode::NOT_FOUND => None,
-        StatusCode::OK => Some(remote.parse::<Definition>(answer)?.bucket_type),
+        StatusCode::OK => Some(buckets.remote().parse::<Definition>(answer)?.bucket_type),
         _ => return Ok(None),
     };
     let has_pages = before == Some(BucketType::Revisioned);
-    Ok((!has_pages).then(|| (ServerTarget::new(server, path, remote), before)))
+    Ok((!has_pages).then(|| (ServerTarget::new(path, buckets), before)))
 }
 
 /// Sends a file. Returns the outcome, and the error that ended the import early, if any.
 async fn send_file(
-    server: &ServerUrl,
+    remote: &Remote,
     arguments: &ImportArguments,
     file: &Path,
     progress: &mut Progress,
 ) -> Result<(Outcome, Option<String>), CommandError> {
     let upload = Upload::open(file).await?;
-    let mut answer = send(server, arguments, upload).await?;
+    let mut answer = send(remote, arguments, upload).await?;
     loop {
-        match next_line(&mut answer, server).await? {
+        match next_line(&mut answer, remote.server()).await? {
             Line::Progress { revisions, text_bytes, read_bytes } => {
                 progress.show(ProgressCounts { items: revisions, bytes: text_bytes, position: read_bytes });
             }

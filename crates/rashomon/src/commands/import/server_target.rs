@@ -1,24 +1,23 @@
 //! A key-value bucket behind a running server, into which entries are imported by the requests of its API.
 
-use std::{collections::BTreeSet, io};
+use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::{SinkExt as _, channel::mpsc};
+use futures::{SinkExt as _, StreamExt as _, channel::mpsc};
 use http::{HeaderMap, Method, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
+use rashomon_client::{Body, BoxError};
 use rashomon_dumps::entries::{Comparison, EntryImportError, EntryTarget, ExportedEntry, StoreOutcome};
 use rashomon_entries::{Definition, EntryKey};
 use rashomon_pages::{Headers, StoredHeaders};
-use rashomon_upstream::{ServerUrl, last_cause};
 use sha1::{Digest as _, Sha1};
 use tokio::task::JoinHandle;
 
 use crate::{
     arguments::{BucketPath, EntryPath},
-    commands::bucket::remote::{Answer, RemoteBuckets, RequestBody, invalid_request, path_of},
+    commands::bucket::remote::{RemoteBuckets, path_of},
     errors::CommandError,
+    remote::{Answer, request, with_body},
 };
 
 /// The number of pieces of a body that wait to be sent, besides one piece of the sender. A piece has at most a
@@ -32,32 +31,22 @@ type Result<T> = std::result::Result<T, EntryImportError>;
 
 /// A bucket of a server.
 pub(super) struct ServerTarget {
-    server: ServerUrl,
     path: BucketPath,
     definition: Option<Definition>,
     /// The names of headers that the server was seen not to store.
     not_stored: BTreeSet<String>,
-    /// The connection. `None` while a body is sent, and after the transfer of a body was broken off.
-    remote: Option<RemoteBuckets>,
+    buckets: Arc<RemoteBuckets>,
 }
 
 impl ServerTarget {
-    pub(super) fn new(server: &ServerUrl, path: BucketPath, remote: RemoteBuckets) -> Self {
-        let (definition, not_stored) = (None, BTreeSet::new());
-        Self { server: server.clone(), path, definition, not_stored, remote: Some(remote) }
+    pub(super) fn new(path: BucketPath, buckets: RemoteBuckets) -> Self {
+        Self { path, definition: None, not_stored: BTreeSet::new(), buckets: Arc::new(buckets) }
     }
 
-    /// Returns the connection. Opens it again if the transfer of a body was broken off, or if the server has closed it.
-    async fn remote(&mut self) -> Result<&mut RemoteBuckets> {
-        let remote = self.take_remote().await?;
-        Ok(self.remote.insert(remote))
-    }
-
-    async fn take_remote(&mut self) -> Result<RemoteBuckets> {
-        match self.remote.take().filter(|remote| !remote.is_closed()) {
-            Some(remote) => Ok(remote),
-            None => RemoteBuckets::connect_without_warning(&self.server).await.map_err(request_error),
-        }
+    /// Sends a request without a body.
+    async fn send(&self, method: Method, path: &str) -> Result<Response<Body>> {
+        let request = with_body(request(method, path), Body::empty()).map_err(request_error)?;
+        self.buckets.remote().send(request).await.map_err(request_error)
     }
 
     fn path_of(&self, key: &EntryKey) -> String {
@@ -79,9 +68,7 @@ impl ServerTarget {
         let mut names: Vec<_> = headers.other.keys().filter(|name| name.starts_with("x-")).cloned().collect();
         names.retain(|name| !self.not_stored.contains(name));
         if !names.is_empty() {
-            let remote = self.remote().await?;
-            let request = remote.empty_request(Method::HEAD, path).map_err(request_error)?;
-            let response = remote.send(request).await.map_err(request_error)?;
+            let response = self.send(Method::HEAD, path).await?;
             // The entry may be gone again, or the token may not read.
             if response.status() == StatusCode::OK {
                 names.retain(|name| !response.headers().contains_key(name));
@@ -93,21 +80,12 @@ impl ServerTarget {
 
     /// Whether the body of an entry has the SHA-1 of the export. `false` if the entry has other headers, or is gone.
     async fn has_body(&mut self, key: &EntryKey, entry: &ExportedEntry) -> Result<bool> {
-        let path = self.path_of(key);
-        let remote = self.remote().await?;
-        let request = remote.empty_request(Method::GET, &path).map_err(request_error)?;
-        let response = remote.send(request).await.map_err(request_error)?;
-        let (head, mut body) = response.into_parts();
+        let (head, mut body) = self.send(Method::GET, &self.path_of(key)).await?.into_parts();
         let mut hasher = Sha1::new();
         // The body is read to its end, so that the connection can be used again.
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| {
-                let reason = last_cause(&error);
-                EntryImportError::Server(broken(&self.server, &reason))
-            })?;
-            if let Some(data) = frame.data_ref() {
-                hasher.update(data);
-            }
+        while let Some(piece) = body.next().await {
+            let piece = piece.map_err(|error| request_error(self.buckets.remote().broken_body(error)))?;
+            hasher.update(&piece);
         }
         let is_same = head.status == StatusCode::OK && digits(hasher) == entry.sha1;
         Ok(is_same && self.has_headers(&head.headers, &entry.headers))
@@ -122,12 +100,6 @@ fn digits(hasher: Sha1) -> String {
 /// Converts an error of a request.
 fn request_error(error: CommandError) -> EntryImportError {
     EntryImportError::Server(format!("{error}: stored entries stay; to continue, import the files again"))
-}
-
-fn broken(server: &ServerUrl, reason: &str) -> String {
-    format!(
-        "the connection to {server} broke ({reason}): stored entries stay; to continue, import the files again"
-    )
 }
 
 /// Which headers are sent to a server, which then decides which of them it stores.
@@ -194,47 +166,35 @@ pub(super) struct ServerBody {
 
 /// A PUT whose body is being sent.
 struct Upload {
-    pieces: mpsc::Sender<io::Result<Frame<Bytes>>>,
-    /// Returns the connection with the answer.
-    sent: JoinHandle<(RemoteBuckets, std::result::Result<Response<Incoming>, CommandError>)>,
+    pieces: mpsc::Sender<std::result::Result<Bytes, BoxError>>,
+    /// Returns the answer.
+    sent: JoinHandle<std::result::Result<Response<Body>, CommandError>>,
 }
 
 impl ServerTarget {
     /// Creates the request that stores an entry unless the key has an entry.
-    fn put_request(
-        &self,
-        remote: &RemoteBuckets,
-        path: &str,
-        entry: &ExportedEntry,
-        body: RequestBody,
-    ) -> Result<http::Request<RequestBody>> {
-        let mut request = remote
-            .request(Method::PUT, path)
+    fn put_request(path: &str, entry: &ExportedEntry, body: Body) -> Result<http::Request<Body>> {
+        let mut request = request(Method::PUT, path)
             .header(header::IF_NONE_MATCH, "*")
-            .header(header::CONTENT_LENGTH, entry.size)
             .header(header::CONTENT_TYPE, &entry.headers.content_type);
         for (name, value) in &entry.headers.other {
             request = request.header(name, value);
         }
-        request.body(body).map_err(|error| request_error(invalid_request(&error)))
+        with_body(request, body).map_err(request_error)
     }
 
     /// Begins to send a body of several pieces.
-    async fn begin_upload(&mut self, path: &str, entry: &ExportedEntry) -> Result<Upload> {
-        let mut remote = self.take_remote().await?;
+    fn begin_upload(&self, path: &str, entry: &ExportedEntry) -> Result<Upload> {
         let (pieces, receiver) = mpsc::channel(WAITING_PIECES);
-        let body = StreamBody::new(receiver).boxed_unsync();
-        let request = self.put_request(&remote, path, entry, body)?;
-        let sent = tokio::spawn(async move {
-            let sent = remote.send(request).await;
-            (remote, sent)
-        });
+        let request = Self::put_request(path, entry, Body::with_length(receiver, Some(entry.size)))?;
+        let buckets = Arc::clone(&self.buckets);
+        let sent = tokio::spawn(async move { buckets.remote().send(request).await });
         Ok(Upload { pieces, sent })
     }
 
     /// Returns the outcome of a PUT.
-    async fn read_outcome(&mut self, response: Response<Incoming>) -> Result<StoreOutcome> {
-        let remote = self.remote().await?;
+    async fn read_outcome(&self, response: Response<Body>) -> Result<StoreOutcome> {
+        let remote = self.buckets.remote();
         let answer = remote.document(response).await.map_err(request_error)?;
         let reason = |answer: &Answer| remote.refused(answer).to_string();
         Ok(match answer.status {
@@ -254,14 +214,14 @@ impl EntryTarget for ServerTarget {
 
     async fn ensure_bucket(&mut self, definition: &Definition) -> Result<(Definition, bool)> {
         let path = self.path.clone();
-        let remote = self.remote().await?;
-        let stored = remote.find_definition(&path).await.map_err(request_error)?;
+        let buckets = Arc::clone(&self.buckets);
+        let stored = buckets.find_definition(&path).await.map_err(request_error)?;
         // The limit of the server is not known here.
         let filled = |definition: &Definition| definition.with_defaults(u64::MAX);
         let (stored, is_new) = match stored {
             Some((stored, _)) if filled(&stored) == filled(definition) => (stored, false),
             stored => {
-                let answer = remote.put_definition(&path, definition, None).await.map_err(request_error)?;
+                let answer = buckets.put_definition(&path, definition, None).await.map_err(request_error)?;
                 match (answer.status, stored) {
                     (StatusCode::CREATED, _) => (definition.clone(), true),
                     (StatusCode::OK, stored) => {
@@ -273,7 +233,7 @@ impl EntryTarget for ServerTarget {
                             exported: Box::new(definition.clone()),
                         });
                     }
-                    _ => return Err(request_error(remote.refused(&answer))),
+                    _ => return Err(request_error(buckets.remote().refused(&answer))),
                 }
             }
         };
@@ -291,35 +251,28 @@ impl EntryTarget for ServerTarget {
 
     async fn counter(&mut self, key: &EntryKey) -> Result<Option<i64>> {
         let path = self.entry(key);
-        let value = self.remote().await?.value(&path).await.map_err(request_error)?;
+        let value = self.buckets.value(&path).await.map_err(request_error)?;
         // A server does not show whether a counter of 0 was ever incremented.
         Ok(Some(value).filter(|value| *value != 0))
     }
 
     async fn store_counter(&mut self, key: &EntryKey, value: i64) -> Result<()> {
-        let path = self.path_of(key);
-        let remote = self.remote().await?;
-        let body = Full::new(Bytes::from(format!("{{\"increment\":{value}}}")));
-        let request = remote
-            .request(Method::POST, &path)
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(body.map_err(|never| match never {}).boxed_unsync())
-            .map_err(|error| request_error(invalid_request(&error)))?;
-        let response = remote.send(request).await.map_err(request_error)?;
-        let answer = remote.document(response).await.map_err(request_error)?;
+        let remote = self.buckets.remote();
+        let increment = format!("{{\"increment\":{value}}}");
+        let answer = remote.tell(request(Method::POST, &self.path_of(key)), increment).await;
+        let answer = answer.map_err(request_error)?;
         if answer.status.is_success() { Ok(()) } else { Err(request_error(remote.refused(&answer))) }
     }
 
     async fn compare(&mut self, key: &EntryKey, entry: &ExportedEntry) -> Result<Comparison> {
         let path = self.path_of(key);
-        let remote = self.remote().await?;
-        let request = remote.empty_request(Method::HEAD, &path).map_err(request_error)?;
-        let response = remote.send(request).await.map_err(request_error)?;
+        let response = self.send(Method::HEAD, &path).await?;
         match response.status() {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND => return Ok(Comparison::Missing),
             _ => {
                 // The answer to a HEAD has no reason.
+                let remote = self.buckets.remote();
                 let answer = remote.ask(Method::GET, &path).await.map_err(request_error)?;
                 return Err(request_error(remote.refused(&answer)));
             }
@@ -349,10 +302,10 @@ impl EntryTarget for ServerTarget {
         }
         let upload = match &mut body.upload {
             Some(upload) => upload,
-            none => none.insert(self.begin_upload(&body.path, &body.entry).await?),
+            none => none.insert(self.begin_upload(&body.path, &body.entry)?),
         };
         // If the server has answered already, there is no receiver for the piece.
-        let _ = upload.pieces.send(Ok(Frame::data(before))).await;
+        let _ = upload.pieces.send(Ok(before)).await;
         Ok(())
     }
 
@@ -364,20 +317,13 @@ impl EntryTarget for ServerTarget {
         }
         let response = match upload {
             Some(Upload { mut pieces, sent }) => {
-                let _ = pieces.send(Ok(Frame::data(last_piece))).await;
+                let _ = pieces.send(Ok(last_piece)).await;
                 drop(pieces);
-                let (remote, response) =
-                    sent.await.map_err(|error| request_error(CommandError::TaskFailed(error.to_string())))?;
-                self.remote = Some(remote);
-                response
+                sent.await.map_err(|error| request_error(CommandError::TaskFailed(error.to_string())))?
             }
             None => {
-                let body = Full::new(last_piece).map_err(|never| match never {}).boxed_unsync();
-                let mut remote = self.take_remote().await?;
-                let request = self.put_request(&remote, &path, &entry, body)?;
-                let response = remote.send(request).await;
-                self.remote = Some(remote);
-                response
+                let request = Self::put_request(&path, &entry, last_piece.into())?;
+                self.buckets.remote().send(request).await
             }
         };
         let response = response.map_err(request_error)?;

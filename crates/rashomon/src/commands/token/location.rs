@@ -2,19 +2,17 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{Method, StatusCode};
-use http_body_util::Full;
 use rashomon_clock::{Clock, SystemClock};
+use rashomon_protocol::ProblemKind;
 use rashomon_server::access::{MAX_LISTED, TokenDocument, TokenId, TokenRequest, TokenStore};
-use rashomon_upstream::{Client, ServerUrl, connect, refusal_reason};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
     arguments::TokenLocationArguments,
     errors::CommandError,
-    output,
+    remote::{Remote, request},
     store::{IfMissing, Store},
 };
 
@@ -23,7 +21,7 @@ pub(super) enum Location {
     /// A store that this command has opened.
     Store { store: Box<Store>, tokens: TokenStore, clock: Arc<dyn Clock> },
     /// A running server.
-    Server { server: ServerUrl, client: Client<Full<Bytes>> },
+    Server(Box<Remote>),
 }
 
 impl Location {
@@ -32,9 +30,7 @@ impl Location {
         absent: IfMissing,
     ) -> Result<Self, CommandError> {
         if let Some(server) = &arguments.to {
-            let client = connect(server).await?;
-            output::warn_of_exposed_token(server, &client);
-            return Ok(Self::Server { server: server.clone(), client });
+            return Ok(Self::Server(Box::new(Remote::new(server)?)));
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let store = Box::pin(Store::open_offline(&arguments.store, Arc::clone(&clock), absent)).await;
@@ -45,20 +41,20 @@ impl Location {
     }
 
     /// Makes a token, and returns its text.
-    pub(super) async fn make(&mut self, request: &TokenRequest) -> Result<String, CommandError> {
+    pub(super) async fn make(&mut self, new: &TokenRequest) -> Result<String, CommandError> {
         #[derive(Deserialize)]
         struct CreatedToken {
             token: String,
         }
         match self {
             Self::Store { tokens, clock, .. } => {
-                let new = request.check(clock.now()).map_err(CommandError::Usage)?;
+                let new = new.check(clock.now()).map_err(CommandError::Usage)?;
                 Ok(tokens.create(new).await?.reveal().to_owned())
             }
-            Self::Server { server, client } => {
-                let body = serde_json::to_value(request).unwrap_or_default();
-                let (status, answer) = client.json(Method::POST, "/v1/tokens", Some(&body)).await?;
-                let made: CreatedToken = expect(server, status, answer)?;
+            Self::Server(remote) => {
+                let body = serde_json::to_string(new).unwrap_or_default();
+                let answer = remote.tell(request(Method::POST, "/v1/tokens"), body).await?;
+                let made: CreatedToken = remote.parse(answer)?;
                 Ok(made.token)
             }
         }
@@ -84,13 +80,12 @@ impl Location {
                     }
                 }
             }
-            Self::Server { server, client } => {
+            Self::Server(remote) => {
                 // A result page must fit into the size limit of an answer, even if the tokens have long notes.
                 let mut query = "?limit=20".to_owned();
                 loop {
                     let path = format!("/v1/tokens{query}");
-                    let (status, answer) = client.json(Method::GET, &path, None).await?;
-                    let list: List = expect(server, status, answer)?;
+                    let list: List = remote.parse(remote.ask(Method::GET, &path).await?)?;
                     all.extend(list.tokens);
                     match list.next {
                         Some(next) if next != query => query = next,
@@ -105,13 +100,13 @@ impl Location {
     pub(super) async fn revoke(&mut self, id: &TokenId) -> Result<bool, CommandError> {
         match self {
             Self::Store { tokens, .. } => Ok(tokens.revoke(id).await?),
-            Self::Server { server, client } => {
-                let (status, answer) = client.json(Method::DELETE, &format!("/v1/tokens/{id}"), None).await?;
-                match status {
+            Self::Server(remote) => {
+                let answer = remote.ask(Method::DELETE, &format!("/v1/tokens/{id}")).await?;
+                match answer.status {
                     StatusCode::NO_CONTENT => Ok(true),
                     // A server without a route for tokens answers 404, too. Only a missing token has this type.
-                    StatusCode::NOT_FOUND if problem_is(&answer, "not-found") => Ok(false),
-                    _ => Err(refused(server, status, &answer)),
+                    StatusCode::NOT_FOUND if is_missing(&answer.document) => Ok(false),
+                    _ => Err(remote.refused(&answer)),
                 }
             }
         }
@@ -120,30 +115,12 @@ impl Location {
     pub(super) async fn close(self) {
         match self {
             Self::Store { store, .. } => store.close().await,
-            Self::Server { .. } => {}
+            Self::Server(_) => {}
         }
     }
 }
 
-/// The document of a successful answer.
-fn expect<T: DeserializeOwned>(
-    server: &ServerUrl,
-    status: StatusCode,
-    answer: Value,
-) -> Result<T, CommandError> {
-    if !status.is_success() {
-        return Err(refused(server, status, &answer));
-    }
-    serde_json::from_value(answer).map_err(|error| {
-        CommandError::Refused(format!("{server} did not answer like a rashomon server: {error}"))
-    })
-}
-
-fn problem_is(answer: &Value, name: &str) -> bool {
-    answer["type"].as_str().is_some_and(|kind| kind.ends_with(name))
-}
-
-fn refused(server: &ServerUrl, status: StatusCode, answer: &Value) -> CommandError {
-    let reason = refusal_reason(answer);
-    CommandError::Refused(format!("{server} refused the request ({status}): {reason}"))
+/// Whether a problem document says that something does not exist.
+fn is_missing(answer: &Value) -> bool {
+    answer["type"].as_str().and_then(ProblemKind::of_type) == Some(ProblemKind::NotFound)
 }
