@@ -18,6 +18,7 @@ pub mod service;
 pub mod test;
 pub mod tidy;
 mod tools;
+pub mod varnish;
 
 use std::path::Path;
 

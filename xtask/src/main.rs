@@ -25,6 +25,8 @@ enum Command {
     Nightly(xtask::test::Options),
     /// Check what no compiler checks: imports between folders, sizes, links, decisions.
     Tidy,
+    /// Count lines, crates, settings and words, to compare versions.
+    Count,
     /// Start and stop real nodes of Cassandra on this machine: up, down, status, faults.
     #[command(subcommand)]
     Cassandra(xtask::cassandra::Command),
@@ -32,6 +34,8 @@ enum Command {
     Fuzz(xtask::fuzz::Options),
     /// Compare two versions of the program: the same requests and commands give the same answers and rows.
     Same(xtask::same::Options),
+    /// Check docs/varnish.vcl with a real Varnish. `cargo xtask test --only varnish` fetches Varnish, and runs this.
+    Varnish(xtask::varnish::Options),
     /// Run a benchmark: import, write, read, cassandra, retention, archive, blocks, buckets, backup, grown, kill,
     /// generator, access, versions, overload, million, cache. Builds with the dist profile.
     #[command(disable_help_flag = true)]
@@ -73,9 +77,11 @@ fn main() -> ExitCode {
         Command::Test(options) => xtask::test::run(&options, Lane::Test),
         Command::Nightly(options) => xtask::test::run(&options, Lane::Nightly),
         Command::Tidy => xtask::tidy::run(xtask::root()),
+        Command::Count => xtask::tidy::count::run(xtask::root()),
         Command::Cassandra(command) => xtask::cassandra::run(&command),
         Command::Fuzz(options) => xtask::fuzz::run(&options),
         Command::Same(options) => xtask::same::run(&options),
+        Command::Varnish(options) => xtask::varnish::run(&options),
         Command::Bench { arguments } => xtask::bench(&arguments),
         Command::CompareStrategies { arguments } => xtask::compare_strategies(&arguments),
         Command::Simulate { arguments } => xtask::simulate(&arguments),

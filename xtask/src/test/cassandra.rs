@@ -48,6 +48,27 @@ const NOT_ON_A_NODE: &[&str] = &[
     "in_sqlite::",
 ];
 
+/// Tests of the test programs `cassandra` that `cargo xtask nightly` alone runs. The step `test` runs the same tests on
+/// SQLite, the contract of the stores holds the rest, and of each module at least one other test runs on the cluster.
+/// Making tables takes most of their time.
+const ONLY_AT_NIGHT: &[&str] = &[
+    "archive_kills::compaction_killed_",
+    "every_store::archiving::import_writes_directly_",
+    "every_store::archiving::other_revisions_with_",
+    "every_store::archiving::sealed_revisions_are_",
+    "every_store::buckets::exported_entries_",
+    "every_store::buckets::wrong_commands_",
+    "every_store::checking::verify_and_stats_",
+    "every_store::exporting::only_requested_",
+    "every_store::importing::conflicting_revision_",
+    "every_store::importing::importing_again_",
+    "every_store::importing::one_command_",
+    "every_store::importing::truncated_dump_",
+    "every_store::rewriting::rewrite_of_blocks_",
+    "every_store::rewriting::stored_values_",
+    "every_store::tokens::wrong_requests_",
+];
+
 /// The modules of these programs that `cargo xtask test` runs on a node: what depends on several processes, on batches
 /// and their limits, on deleted rows, on conditional writes, on pages of results, or on the order of rows. The contract
 /// of the stores holds the rest, and `cargo xtask nightly` runs everything.
@@ -111,8 +132,10 @@ impl TestNode {
 
 /// Runs the tests of the Cassandra store.
 pub(super) fn run(resources: &mut StepResources) -> Result<Outcome> {
+    let left_out = if resources.lane == Lane::Test { ONLY_AT_NIGHT } else { &[] };
+    let skipped: Vec<&str> = left_out.iter().flat_map(|test| ["--skip", test]).collect();
     // Each test makes tables of its own, and the node makes only one table at a time.
-    run_tests(resources, "cassandra", 4, &["cassandra"], &[])
+    run_tests(resources, "cassandra", 4, &["cassandra"], &skipped)
 }
 
 /// Runs the tests for any store on a Cassandra node.
@@ -166,7 +189,9 @@ mod tests {
                 tree.ending(".rs").filter(|(path, _)| path.starts_with(&folder)).map(|(_, text)| text),
             );
         }
-        let named = NOT_ON_A_NODE.iter().chain(WHERE_THE_CLUSTER_MATTERS);
+        let at_night = tree.ending(".rs").filter(|(path, _)| path.starts_with("crates/rashomon/tests/"));
+        sources.extend(at_night.map(|(_, text)| text));
+        let named = NOT_ON_A_NODE.iter().chain(WHERE_THE_CLUSTER_MATTERS).chain(ONLY_AT_NIGHT);
         for path in named.filter(|path| !path.starts_with("in_")) {
             assert!(selects_a_test(path, &sources), "no test program has {path}");
         }

@@ -35,8 +35,8 @@ pub(super) fn run(resources: &mut StepResources) -> Result<Outcome> {
 }
 
 fn program(varnish: &Path) -> Command {
-    let mut command = Command::new(crate::target().join("debug/xtask-varnish"));
-    command.current_dir(crate::root()).arg("--varnish").arg(varnish);
+    let mut command = Command::new(crate::target().join("debug/xtask"));
+    command.current_dir(crate::root()).args(["varnish", "--varnish"]).arg(varnish);
     command
 }
 

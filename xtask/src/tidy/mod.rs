@@ -5,6 +5,7 @@
 //! of git.
 
 mod commits;
+pub mod count;
 mod decisions;
 mod import_cycles;
 mod imports;

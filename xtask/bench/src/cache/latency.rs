@@ -6,7 +6,7 @@ use std::{thread, time::Duration};
 use anyhow::{Result, ensure};
 use hdrhistogram::Histogram;
 use xtask::http::Client;
-use xtask_varnish::{
+use xtask::varnish::{
     Files,
     cached::{Caches, Method, Server},
 };

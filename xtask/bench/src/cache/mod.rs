@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Result, ensure};
 use rashomon_clock::Clock;
 use xtask::http::Client;
-use xtask_varnish::{Files, cached};
+use xtask::varnish::{Files, cached};
 
 use super::{
     content::{Contents, DATA_PARSOID_SIZE, HTML_SIZE},

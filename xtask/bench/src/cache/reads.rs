@@ -1,7 +1,7 @@
 //! Compares GET of the latest html from the memory of Varnish with the same requests directly to the server.
 
 use anyhow::Result;
-use xtask_varnish::{
+use xtask::varnish::{
     Files,
     cached::{Caches, Method, Server},
 };

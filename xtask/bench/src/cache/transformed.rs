@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Result, ensure};
 use xtask::http::Client;
-use xtask_varnish::cached::serve_alone;
+use xtask::varnish::cached::serve_alone;
 
 use super::{Bench, transformer};
 use crate::{content::HTML_SIZE, reads::Reads, report::Report, service, writes::page_path};

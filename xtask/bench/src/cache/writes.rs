@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use xtask_varnish::{
+use xtask::varnish::{
     Files,
     cached::{
         Caches,

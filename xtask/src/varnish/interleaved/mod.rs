@@ -25,15 +25,15 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use fastrand::Rng;
-use xtask::{
+use crate::{
     process::Stopwatch,
     service::{Service, free_address},
 };
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use fastrand::Rng;
 
 use self::tap::Tap;
-use crate::{
+use crate::varnish::{
     Files,
     cached::{HOST, Method, is_drained, serve, table},
     message::{Message, Request, get},
@@ -73,7 +73,7 @@ pub struct Options {
 pub fn run(files: &Files, binary: &Path, options: &Options) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let address = free_address()?;
-    let vcl = crate::vcl([address; 3])?
+    let vcl = crate::varnish::vcl([address; 3])?
         .replace("store.example.org", HOST)
         .replace(".interval = 1s;", ".interval = 50ms;");
     let start = |method: Method| Cache::start(files, &vcl, folder.path(), method);
@@ -128,7 +128,7 @@ struct Cache {
 
 impl Cache {
     fn start(files: &Files, vcl: &str, folder: &Path, method: Method) -> Result<Self> {
-        let varnish = crate::start(files, vcl, &folder.join(method.name()))?;
+        let varnish = crate::varnish::start(files, vcl, &folder.join(method.name()))?;
         let (tapped, tap) = Tap::start(varnish.address())?;
         Ok(Self { method, varnish, tap, tapped, outcomes: Mutex::default() })
     }

@@ -10,10 +10,10 @@ use std::{
     time::Duration,
 };
 
+use crate::{process::Stopwatch, service::Service};
 use anyhow::{Context, Result, ensure};
-use xtask::{process::Stopwatch, service::Service};
 
-use crate::{
+use crate::varnish::{
     Files,
     backend::Backend,
     message::{Message, Request, get},
@@ -42,12 +42,12 @@ const RULES: &[&[(&str, Rule)]] = &[requests::RULES, answers::RULES, purges::RUL
 pub fn run(files: &Files) -> Result<usize> {
     let folder = tempfile::tempdir()?;
     let (rashomon, formulas) = (Backend::start()?, [Backend::start()?, Backend::start()?]);
-    let vcl = crate::vcl([rashomon.address(), formulas[0].address(), formulas[1].address()])?;
-    let cache = crate::start(files, &vcl, folder.path())?;
+    let vcl = crate::varnish::vcl([rashomon.address(), formulas[0].address(), formulas[1].address()])?;
+    let cache = crate::varnish::start(files, &vcl, folder.path())?;
     let world = World { files, cache, rashomon, formulas };
     let mut checked = 0;
     for (name, rule) in RULES.iter().flat_map(|rules| rules.iter()) {
-        world.rashomon.script(|request| crate::backend::Answer::cacheable(request.url()));
+        world.rashomon.script(|request| crate::varnish::backend::Answer::cacheable(request.url()));
         rule(&world).with_context(|| format!("the rule {name} does not hold"))?;
         println!("{name}");
         checked += 1;

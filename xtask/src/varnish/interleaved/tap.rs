@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use crate::message::{Message, Request};
+use crate::varnish::message::{Message, Request};
 
 /// The number of acknowledged purges of each URL, and of each key.
 type Counts = BTreeMap<String, u64>;

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Result;
 
-use crate::message::Message;
+use crate::varnish::message::Message;
 
 /// The answer of a scripted server.
 #[derive(Debug, Clone, Default)]

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 
 use super::{Rule, World};
-use crate::{
+use crate::varnish::{
     backend::Answer,
     message::{Request, get},
 };

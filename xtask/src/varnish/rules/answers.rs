@@ -5,7 +5,7 @@ use std::{io::Read, net::TcpListener, sync::Arc};
 use anyhow::{Context, Result, ensure};
 
 use super::{Gate, Rule, World, wait_until};
-use crate::{
+use crate::varnish::{
     backend::Answer,
     message::{Message, Request, get},
 };
@@ -152,8 +152,8 @@ fn unreachable(world: &World<'_>) -> Result<()> {
     let folder = tempfile::tempdir()?;
     // A listener that was dropped leaves an address at which nothing listens.
     let nothing = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-    let vcl = crate::vcl([nothing, nothing, nothing])?;
-    let cache = crate::start(world.files, &vcl, folder.path())?;
+    let vcl = crate::varnish::vcl([nothing, nothing, nothing])?;
+    let cache = crate::varnish::start(world.files, &vcl, folder.path())?;
     let request = get("/v1/enwiki/page/Unreachable?rev/latest/html").header("X-Request-Id", "mine");
     for _ in 0..2 {
         let answer = request.answer(cache.address())?;

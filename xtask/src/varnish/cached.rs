@@ -8,15 +8,15 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
-use tempfile::TempDir;
-use xtask::{
+use crate::{
     http::Client,
     process::Stopwatch,
     service::{Service, free_address},
 };
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
 
-use crate::{Files, message::get};
+use crate::varnish::{Files, message::get};
 
 /// An age above the three seconds for which docs/varnish.vcl compares the marks of an answer for each reader.
 pub const OLD_ENOUGH: Duration = Duration::from_secs(4);
@@ -25,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// The time in which the server sends the purges that were left to its queue, if there are any.
 const QUEUE_TIME: Duration = Duration::from_secs(25);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// The host of the requests, as in `xtask::http`.
+/// The host of the requests, as in `crate::http`.
 pub(crate) const HOST: &str = "localhost";
 /// The file of a server's log.
 const LOG: &str = "log";
@@ -89,13 +89,13 @@ impl Server {
     pub fn start(binary: &Path, files: &Files, folder: &Path, caches: Caches) -> Result<Self> {
         fs::create_dir(folder)?;
         let address = free_address()?;
-        let vcl = crate::vcl([address; 3])?.replace("store.example.org", HOST);
+        let vcl = crate::varnish::vcl([address; 3])?.replace("store.example.org", HOST);
         let in_memory = work_folder()?;
         let (mut varnishes, mut config) = (Vec::new(), String::new());
         for (place, method) in caches.methods.iter().enumerate() {
             let name = format!("cache-{place}");
             let address = if caches.are_up {
-                let varnish = crate::start(files, &vcl, &in_memory.path().join(&name))?;
+                let varnish = crate::varnish::start(files, &vcl, &in_memory.path().join(&name))?;
                 varnishes.push(varnish);
                 varnishes[place].address()
             } else {

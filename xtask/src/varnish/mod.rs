@@ -1,5 +1,4 @@
 //! A real Varnish with `docs/varnish.vcl`, for tests and benchmarks.
-#![allow(clippy::print_stdout, clippy::print_stderr)] // The modules print the results of command-line programs.
 
 pub mod backend;
 pub mod cached;
@@ -15,7 +14,9 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use xtask::service::{Service, free_address};
+use clap::Subcommand;
+
+use crate::service::{Service, free_address};
 
 /// The file that operators use.
 const VCL: &str = "docs/varnish.vcl";
@@ -25,6 +26,41 @@ const PORTS: [&str; 3] = ["7231", "7232", "7233"];
 
 /// The memory for stored answers, in the notation of Varnish.
 const STORAGE: &str = "malloc,128m";
+
+/// What `cargo xtask varnish` checks.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Folder into which the packages of Varnish and its modules were unpacked, or / if they are installed.
+    #[arg(long, global = true, value_name = "FOLDER", default_value = "/")]
+    varnish: PathBuf,
+    #[command(subcommand)]
+    check: Check,
+}
+
+#[derive(Debug, Subcommand)]
+enum Check {
+    /// Check each rule of the VCL with scripted servers.
+    Rules,
+    /// Send interleaved reads and writes through two caches, kill the server in between, and check that no read after
+    /// an acknowledged purge returns an older version.
+    Interleaved {
+        /// The program `rashomon`.
+        #[arg(long, value_name = "FILE")]
+        binary: PathBuf,
+        #[command(flatten)]
+        options: interleaved::Options,
+    },
+}
+
+/// Checks `docs/varnish.vcl` with a real Varnish.
+pub fn run(options: &Options) -> Result<bool> {
+    let files = Files::find_below(&options.varnish)?;
+    match &options.check {
+        Check::Rules => println!("{} rules hold", rules::run(&files)?),
+        Check::Interleaved { binary, options } => interleaved::run(&files, binary, options)?,
+    }
+    Ok(true)
+}
 
 /// The files of Varnish and its modules, below one folder.
 #[derive(Debug, Clone)]
@@ -61,7 +97,7 @@ impl Files {
 
 /// Returns the text of `docs/varnish.vcl` with the ports of the backends of a test. The hosts stay 127.0.0.1.
 pub fn vcl(backends: [SocketAddr; 3]) -> Result<String> {
-    let mut vcl = fs::read_to_string(xtask::root().join(VCL))?;
+    let mut vcl = fs::read_to_string(crate::root().join(VCL))?;
     for (port, address) in PORTS.into_iter().zip(backends) {
         let found = format!(".port = \"{port}\";");
         ensure!(vcl.matches(&found).count() == 1, "{VCL} must contain '{found}' exactly once");

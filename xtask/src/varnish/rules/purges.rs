@@ -9,11 +9,11 @@ use std::{
     time::Duration,
 };
 
+use crate::process::Stopwatch;
 use anyhow::{Result, anyhow, ensure};
-use xtask::process::Stopwatch;
 
 use super::{Gate, Rule, World, wait_until};
-use crate::{
+use crate::varnish::{
     backend::Answer,
     message::{Message, Request, get},
 };
@@ -144,10 +144,10 @@ fn prefix(world: &World<'_>) -> Result<()> {
 fn acl(world: &World<'_>) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let backend = world.rashomon.address();
-    let vcl = crate::vcl([backend, backend, backend])?;
+    let vcl = crate::varnish::vcl([backend, backend, backend])?;
     let others = vcl.replace("    \"127.0.0.1\";\n", "    \"192.0.2.1\";\n");
     ensure!(vcl != others, "the ACL of the VCL has changed");
-    let cache = crate::start(world.files, &others, folder.path())?;
+    let cache = crate::varnish::start(world.files, &others, folder.path())?;
     let page = get("/v1/enwiki/page/Acl?rev/latest/html");
     page.answer(cache.address())?;
     for request in [
