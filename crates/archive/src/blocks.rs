@@ -246,7 +246,7 @@ impl BlockStore {
         if !self.permits.is_full() {
             return Ok(());
         }
-        let state = self.indexes.cached(&*self.store, &key.partition).await;
+        let state = self.indexes.cached(&*self.store, &key.partition);
         let Some(index) = state.and_then(|state| state.index) else { return Ok(()) };
         let Some((id, needs)) = block_with(table, key, &index) else { return Ok(()) };
         let title = page_of(&key.partition).map(|page| page.title);

@@ -3,14 +3,13 @@
 use std::{num::NonZeroUsize, sync::Arc};
 
 use crate::format::Positions;
-use moka::future::Cache;
 use rashomon_records::{Error, INDEX_PAGE_ROWS, Result, schemas::ARCHIVE_INDEX};
 use rashomon_tables::{
-    Error as StoreError, ReadFrom, Scan, TableStore, Value, VersionedRead, Walk, first_keys,
+    Error as StoreError, ReadFrom, Scan, TableStore, Value, VersionedCache, VersionedRead, Walk, first_keys,
 };
 
 use super::{
-    index::{IndexRow, index_from, store_error},
+    index::{IndexRow, index_from},
     part::archived_tables,
 };
 
@@ -34,10 +33,10 @@ const MAX_WALKS: usize = 8;
 /// Caches what is known of pages, since one read of a page searches the index several times. Caches nothing if
 /// the store has no partition versions.
 ///
-/// A cached state is used only if no commit has changed the page since, and no commit is in progress: the version of the
-/// page's partition is a part of the key. So the cached state is always the one that the store would return.
+/// A cached state is used only if no commit has changed the page since, and no commit is in progress. So the cached state
+/// is always the one that the store would return.
 #[derive(Debug)]
-pub(super) struct IndexCache(Cache<(Vec<Value>, u64), PageState>);
+pub(super) struct IndexCache(VersionedCache<Vec<Value>, PageState>);
 
 /// What is known of a page at one version of its partition.
 #[derive(Debug, Clone)]
@@ -46,14 +45,6 @@ pub(super) struct PageState {
     pub(super) index: Option<Arc<[IndexRow]>>,
     /// Whether the tables have no rows that blocks can have. Then a reader need not ask them.
     pub(super) is_sealed: bool,
-}
-
-/// Why a state was not cached.
-#[derive(Debug)]
-enum NotCached {
-    /// A commit changed the page during the read.
-    Changed,
-    Failed(StoreError),
 }
 
 /// The size of the text in a part of a partition's key.
@@ -66,14 +57,16 @@ fn text_bytes(value: &Value) -> usize {
 
 impl IndexCache {
     pub(super) fn new() -> Self {
-        let bytes = |(partition, _): &(Vec<Value>, u64), state: &PageState| {
-            let key: usize = partition.iter().map(|value| size_of::<Value>() + text_bytes(value)).sum();
-            let index = state.index.as_deref().unwrap_or_default();
-            let positions = index.iter().filter_map(|row| row.positions.as_ref());
-            let positions: usize = positions.map(Positions::memory).sum();
-            u32::try_from((index.len() + 1) * ROW_BYTES + positions + key).unwrap_or(u32::MAX)
-        };
-        Self(Cache::builder().max_capacity(MAX_CACHED_BYTES).weigher(bytes).build())
+        Self(VersionedCache::new(MAX_CACHED_BYTES))
+    }
+
+    fn insert(&self, read: VersionedRead<'_>, partition: &[Value], state: PageState) {
+        let key: usize = partition.iter().map(|value| size_of::<Value>() + text_bytes(value)).sum();
+        let index = state.index.as_deref().unwrap_or_default();
+        let positions = index.iter().filter_map(|row| row.positions.as_ref());
+        let positions: usize = positions.map(Positions::memory).sum();
+        let bytes = (index.len() + 1) * ROW_BYTES + positions + key;
+        self.0.insert(read, partition.to_vec(), state, bytes);
     }
 
     /// Returns the highest revision that a block of the page may have. In a store without partition versions, and if a
@@ -116,48 +109,25 @@ impl IndexCache {
         }
         let index: Arc<[IndexRow]> = index_from(store, partition, read_from).await?.into();
         if let Some(read) = read.filter(|_| is_known) {
-            self.keep_index(read, partition, Arc::clone(&index)).await;
+            self.keep_index(read, partition, Arc::clone(&index));
         }
         Ok(index)
     }
 
     /// Keeps the index of a page whose tables have rows, unless a commit has changed the page since the read began: before
     /// that of its state.
-    pub(super) async fn keep_index(
-        &self,
-        read: VersionedRead<'_>,
-        partition: &[Value],
-        index: Arc<[IndexRow]>,
-    ) {
-        if read.is_current() {
-            let state = PageState { index: Some(index), is_sealed: false };
-            self.0.insert((partition.to_vec(), read.version()), state).await;
-        }
+    pub(super) fn keep_index(&self, read: VersionedRead<'_>, partition: &[Value], index: Arc<[IndexRow]>) {
+        self.insert(read, partition, PageState { index: Some(index), is_sealed: false });
     }
 
-    /// Returns what is known of the page that has this partition, and reads it if necessary. Concurrent callers share a
-    /// read. `None` if the store has no partition versions, or a commit changes the page.
+    /// Returns what is known of the page that has this partition, and reads it if necessary. `None` if the store has no
+    /// partition versions, or a commit changes the page.
     pub(super) async fn state(
         &self,
         store: &dyn TableStore,
         partition: &[Value],
     ) -> Result<Option<PageState>> {
-        let Some((read, key, known)) = self.look_up(store, partition).await else { return Ok(None) };
-        if known.is_some() {
-            return Ok(known);
-        }
-        let load = async {
-            let state = read_state(store, partition).await.map_err(store_error);
-            let state = state.map_err(NotCached::Failed)?;
-            if read.is_current() { Ok(state) } else { Err(NotCached::Changed) }
-        };
-        match Box::pin(self.0.try_get_with(key, load)).await {
-            Ok(state) => Ok(Some(state)),
-            Err(error) => match &*error {
-                NotCached::Changed => Ok(None),
-                NotCached::Failed(error) => Err(error.clone().into()),
-            },
-        }
+        self.state_kept_if(store, partition, |_| true).await
     }
 
     /// Like [`Self::state`], but keeps nothing of a sealed page with a short index: for walks through many pages, most of
@@ -167,36 +137,36 @@ impl IndexCache {
         store: &dyn TableStore,
         partition: &[Value],
     ) -> Result<Option<PageState>> {
-        let Some((read, key, known)) = self.look_up(store, partition).await else { return Ok(None) };
-        if known.is_some() {
-            return Ok(known);
+        // If the page is not sealed, its rows are read next, and each of these reads needs the state. A long history is
+        // read in parts.
+        let is_long = |index: &Arc<[IndexRow]>| index.len() > MANY_INDEX_ROWS;
+        let is_kept = |state: &PageState| !state.is_sealed || state.index.as_ref().is_some_and(is_long);
+        self.state_kept_if(store, partition, is_kept).await
+    }
+
+    async fn state_kept_if(
+        &self,
+        store: &dyn TableStore,
+        partition: &[Value],
+        is_kept: impl FnOnce(&PageState) -> bool,
+    ) -> Result<Option<PageState>> {
+        let Some(read) = begin_read(store, partition) else { return Ok(None) };
+        if let Some(known) = self.0.get_for(&read, &partition.to_vec()) {
+            return Ok(Some(known));
         }
-        let state = read_state(store, partition).await?;
+        let state = Box::pin(read_state(store, partition)).await?;
         if !read.is_current() {
             return Ok(None);
         }
-        if !state.is_sealed || state.index.as_ref().is_some_and(|index| index.len() > MANY_INDEX_ROWS) {
-            // The rows are read next, and each of these reads needs the state. A long history is read in parts.
-            self.0.insert(key, state.clone()).await;
+        if is_kept(&state) {
+            self.insert(read, partition, state.clone());
         }
         Ok(Some(state))
     }
 
     /// Returns what is known of the page that has this partition, if it is in memory.
-    pub(super) async fn cached(&self, store: &dyn TableStore, partition: &[Value]) -> Option<PageState> {
-        self.look_up(store, partition).await?.2
-    }
-
-    /// Begins a read of a page. Also returns the key of its state at this version, and the state if it is in memory.
-    async fn look_up<'s>(
-        &self,
-        store: &'s dyn TableStore,
-        partition: &[Value],
-    ) -> Option<(VersionedRead<'s>, (Vec<Value>, u64), Option<PageState>)> {
-        let read = begin_read(store, partition)?;
-        let key = (partition.to_vec(), read.version());
-        let known = self.0.get(&key).await;
-        Some((read, key, known))
+    pub(super) fn cached(&self, store: &dyn TableStore, partition: &[Value]) -> Option<PageState> {
+        self.0.get_for(&begin_read(store, partition)?, &partition.to_vec())
     }
 }
 

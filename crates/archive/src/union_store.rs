@@ -165,7 +165,7 @@ impl UnionStore {
             && let Ok(index) =
                 items.iter().map(IndexRow::from_row).collect::<rashomon_records::Result<Vec<_>>>()
         {
-            self.blocks.indexes.keep_index(begun, partition, index.into()).await;
+            self.blocks.indexes.keep_index(begun, partition, index.into());
         }
         Ok(pages)
     }
@@ -197,7 +197,7 @@ impl UnionStore {
         match is_for_one {
             // An error is reported by the reads of the rows, if it concerns them.
             true => self.blocks.indexes.state(self.below(), partition).await.ok().flatten(),
-            false => self.blocks.indexes.cached(self.below(), partition).await,
+            false => self.blocks.indexes.cached(self.below(), partition),
         }
     }
 
@@ -294,7 +294,7 @@ impl Decorator for UnionStore {
             return self.below().get(table, key).await;
         }
         self.blocks.refuse_early(table, key).await?;
-        let state = self.blocks.indexes.cached(self.below(), &key.partition).await;
+        let state = self.blocks.indexes.cached(self.below(), &key.partition);
         let row = match state {
             Some(PageState { is_sealed: true, .. }) => None,
             _ => self.below().get(table, key).await?,

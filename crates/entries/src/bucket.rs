@@ -15,6 +15,7 @@ use rashomon_tables::{Batch, ClusteringRange, Row, RowStream, Scan, Swap};
 
 use crate::{
     BucketType, Definition, EntryTag, Error, KeyValueStore, Result,
+    cache::weight,
     rows::{BucketId, BucketRow, DeletedBucketRow, bucket_key},
 };
 
@@ -92,12 +93,12 @@ impl KeyValueStore {
             row.map(|row| Bucket::from_row(domain, &row).map(Arc::new)).transpose()
         };
         let store = &*self.0.records.store;
-        let memory = |bucket: &Option<Arc<Bucket>>| {
+        let bytes = |key: &(DomainName, BucketName), bucket: &Option<Arc<Bucket>>| {
             let content_type =
                 |bucket: &Arc<Bucket>| bucket.definition.content_type.as_ref().map_or(0, String::len);
-            bucket.as_ref().map_or(0, |bucket| size_of::<Bucket>() + content_type(bucket))
+            weight(key, bucket.as_ref().map_or(0, |bucket| size_of::<Bucket>() + content_type(bucket)))
         };
-        self.0.buckets.get_or_read(store, &key, &[domain.to_value()], memory, read).await
+        self.0.buckets.get_or_read(store, key, &[domain.to_value()], bytes, read).await
     }
 
     async fn bucket_row(&self, domain: &DomainName, name: &BucketName) -> Result<Option<Row>> {

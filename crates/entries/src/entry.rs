@@ -16,8 +16,9 @@ use rashomon_tables::{Batch, Row, Swap};
 use crate::{
     Bucket, Error, KeyValueStore, Result,
     bucket::MAX_ATTEMPTS,
+    cache::weight,
     index::{self, Change},
-    rows::{EntryRow, chunk_registration, entry_key},
+    rows::{BucketId, EntryRow, chunk_registration, entry_key},
     store::StoreInner,
 };
 
@@ -187,12 +188,15 @@ impl KeyValueStore {
         let row_key = entry_key(bucket.id, key);
         let read = || async {
             let row = inner.records.store.get(&BUCKET_ENTRIES, &row_key).await?;
-            Ok(row.map(|row| Entry::from_row(inner, &row)).transpose()?.flatten().map(Arc::new))
+            let entry = row.map(|row| Entry::from_row(inner, &row)).transpose()?.flatten();
+            Ok::<_, Error>(entry.map(Arc::new))
         };
-        let memory = |entry: &Option<Arc<Entry>>| entry.as_ref().map_or(0, |entry| entry.memory());
+        let bytes = |key: &(BucketId, EntryKey), entry: &Option<Arc<Entry>>| {
+            weight(key, entry.as_ref().map_or(0, |entry| entry.memory()))
+        };
         let cache_key = (bucket.id, key.clone());
         let store = &*inner.records.store;
-        let entry = inner.entries.get_or_read(store, &cache_key, &row_key.partition, memory, read).await?;
+        let entry = inner.entries.get_or_read(store, cache_key, &row_key.partition, bytes, read).await?;
         // The cache may return an expired entry, and the store returns a row until it has certainly expired. An entry
         // expires by the clock, and comes back if the clock is set back.
         let now = inner.now();

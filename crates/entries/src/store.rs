@@ -4,10 +4,11 @@ use std::{num::NonZeroUsize, sync::Arc};
 
 use rashomon_clock::Timestamp;
 use rashomon_records::{BucketName, DomainName, EntryKey, Records, StoredHeaders};
+use rashomon_tables::VersionedCache;
 
 use crate::{
-    bucket::Bucket, cache::VersionedCache, entry::CachedEntry, growth::Growth,
-    idempotency::IDEMPOTENCY_KEY_LIFETIME, locks::RowLocks, queue::Queues, rows::BucketId, sink::EntrySink,
+    bucket::Bucket, entry::CachedEntry, growth::Growth, idempotency::IDEMPOTENCY_KEY_LIFETIME,
+    locks::RowLocks, queue::Queues, rows::BucketId, sink::EntrySink,
 };
 
 /// The number of rows that maintenance reads at once.

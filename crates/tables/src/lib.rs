@@ -37,6 +37,7 @@ mod schema;
 mod store;
 mod streams;
 mod value;
+mod versioned_cache;
 mod walk;
 mod write;
 
@@ -59,5 +60,6 @@ pub use schema::{Column, ColumnType, Direction, Schema, SchemaBuilder};
 pub use store::TableStore;
 pub use streams::{PartitionStream, RowStream, first_keys};
 pub use value::{Key, Row, Value};
+pub use versioned_cache::VersionedCache;
 pub use walk::{Walk, WalkPage, WalkRows, WalkStream};
 pub use write::{Batch, MAX_BATCH_BYTES, MAX_VALUE_BYTES, Mutation, Swap};

@@ -23,6 +23,7 @@ pub use self::list::CounterSummary;
 use self::{group::StoredCounter, rows::CounterRow, state::Counter};
 use crate::{
     Bucket, IdempotencyKey, KeyValueStore, Result,
+    cache::weight,
     queue::{CounterId, Group, Operation, RemoveOnAbort, Request},
     rows::{BucketId, entry_key},
 };
@@ -40,7 +41,7 @@ impl KeyValueStore {
             Ok(row.and_then(|row| row.value).unwrap_or(0))
         };
         let cache_key = (bucket.id, key.clone());
-        self.0.counters.get_or_read(store, &cache_key, &row_key.partition, |_| 0, read).await
+        self.0.counters.get_or_read(store, cache_key, &row_key.partition, |key, _| weight(key, 0), read).await
     }
 
     /// Adds `by` to a counter. Returns the new value. The increment is durable when this function returns.

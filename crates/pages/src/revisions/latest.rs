@@ -6,10 +6,9 @@ use std::sync::{
 };
 
 use async_recursion::async_recursion as boxed;
-use moka::sync::Cache;
 use rashomon_records::first_of;
 use rashomon_retention::BodyId;
-use rashomon_tables::{ClusteringRange, Row, Slot, VersionedRead};
+use rashomon_tables::{ClusteringRange, Row, VersionedCache};
 
 use super::{MAX_READ_ATTEMPTS, RevisionStore, StoreInner, coalesced_reads::CoalescedReads};
 use crate::{
@@ -27,7 +26,7 @@ const ENTRY_OVERHEAD: usize = 1024;
 /// is at the end of the next commit to the page. In a store without partition versions, the cache stays empty.
 #[derive(Debug)]
 pub(super) struct LatestCache {
-    entries: Cache<u128, Arc<Entry>>,
+    entries: VersionedCache<u128, Arc<Entry>>,
     /// Coalesces the reads that the cache does not answer.
     reads: CoalescedReads<(Page, PropertyName), Arc<Property>>,
     hits: AtomicU64,
@@ -51,29 +50,24 @@ pub struct CacheStats {
 struct Entry {
     page: Page,
     name: PropertyName,
-    slot: Slot,
-    version: u64,
     property: Arc<Property>,
 }
 
 impl Entry {
-    fn weight(&self) -> u32 {
+    /// The approximate memory of the entry in the cache.
+    fn bytes(&self) -> usize {
         let body = match &self.property.body {
             Body::Inline(body) => body.memory(),
             Body::Chunked(_) => 0,
         };
         let names = self.page.memory() + self.name.as_str().len();
-        let bytes = body + names + self.property.info.headers.memory() + ENTRY_OVERHEAD;
-        u32::try_from(bytes).unwrap_or(u32::MAX)
+        body + names + self.property.info.headers.memory() + ENTRY_OVERHEAD
     }
 }
 
 impl LatestCache {
     pub(super) fn new(bytes: u64) -> Self {
-        let entries = Cache::builder()
-            .max_capacity(bytes)
-            .weigher(|_: &u128, entry: &Arc<Entry>| entry.weight())
-            .build();
+        let entries = VersionedCache::new(bytes);
         Self { entries, reads: CoalescedReads::new(), hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
     }
 }
@@ -137,8 +131,8 @@ impl RevisionStore {
         CacheStats {
             hits: cache.hits.load(Ordering::Relaxed),
             misses: cache.misses.load(Ordering::Relaxed),
-            entries: cache.entries.entry_count(),
-            bytes: cache.entries.weighted_size(),
+            entries: cache.entries.values(),
+            bytes: cache.entries.bytes(),
         }
     }
 
@@ -166,12 +160,9 @@ impl StoreInner {
 
     /// Returns the cached property, if it is current.
     fn cached_latest(&self, key: u128, page: &Page, name: &PropertyName) -> Option<Arc<Property>> {
-        let partition_versions = self.records.store.partition_versions()?;
-        let entry = self.latest.entries.get(&key)?;
-        let is_current = partition_versions.published(entry.slot) == entry.version
-            && entry.page == *page
-            && entry.name == *name;
-        is_current.then(|| Arc::clone(&entry.property))
+        let entry = self.latest.entries.get(&*self.records.store, &key)?;
+        // Two pages may have one hash.
+        (entry.page == *page && entry.name == *name).then(|| Arc::clone(&entry.property))
     }
 
     /// Reads the property from the store. Caches it if nothing was committed to the partition meanwhile.
@@ -188,10 +179,11 @@ impl StoreInner {
         let versions = self.records.store.partition_versions();
         let read = versions.and_then(|versions| versions.begin_read(&partition_of(page)));
         let property = Arc::new(self.read_latest(page, name).await?);
-        if let Some(read) = read.filter(VersionedRead::is_current) {
-            let (page, name, slot, version) = (page.clone(), name.clone(), read.slot(), read.version());
-            let entry = Entry { page, name, slot, version, property: Arc::clone(&property) };
-            self.latest.entries.insert(key, Arc::new(entry));
+        if let Some(read) = read {
+            let (page, name) = (page.clone(), name.clone());
+            let entry = Arc::new(Entry { page, name, property: Arc::clone(&property) });
+            let bytes = entry.bytes();
+            self.latest.entries.insert(read, key, entry, bytes);
         }
         Ok(property)
     }
