@@ -3,6 +3,7 @@
 use std::{convert::Infallible, path::PathBuf, time::Duration};
 
 use http::StatusCode;
+use rashomon_clock::Timestamp;
 use rashomon_protocol::NameError;
 
 use crate::Problem;
@@ -108,6 +109,16 @@ pub enum InputError {
     NoBackend(String),
 }
 
+/// Returns the text of a time in a request.
+pub(crate) fn time_text(name: &str, time: Timestamp) -> Result<String, InputError> {
+    let text = time.to_string();
+    if text.parse() == Ok(time) {
+        Ok(text)
+    } else {
+        Err(InputError::Field { name: name.to_owned(), reason: "RFC 3339 has only the years 0 to 9999" })
+    }
+}
+
 /// A conversion that cannot fail.
 impl From<Infallible> for InputError {
     fn from(never: Infallible) -> Self {
@@ -131,7 +142,8 @@ pub enum TransportError {
     Connect {
         /// The URL of the server.
         server: String,
-        /// The error of the operating system, of TLS, or of the HTTP connection.
+        /// The error of the operating system or of the HTTP connection, or one that is caused by a
+        /// [`ConnectError`](crate::ConnectError).
         source: BoxError,
     },
     /// After bytes were sent, the connection broke, or the answer was not HTTP.

@@ -136,6 +136,6 @@ pub use rashomon_protocol::{NameError, ProblemKind, Revision as RevisionNumber, 
 pub use read::{Conditional, Property, PropertyRequest, Selector};
 pub use registry::Registry;
 pub use run::{RawRequest, RawResponse};
-pub use servers::{HttpBackend, ReplayMemory, ServerStatus, Servers};
+pub use servers::{ConnectError, HttpBackend, ReplayMemory, ServerStatus, Servers};
 pub use store::Store;
 pub use write::{NewRender, NewRevision, PropertyContent, Replacement};

@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderName, Method, Response, StatusCode, header};
 use crate::{
     AnswerError, Body, ETag, Error, InputError, Page, Result, RevisionNumber, Tid, Timestamp,
     answer::{check_status, redirect},
+    error::time_text,
     headers,
 };
 use rashomon_protocol::PropertyName;
@@ -163,8 +164,12 @@ pub struct PropertyRequest {
 
 impl PropertyRequest {
     pub(crate) fn new(page: Page, selector: Result<Selector, InputError>, property: &str) -> Self {
-        let query =
-            selector.and_then(|selector| Ok(format!("?rev/{selector}/{}", PropertyName::new(property)?)));
+        let query = selector.and_then(|selector| {
+            if let Selector::Time(time) = selector {
+                time_text("time", time)?;
+            }
+            Ok(format!("?rev/{selector}/{}", PropertyName::new(property)?))
+        });
         Self { page, query, headers: HeaderMap::new() }
     }
 

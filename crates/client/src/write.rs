@@ -3,8 +3,8 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 
 use crate::{
-    Body, ETag, InputError, Page, Result, RevisionNumber, Tid, Timestamp, Written, answer, form::Form,
-    headers::parse_stored, random,
+    Body, ETag, InputError, Page, Result, RevisionNumber, Tid, Timestamp, Written, answer, error::time_text,
+    form::Form, headers::parse_stored, random,
 };
 use rashomon_protocol::PropertyName;
 
@@ -125,7 +125,7 @@ impl NewRevision {
     /// Sets the time of the edit, for imported history. Needs the right `import`. The server refuses times before 1990
     /// and times in the future.
     pub fn timestamp(mut self, time: Timestamp) -> Self {
-        self.form.set("_timestamp", time.to_string());
+        set_time(&mut self.form, time);
         self
     }
 
@@ -187,7 +187,7 @@ impl NewRender {
     /// Sets the time of the render, for imported history. Needs the right `import`. Such a render is stored exactly as
     /// sent, without properties of another render.
     pub fn timestamp(mut self, time: Timestamp) -> Self {
-        self.form.set("_timestamp", time.to_string());
+        set_time(&mut self.form, time);
         self
     }
 
@@ -219,6 +219,12 @@ impl NewRender {
     /// [`Error::Transport`](crate::Error::Transport), the render may be stored or not.
     pub async fn send(self) -> Result<Written> {
         post(self.page, &self.query, self.form).await
+    }
+}
+
+fn set_time(form: &mut Form, time: Timestamp) {
+    if let Some(text) = form.check(time_text("_timestamp", time)) {
+        form.set("_timestamp", text);
     }
 }
 

@@ -24,6 +24,22 @@ use tokio_util::either::Either;
 
 use crate::BoxError;
 
+/// Why no connection could be opened, if the server accepts none, or TLS fails. Other errors are those of the operating
+/// system.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The server did not accept the connection in time, or did not complete the handshake of TLS.
+    #[error("no connection within {} s", .0.as_secs_f64())]
+    TimedOut(Duration),
+    /// The handshake of TLS failed.
+    #[error(transparent)]
+    Tls(Error),
+    /// A certificate cannot be for the host of an `https://` address.
+    #[error("{0} cannot be the host name of a certificate")]
+    Host(String),
+}
+
 /// Opens a connection within the time limit, which includes the handshake of TLS.
 pub(crate) async fn connect(
     uri: Uri,
@@ -31,24 +47,30 @@ pub(crate) async fn connect(
     limit: Duration,
 ) -> std::result::Result<ServerStream, BoxError> {
     match tokio::time::timeout(limit, open(uri, tls)).await {
-        Ok(opened) => Ok(opened?),
-        Err(_) => Err(format!("no connection within {} s", limit.as_secs_f64()).into()),
+        Ok(opened) => opened,
+        Err(_) => Err(ConnectError::TimedOut(limit).into()),
     }
 }
 
-async fn open(uri: Uri, tls: Option<Arc<ClientConfig>>) -> Result<ServerStream> {
+async fn open(uri: Uri, tls: Option<Arc<ClientConfig>>) -> std::result::Result<ServerStream, BoxError> {
     let is_https = uri.scheme() == Some(&Scheme::HTTPS);
     let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
     let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
+    let tls = if is_https {
+        let tls = tls.ok_or_else(|| Error::other("no certificate authorities are known"))?;
+        let name = ServerName::try_from(host.clone()).map_err(|_| ConnectError::Host(host.clone()))?;
+        Some((TlsConnector::from(tls), name))
+    } else {
+        None
+    };
     let stream = TcpStream::connect((host.as_str(), port)).await?;
     stream.set_nodelay(true)?;
     let stream = LateReader(stream);
-    let stream = if is_https {
-        let tls = tls.ok_or_else(|| Error::other("no certificate authorities are known"))?;
-        let name = ServerName::try_from(host).map_err(Error::other)?;
-        Either::Right(Box::new(TlsConnector::from(tls).connect(name, stream).await?))
-    } else {
-        Either::Left(stream)
+    let stream = match tls {
+        Some((tls, name)) => {
+            Either::Right(Box::new(tls.connect(name, stream).await.map_err(ConnectError::Tls)?))
+        }
+        None => Either::Left(stream),
     };
     Ok(ServerStream(TokioIo::new(stream)))
 }

@@ -13,6 +13,7 @@ mod token;
 
 use std::{path::PathBuf, time::Duration};
 
+pub use connector::ConnectError;
 pub use http_backend::HttpBackend;
 pub use memory::ReplayMemory;
 pub use status::ServerStatus;

@@ -1,6 +1,6 @@
 //! Writes to a server of the service.
 
-use rashomon_client::{Body, Error, InputError, Outcome, ProblemKind, PropertyContent, Selector};
+use rashomon_client::{Body, Error, InputError, Outcome, ProblemKind, PropertyContent, Selector, Timestamp};
 
 use crate::{
     server::Server,
@@ -109,6 +109,9 @@ async fn invalid_input_is_refused_before_anything_is_sent() {
         page.read(0, "html").await.err(),
         page.request(Selector::Latest, "a/b").send().await.err(),
         page.revision(0).await.err(),
+        write().timestamp(Timestamp::MAX).send().await.err(),
+        page.new_render(1).property("html", "x").timestamp(Timestamp::MIN).send().await.err(),
+        page.request(Timestamp::MAX, "html").send().await.err(),
     ];
     for (index, result) in results.into_iter().enumerate() {
         let error = result.unwrap_or_else(|| panic!("input {index} is accepted"));
