@@ -1,10 +1,11 @@
 //! Requests to a running server, by the client library.
 
-use std::{error::Error, io, time::Duration};
+use std::{error::Error, io, iter, time::Duration};
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request};
 use rashomon_client::{
-    AnswerError, Backend as _, Body, BoxError, ConfigError, HttpBackend, Servers, TransportError,
+    AnswerError, Backend as _, Body, BoxError, ConfigError, ConnectError, HttpBackend, Servers,
+    TransportError,
 };
 use rashomon_pages::shorten;
 use rashomon_upstream::{BearerToken, ServerUrl, last_cause};
@@ -88,13 +89,21 @@ impl Remote {
     }
 
     /// Sends a request, and returns the answer of any status.
-    pub(crate) async fn send(&self, mut request: Request<Body>) -> Result<Response<Body>, CommandError> {
+    pub(crate) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, CommandError> {
+        self.try_send(request).await.map_err(|error| self.failure(error))
+    }
+
+    /// Like [`Self::send`], for callers that need to know whether anything was sent.
+    pub(crate) async fn try_send(
+        &self,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, TransportError> {
         let takes_body = matches!(*request.method(), Method::PUT | Method::POST);
         if takes_body && request.body().length() == Some(0) {
             // Without this header, the server takes the body to be missing, not empty.
             request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
-        self.backend.send(request).await.map_err(|error| self.failure(error))
+        self.backend.send(request).await
     }
 
     /// Sends a request, and reads the document of the answer.
@@ -167,40 +176,42 @@ impl Remote {
     }
 
     /// Says why there is no answer, and what to do about it.
-    fn failure(&self, error: TransportError) -> CommandError {
+    pub(crate) fn failure(&self, error: TransportError) -> CommandError {
         let server = &self.server;
         let source = match error {
             TransportError::Connect { source, .. } => source,
             TransportError::Broken { source, .. } => return self.broken(&*source),
             error => return CommandError::Refused(error.to_string()),
         };
-        let mut cause: Option<&(dyn Error + 'static)> = Some(&*source);
-        let mut of_tls = None;
-        while let Some(error) = cause {
-            let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-            of_tls = of_tls.or_else(|| inner?.downcast_ref::<rustls::Error>());
-            cause = error.source();
-        }
-        let reason = last_cause(&*source);
-        CommandError::Refused(match of_tls {
-            Some(error) => {
-                format!("cannot open a connection with TLS to {server}: {reason}{}", cure_of_tls(error))
+        let mut causes = iter::successors(Some(&*source as &(dyn Error + 'static)), |&error| error.source());
+        CommandError::Refused(match causes.find_map(|cause| cause.downcast_ref()) {
+            Some(ConnectError::Tls(error)) => {
+                format!("cannot open a connection with TLS to {server}: {error}{}", cure_of_tls(error))
             }
-            None => {
-                format!("cannot reach a server at {server} (is `rashomon serve` running there?): {reason}")
-            }
+            Some(ConnectError::Host(host)) => format!(
+                "cannot open a connection with TLS to {server}: {host} is no host name. Use the one of the \
+                 certificate"
+            ),
+            Some(ConnectError::TimedOut(limit)) => format!(
+                "{server} did not accept the connection within {} s: check the address, and try again",
+                limit.as_secs()
+            ),
+            _ => format!(
+                "cannot reach a server at {server} (is `rashomon serve` running there?): {}",
+                last_cause(&*source)
+            ),
         })
     }
 }
 
 /// Says what to do about a failed handshake of TLS.
-fn cure_of_tls(error: &rustls::Error) -> &'static str {
-    match error {
-        rustls::Error::InvalidCertificate(_) => {
+fn cure_of_tls(error: &io::Error) -> &'static str {
+    match error.get_ref().and_then(|error| error.downcast_ref()) {
+        Some(rustls::Error::InvalidCertificate(_)) => {
             ". Use the host name of the certificate. If it was issued by an authority of your own, name the file of \
              this authority's certificate (PEM) in SSL_CERT_FILE"
         }
-        rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType) => {
+        Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)) => {
             ". The server seems not to use TLS: try http://"
         }
         _ => "",

@@ -49,6 +49,17 @@ fn dump_is_sent_with_tls() {
     refused(&url, ELSEWHERE.0, &["connection with TLS", "certificate", "SSL_CERT_FILE"]);
     refused(&format!("https://127.0.0.1:{port}"), LOCALHOST.0, &["connection with TLS", "host name"]);
     refused(&format!("http://localhost:{port}"), LOCALHOST.0, &["400", "use https://"]);
+    refused("https://localhost-", LOCALHOST.0, &["connection with TLS", "localhost-", "host name"]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = listener.local_addr().unwrap().port();
+    let closing = thread::spawn(move || drop(listener.accept().unwrap()));
+    refused(&format!("https://localhost:{silent}"), LOCALHOST.0, &["connection with TLS", "localhost"]);
+    closing.join().unwrap();
+    // Nothing was sent, so nothing can have been stored.
+    let unreachable = format!("https://localhost:{silent}");
+    let ran = finish(&mut import(directory.path(), &unreachable, LOCALHOST.0)).ends_with(1);
+    let ran = ran.stderr_contains(&["cannot reach a server", "rashomon serve"]);
+    assert!(!ran.stderr.contains("stored revisions stay"), "{}", ran.stderr);
     let ran = finish(&mut import(directory.path(), &url, "")).ends_with(2);
     ran.stderr_contains(&["no certificate authorities", "SSL_CERT_FILE"]);
     server.stop().ends_with(0);

@@ -36,11 +36,11 @@ use crate::{
 const READ_BYTES: usize = 1 << 16;
 
 /// The buckets of a server.
-pub(crate) struct RemoteBuckets(Remote);
+pub(crate) struct RemoteBuckets(pub(crate) Arc<Remote>);
 
 impl RemoteBuckets {
     pub(crate) fn new(server: &ServerUrl) -> Result<Self, CommandError> {
-        Ok(Self(Remote::new(server)?))
+        Ok(Self(Arc::new(Remote::new(server)?)))
     }
 
     pub(crate) fn remote(&self) -> &Remote {

@@ -70,8 +70,12 @@ pub(super) async fn send(
     let separator = if query.is_empty() { "" } else { "?" };
     let path = format!("/v1/{domain}/import{separator}{}", query.join("&"));
     let request = request(Method::POST, &path).header(header::CONTENT_TYPE, "application/octet-stream");
-    let response = remote.send(with_body(request, Body::with_length(pieces, size))?).await;
-    let response = response.map_err(|error| interrupted(&error))?;
+    let response = remote.try_send(with_body(request, Body::with_length(pieces, size))?).await;
+    let response = response.map_err(|error| {
+        let is_unsent = error.is_unsent();
+        let error = remote.failure(error);
+        if is_unsent { error } else { interrupted(&error) }
+    })?;
     let status = response.status();
     let server = remote.server().to_string();
     let answer = Answer { server, body: response.into_body(), buffer: BytesMut::new() };

@@ -50,12 +50,12 @@ pub(super) async fn run(
     clock: Arc<dyn Clock>,
     mut signals: Signals,
 ) -> Result<Exit, CommandError> {
-    if let Some((mut target, before)) = key_value_bucket(server, arguments).await? {
+    let remote = Arc::new(Remote::for_imports(server)?);
+    if let Some((mut target, before)) = key_value_bucket(&remote, arguments).await? {
         let mut inputs = Inputs::default();
         return Box::pin(entries::run(arguments, before, &mut target, &mut inputs, &clock, &mut signals))
             .await;
     }
-    let remote = Remote::for_imports(server)?;
     let started = clock.monotonic();
     let mut total = Outcome::default();
     for file in &arguments.files {
@@ -88,22 +88,21 @@ pub(super) async fn run(
 /// pages, or if the server refuses to show its definition. In these cases, the server decides whether to accept the
 /// import.
 async fn key_value_bucket(
-    server: &ServerUrl,
+    remote: &Arc<Remote>,
     arguments: &ImportArguments,
 ) -> Result<Option<(ServerTarget, Option<BucketType>)>, CommandError> {
     if arguments.bucket == BucketName::page() {
         return Ok(None);
     }
     let path = BucketPath { domain: arguments.domain.clone(), bucket: arguments.bucket.clone() };
-    let buckets = RemoteBuckets::new(server)?;
-    let answer = buckets.remote().ask(Method::GET, &format!("/v1/{path}")).await?;
+    let answer = remote.ask(Method::GET, &format!("/v1/{path}")).await?;
     let before = match answer.status {
         StatusCode::NOT_FOUND => None,
-        StatusCode::OK => Some(buckets.remote().parse::<Definition>(answer)?.bucket_type),
+        StatusCode::OK => Some(remote.parse::<Definition>(answer)?.bucket_type),
         _ => return Ok(None),
     };
     let has_pages = before == Some(BucketType::Revisioned);
-    Ok((!has_pages).then(|| (ServerTarget::new(path, buckets), before)))
+    Ok((!has_pages).then(|| (ServerTarget::new(path, RemoteBuckets(Arc::clone(remote))), before)))
 }
 
 /// Sends a file. Returns the outcome, and the error that ended the import early, if any.
