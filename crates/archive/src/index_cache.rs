@@ -158,7 +158,8 @@ impl IndexCache {
         if !read.is_current() {
             return Ok(None);
         }
-        if is_kept(&state) {
+        // Another reader may have kept the index of this version meanwhile, which is more than this state.
+        if is_kept(&state) && self.0.get_for(&read, &partition.to_vec()).is_none() {
             self.insert(read, partition, state.clone());
         }
         Ok(Some(state))
