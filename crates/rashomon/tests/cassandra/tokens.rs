@@ -1,5 +1,5 @@
-//! A token that one server of a keyspace revokes is refused by the other servers. Tests of the crate `access`, with a
-//! clock of their own, check that this takes less than five seconds.
+//! A token that one server of a keyspace revokes is refused by the other servers. Tests of the server's
+//! module `access`, with a clock of their own, check that this takes less than five seconds.
 
 use crate::{home::Home, http::request, process::wait_until};
 

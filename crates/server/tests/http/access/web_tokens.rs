@@ -1,4 +1,4 @@
-//! JSON Web Tokens through HTTP. Tests of the crate `access` check each claim and each key.
+//! JSON Web Tokens through HTTP. The tests in `src/access` check each claim and each key.
 
 use rashomon_server::Settings;
 use rashomon_server::access::{
