@@ -159,6 +159,7 @@ fn flags_in_the_documents_are_known() {
         "--varnish",
         "--since",
         "--backend",
+        "--timelines",
     ];
     fn flags(command: &clap::Command, known: &mut BTreeSet<String>) {
         known.extend(command.get_arguments().filter_map(|flag| Some(format!("--{}", flag.get_long()?))));

@@ -18,7 +18,7 @@ pub struct Entry {
 /// A backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
-    /// Another store of this server: its index in [`Forwarding::stores`](crate::Forwarding::stores).
+    /// Another store of this server: its index in [`Forwarding::stores`](crate::registry::Forwarding::stores).
     Store(usize),
     /// Other servers.
     Servers(ServerList),
