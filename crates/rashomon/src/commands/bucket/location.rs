@@ -10,6 +10,7 @@ use super::{body::Upload, local::LocalBuckets, remote::RemoteBuckets};
 use crate::{
     arguments::{BucketLocationArguments, BucketPath, EntryPath},
     errors::CommandError,
+    remote::Remote,
     store::{IfMissing, Store},
 };
 
@@ -21,7 +22,7 @@ pub(super) enum Location {
     /// A store that this command has opened.
     Store(LocalBuckets),
     /// A running server.
-    Server(Box<RemoteBuckets>),
+    Server(RemoteBuckets),
 }
 
 /// The outcome of a request to create a bucket.
@@ -52,7 +53,7 @@ impl Location {
         absent: IfMissing,
     ) -> Result<Self, CommandError> {
         if let Some(server) = &arguments.to {
-            return Ok(Self::Server(Box::new(RemoteBuckets::new(server)?)));
+            return Ok(Self::Server(RemoteBuckets::new(Arc::new(Remote::new(server)?))));
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let store = Box::pin(Store::open_offline(&arguments.store, clock, absent)).await;
@@ -62,7 +63,7 @@ impl Location {
     /// Opens the location for a command that only reads.
     pub(super) async fn open_for_reading(arguments: &BucketLocationArguments) -> Result<Self, CommandError> {
         if let Some(server) = &arguments.to {
-            return Ok(Self::Server(Box::new(RemoteBuckets::new(server)?)));
+            return Ok(Self::Server(RemoteBuckets::new(Arc::new(Remote::new(server)?))));
         }
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         Self::of_store(Box::pin(Store::open_for_reading(&arguments.store, clock)).await)

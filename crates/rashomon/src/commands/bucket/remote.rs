@@ -14,7 +14,6 @@ use rashomon_client::{Body, BoxError};
 use rashomon_entries::{BucketType, Definition, EntryKey};
 use rashomon_pages::{BucketName, DomainName};
 use rashomon_server::encode_key;
-use rashomon_upstream::ServerUrl;
 use serde::Deserialize;
 use tokio_util::io::ReaderStream;
 
@@ -36,11 +35,11 @@ use crate::{
 const READ_BYTES: usize = 1 << 16;
 
 /// The buckets of a server.
-pub(crate) struct RemoteBuckets(pub(crate) Arc<Remote>);
+pub(crate) struct RemoteBuckets(Arc<Remote>);
 
 impl RemoteBuckets {
-    pub(crate) fn new(server: &ServerUrl) -> Result<Self, CommandError> {
-        Ok(Self(Arc::new(Remote::new(server)?)))
+    pub(crate) fn new(remote: Arc<Remote>) -> Self {
+        Self(remote)
     }
 
     pub(crate) fn remote(&self) -> &Remote {

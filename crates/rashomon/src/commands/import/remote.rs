@@ -102,7 +102,7 @@ async fn key_value_bucket(
         _ => return Ok(None),
     };
     let has_pages = before == Some(BucketType::Revisioned);
-    Ok((!has_pages).then(|| (ServerTarget::new(path, RemoteBuckets(Arc::clone(remote))), before)))
+    Ok((!has_pages).then(|| (ServerTarget::new(path, RemoteBuckets::new(Arc::clone(remote))), before)))
 }
 
 /// Sends a file. Returns the outcome, and the error that ended the import early, if any.
